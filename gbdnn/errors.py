@@ -1,0 +1,55 @@
+"""What gbdnn raises: every error is a `GbdnnError` and the built-in exception it resembles.
+
+None of them derives from an exception of python-graphblas: importing one of those would
+initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphblas.init``).
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "FormatError",
+    "GbdnnError",
+    "MissingFileError",
+    "MissingPackageError",
+    "NonFiniteError",
+    "OutputError",
+    "ShapeError",
+]
+
+
+class GbdnnError(Exception):
+    """Base class of all errors that gbdnn raises itself."""
+
+
+class ArgumentError(GbdnnError, ValueError):
+    """An argument has a value that has no meaning here: a clip of 0, ``nthreads=0``."""
+
+
+class ArgumentTypeError(GbdnnError, TypeError):
+    """An argument is of a kind that has no meaning here: ``bias=`` beside a Network."""
+
+
+class ShapeError(GbdnnError, ValueError):
+    """Two shapes do not fit: a layer and the one before it, features and the first layer."""
+
+
+class NonFiniteError(GbdnnError, ArithmeticError):
+    """An activation overflowed, or became NaN, on its way through a layer."""
+
+
+class FormatError(GbdnnError, ValueError):
+    """A file does not hold what its format promises; the message names file and line."""
+
+
+class MissingFileError(GbdnnError, FileNotFoundError):
+    """A file is not there; the message tells the layout that was expected."""
+
+
+class OutputError(GbdnnError, OSError):
+    """A file cannot be written; what stood at its place before still does."""
+
+
+class MissingPackageError(GbdnnError, ImportError):
+    """An optional package is not installed; the message has the pip line."""
