@@ -1,3 +1,47 @@
-"""Sparse deep neural network inference in the language of GraphBLAS."""
+"""Sparse deep neural network inference in the language of GraphBLAS.
+
+    Y = gbdnn.infer(layers, features)
+
+Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still follow.
+"""
+
+from gbdnn.answers import argmax, categories
+from gbdnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    GbdnnError,
+    MissingFileError,
+    MissingPackageError,
+    NonFiniteError,
+    OutputError,
+    ShapeError,
+)
+from gbdnn.inference import infer
+from gbdnn.layer import Layer
+from gbdnn.metrics import LayerStats, edge_rate
+from gbdnn.network import Network
+from gbdnn.radixnet import radix_layers, radixnet
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "FormatError",
+    "GbdnnError",
+    "Layer",
+    "LayerStats",
+    "MissingFileError",
+    "MissingPackageError",
+    "Network",
+    "NonFiniteError",
+    "OutputError",
+    "ShapeError",
+    "argmax",
+    "categories",
+    "edge_rate",
+    "infer",
+    "radix_layers",
+    "radixnet",
+]
 
 __version__ = "0.1.0.dev0"

@@ -1,0 +1,1 @@
+"""How one layer is computed: a module per form."""

@@ -1,0 +1,195 @@
+"""From a caller's matrix to one of ours: a copy, finite, without stored zeros, FP32 or FP64.
+
+Accepted are ``graphblas.Matrix`` (and its transpose), SciPy sparse arrays and matrices of any
+format, and 2-D NumPy arrays. All go one way: read into compressed arrays, check the values there,
+and hand the arrays to GraphBLAS. What the caller holds is never changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+__all__ = [
+    "MatrixLike",
+    "Orientation",
+    "as_dtype",
+    "as_matrix",
+    "finite",
+    "is_matrix",
+    "oriented",
+    "shape_of",
+]
+
+MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatrix | np.ndarray"
+Orientation = Literal["rowwise", "columnwise"]
+
+_INDICES = {"rowwise": "col_indices", "columnwise": "row_indices"}
+_FORMAT = {"rowwise": "csr", "columnwise": "csc"}
+
+
+class _Compressed(NamedTuple):
+    """CSR (rowwise) or CSC (columnwise) arrays; ``values`` has one item if all are equal."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    is_iso: bool
+
+
+def is_matrix(x: object) -> bool:
+    """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
+    return _is_graphblas(x) or _is_scipy(x) or isinstance(x, np.ndarray)
+
+
+def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
+    """Return the shape of a matrix of any accepted kind; `what` names it in an error."""
+    if not is_matrix(x):
+        raise ArgumentTypeError(
+            f"{what}: a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array is needed,"
+            f" not {_kind(x)}"
+        )
+    shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
+    if len(shape) != 2:
+        raise ShapeError(f"{what}: {len(shape)}-D, shape {shape}; a matrix has two dimensions")
+    return int(shape[0]), int(shape[1])
+
+
+def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
+    """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32``, ``gb.dtypes.FP64``."""
+    try:
+        found = np.dtype(gb.dtypes.lookup_dtype(dtype).np_type)
+    except (TypeError, ValueError, AttributeError) as err:
+        raise ArgumentTypeError(f"{what}: {dtype!r} is no dtype; FP32 and FP64 are") from err
+    if found not in (np.float32, np.float64):
+        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {dtype!r}")
+    return found
+
+
+def as_matrix(
+    x: MatrixLike,
+    *,
+    what: str,
+    dtype: np.dtype | None = None,
+    orientation: Orientation = "rowwise",
+    copy: bool = True,
+) -> gb.Matrix:
+    """Return `x` as a new GraphBLAS matrix.
+
+    Parameters
+    ----------
+    x : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, ncols)
+        Stored zeros (-0.0 too) are dropped; duplicates of a SciPy array are summed.
+    what : str
+        What to call `x` in an error: ``"layer 3: weights"``.
+    dtype : float32 or float64, optional
+        Cast to this. By default FP32 and FP64 stay, bool, integers and half precision become FP32.
+    orientation : {"rowwise", "columnwise"}
+        How the result is held; equal (iso) values stay one value.
+    copy : bool
+        False empties a ``graphblas.Matrix`` instead of copying it: its arrays become the result's.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `x` is no matrix, or complex.
+    ArgumentError
+        A value is NaN or infinite, or does not fit the dtype.
+    """
+    nrows, ncols = shape_of(x, what)
+    if _is_graphblas(x):
+        arrays = _from_graphblas(x, orientation, copy)
+    elif _is_scipy(x):
+        arrays = _from_scipy(x, orientation)
+    else:
+        arrays = _from_numpy(np.asarray(x), orientation)
+    values = finite(arrays.values, dtype, what)
+    importer = getattr(gb.Matrix.ss, f"import_{_FORMAT[orientation]}")
+    C = importer(
+        nrows=nrows,
+        ncols=ncols,
+        indptr=arrays.indptr,
+        values=values,
+        is_iso=arrays.is_iso,
+        take_ownership=True,
+        **{_INDICES[orientation]: arrays.indices},
+    )
+    if (values == 0).any():
+        C = oriented(gb.select.valuene(C, values.dtype.type(0)).new(), orientation)
+    return C
+
+
+def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
+    """Return `values` as a new floating array of `dtype`; refuse NaN, infinities and overflow."""
+    kind = values.dtype.kind
+    if kind not in "bifu" or values.dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"{what}: values of dtype {values.dtype}; real numbers of at most 64 bits are needed"
+        )
+    if kind == "f" and not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
+    if dtype is None:
+        dtype = values.dtype if values.dtype == np.float64 else np.dtype(np.float32)
+    with np.errstate(over="ignore"):
+        cast = values.astype(dtype)  # a copy, whatever the dtype: the caller's array stays its own
+    if not np.isfinite(cast).all():
+        bad = values[~np.isfinite(cast)][0]
+        raise ArgumentError(f"{what}: {bad!r} does not fit {dtype}")
+    return cast
+
+
+def oriented(A: gb.Matrix, orientation: Orientation) -> gb.Matrix:
+    """Return a copy of `A` that is held row-wise (CSR) or column-wise (CSC)."""
+    return gb.Matrix.ss.import_any(take_ownership=True, **A.ss.export(_FORMAT[orientation]))
+
+
+def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> _Compressed:
+    if isinstance(A, gb.core.matrix.TransposedMatrix):
+        A = A.new()
+    elif copy:
+        A = A.dup()
+    arrays = A.ss.export(_FORMAT[orientation], give_ownership=True, sort=True)
+    return _Compressed(
+        arrays["indptr"],
+        arrays[_INDICES[orientation]],
+        arrays["values"],
+        arrays.get("is_iso", False),
+    )
+
+
+def _from_scipy(A: Any, orientation: Orientation) -> _Compressed:
+    C = A.tocsr(copy=True) if orientation == "rowwise" else A.tocsc(copy=True)
+    C.sum_duplicates()
+    return _Compressed(C.indptr.astype(np.uint64), C.indices.astype(np.uint64), C.data, False)
+
+
+def _from_numpy(A: np.ndarray, orientation: Orientation) -> _Compressed:
+    along = A if orientation == "rowwise" else A.T
+    major, minor = np.nonzero(along)
+    indptr = np.zeros(along.shape[0] + 1, np.uint64)
+    np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
+    return _Compressed(indptr, minor.astype(np.uint64), along[major, minor], False)
+
+
+def _is_graphblas(x: object) -> bool:
+    # A foreign object never makes GraphBLAS initialise: its classes are looked up by module.
+    module = type(x).__module__
+    return module.startswith("graphblas.core.matrix") and hasattr(x, "nvals")
+
+
+def _is_scipy(x: object) -> bool:
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and sparse.issparse(x)
+
+
+def _kind(x: object) -> str:
+    return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")

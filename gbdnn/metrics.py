@@ -1,0 +1,43 @@
+"""What a run did: a record per layer, and the challenge's edge rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LayerStats", "edge_rate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerStats:
+    """What one layer did to one block of inputs; `infer` hands it to its `callback`.
+
+    Attributes
+    ----------
+    layer : int
+        The layer, counted from 0.
+    block : int
+        The block of inputs, counted from 0.
+    inputs : int
+        Inputs of the block, dead ones too.
+    live : int
+        Inputs with at least one entry after the layer.
+    entries : int
+        Stored activations after the layer.
+    form : str
+        How the layer was computed: ``"sparse"``.
+    seconds : float
+        Wall time of the layer.
+    """
+
+    layer: int
+    block: int
+    inputs: int
+    live: int
+    entries: int
+    form: str
+    seconds: float
+
+
+def edge_rate(inputs: int, edges: int, seconds: float) -> float:
+    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``."""
+    return inputs * edges / seconds

@@ -1,0 +1,215 @@
+"""A network: a sequence of layers that fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError, ShapeError
+from gbdnn.layer import Layer
+from gbdnn.matrices import as_dtype, is_matrix
+
+if TYPE_CHECKING:
+    from gbdnn.layer import BiasLike, BiasRule
+    from gbdnn.matrices import MatrixLike
+
+__all__ = ["Network", "as_network"]
+
+
+class Network(Sequence[Layer]):
+    """An immutable sequence of layers in which each fits the one before it.
+
+    Parameters
+    ----------
+    layers : iterable of Layer
+        Layer k has as many rows as layer k - 1 has columns, and all have one dtype.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        Cast every layer to it; without it the layers must agree.
+
+    Raises
+    ------
+    ShapeError
+        Two layers do not fit; the message has both shapes.
+    ArgumentError
+        The layers differ in dtype.
+
+    Notes
+    -----
+    Layers count from 0, as in ``net[0]``. A slice is a Network too; its layers are shared, not
+    copied.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(np.ones((3, 2)), clip=1)])
+    >>> net
+    Network: 2 layers, 3 inputs to 2 outputs, 9 edges, FP64
+      layer  shape  edges
+      0      3 x 3      3  bias 0 (all), relu
+      1      3 x 2      6  bias 0 (all), relu, clip 1
+    >>> net[1:].shape
+    (3, 2)
+    """
+
+    def __init__(self, layers: Iterable[Layer], *, dtype: Any = None) -> None:
+        wanted = None if dtype is None else as_dtype(dtype)
+        found = list(layers)
+        for k, layer in enumerate(found):
+            if not isinstance(layer, Layer):
+                raise ArgumentTypeError(
+                    f"layer {k}: a Layer is needed, not {type(layer).__qualname__}"
+                )
+        if wanted is not None:
+            found = [layer.astype(wanted) for layer in found]
+        for k in range(1, len(found)):
+            before, here = found[k - 1], found[k]
+            if here.nrows != before.ncols:
+                raise ShapeError(
+                    f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
+                    f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+                )
+            if here.dtype != before.dtype:
+                raise ArgumentError(
+                    f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
+                    " dtype= casts all layers"
+                )
+        self._layers = tuple(found)
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """The layers' dtype; None if there is no layer."""
+        return self._layers[0].dtype if self._layers else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Neurons that the first layer reads, neurons of the last; (0, 0) if there is no layer."""
+        return (self._layers[0].nrows, self._layers[-1].ncols) if self._layers else (0, 0)
+
+    @property
+    def edges(self) -> int:
+        """Number of stored weights of all layers."""
+        return sum(layer.edges for layer in self)
+
+    def astype(self, dtype: Any) -> Network:
+        """Return this network with every layer cast to FP32 or FP64."""
+        return Network(self, dtype=dtype)
+
+    def isequal(self, other: object) -> bool:
+        """Whether `other` is a network of equal layers, in the same order and dtype."""
+        return (
+            isinstance(other, Network)
+            and len(self) == len(other)
+            and all(mine.isequal(its) for mine, its in zip(self, other, strict=True))
+        )
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Network: ...
+    def __getitem__(self, index: int | slice) -> Layer | Network:
+        if isinstance(index, slice):
+            return Network(self._layers[index])
+        return self._layers[index]
+
+    def __repr__(self) -> str:
+        words = ["1 layer" if len(self) == 1 else f"{len(self)} layers"]
+        if self._layers:
+            words += [
+                f"{self.shape[0]} inputs to {self.shape[1]} outputs",
+                f"{self.edges} edges",
+                self[0].describe().split(", ")[1],
+            ]
+        return "\n".join([f"Network: {', '.join(words)}", *self._table()])
+
+    def _table(self) -> list[str]:
+        """One row per layer; a run of layers that read alike is one row."""
+        rows = [("layer", "shape", "edges", "")]
+        alike = groupby(
+            range(len(self)), key=lambda k: (self[k].shape, self[k].edges, self[k].describe())
+        )
+        for (shape, edges, described), run in alike:
+            ks = list(run)
+            name = str(ks[0]) if len(ks) == 1 else f"{ks[0]}-{ks[-1]}"
+            options = ", ".join(described.split(", ")[2:])
+            rows.append((name, f"{shape[0]} x {shape[1]}", str(edges), options))
+        if len(rows) == 1:
+            return []
+        wide = [max(len(row[i]) for row in rows) for i in range(3)]
+        return [
+            f"  {a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d}".rstrip() for a, b, c, d in rows
+        ]
+
+
+def as_network(
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    *,
+    bias: BiasLike | Sequence[BiasLike] | None = None,
+    bias_rule: BiasRule | None = None,
+    clip: float | None = None,
+    dtype: Any = None,
+) -> Network:
+    """Return `layers` as a Network: itself, or Layers or bare matrices put together.
+
+    `bias` (one number, or a sequence with one item per layer), `bias_rule` and `clip` go with bare
+    matrices; a Layer has its own.
+    """
+    options = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
+    given = [f"{name}=" for name, value in options.items() if value is not None]
+    if isinstance(layers, Network):
+        if given:
+            raise ArgumentTypeError(f"{given[0]} beside a Network: its layers have their own")
+        return layers if dtype is None else layers.astype(dtype)
+    if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
+        raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
+    try:
+        items: list[Any] = list(layers)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"layers is a Network or a list of matrices, not {type(layers).__qualname__}"
+        ) from None
+    if items and all(isinstance(item, Layer) for item in items):
+        if given:
+            raise ArgumentTypeError(f"{given[0]} beside Layers: they have their own")
+        return Network(items, dtype=dtype)
+    biases = _one_bias_per_layer(bias, len(items))
+    return Network(
+        [_layer(k, W, b, bias_rule, clip, dtype) for k, (W, b) in enumerate(zip(items, biases))]  # noqa: B905
+    )
+
+
+def _layer(
+    k: int, W: Any, b: Any, bias_rule: BiasRule | None, clip: float | None, dtype: Any
+) -> Layer:
+    if isinstance(W, Layer):
+        raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
+    try:
+        return Layer(W, b, bias_rule=bias_rule or "all", clip=clip, dtype=dtype)
+    except GbdnnError as err:
+        raise type(err)(f"layer {k}: {err}") from err
+
+
+def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
+    """Return one bias per layer; a number stands for all of them."""
+    if bias is None:
+        return [0.0] * layers
+    if isinstance(bias, int | float | np.number) or (
+        isinstance(bias, np.ndarray) and not bias.ndim
+    ):
+        return [bias] * layers
+    if isinstance(bias, str) or not isinstance(bias, Sequence | np.ndarray):
+        raise ArgumentTypeError(
+            "bias= is one number, or a sequence with one item (a number or a vector) per layer,"
+            f" not {type(bias).__qualname__}"
+        )
+    if len(bias) != layers:
+        raise ShapeError(
+            f"bias= has {len(bias)} items for {layers} layers: one number for all,"
+            " or one item (a number or a vector) per layer"
+        )
+    return list(bias)

@@ -1,0 +1,243 @@
+"""RadiX-Net: sparse networks of any size with equally many paths from every input to every output.
+
+A mixed-radix system ``(r_0, r_1, ...)`` numbers ``r_0 r_1 ...`` nodes; its layer l joins node i to
+``i - n r_0 ... r_(l-1)`` for n = 0 .. r_l - 1 (modulo the number of nodes), so that after all its
+layers exactly one path leads from any node to any other. Systems follow each other, and every
+layer is widened by a Kronecker product with ones.
+
+R. Robinett, J. Kepner, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks",
+arXiv:1905.00416.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.layer import Layer
+from gbdnn.matrices import as_dtype
+from gbdnn.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
+
+
+class ChallengeConstants(NamedTuple):
+    """What the challenge fixes for a number of neurons; clip, weight and width fit all of them."""
+
+    bias: float
+    radices: tuple[int, ...]
+    clip: float = 32.0
+    weight: float = 1 / 16
+    width: int = 16
+    degree: int = 32
+    """Edges into and out of every neuron."""
+
+
+CHALLENGE: dict[int, ChallengeConstants] = {
+    1024: ChallengeConstants(-0.30, (2,) * 6),
+    4096: ChallengeConstants(-0.35, (2,) * 8),
+    16384: ChallengeConstants(-0.40, (2,) * 10),
+    65536: ChallengeConstants(-0.45, (2,) * 12),
+}
+
+
+def radixnet(neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32") -> Network:
+    """Return a network made as the challenge's are.
+
+    The first m layers (m = 6, 8, 10, 12 for the four sizes) are the base network: radices of 2,
+    each layer widened by 16, so that every neuron has 32 edges in and 32 out. Each later group of m
+    layers is the base network again, its rows permuted at random: one permutation for the group.
+
+    Parameters
+    ----------
+    neurons : {1024, 4096, 16384, 65536}
+        Neurons per layer; they decide the bias, -0.30, -0.35, -0.40 or -0.45.
+    layers : int
+        Number of layers, at least 1; the challenge has 120, 480 and 1920.
+    seed : int, default 0
+        Decides the permutations, for all time and on every machine. A deeper network with the same
+        seed begins with the same layers.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of weights, bias and clip.
+
+    Returns
+    -------
+    Network
+        Layers with weights 1/16, bias rule ``"entries"``, ReLU and clip 32.
+
+    Raises
+    ------
+    ArgumentError
+        A size that the challenge does not have, fewer than one layer, a seed outside 32 bits.
+
+    Notes
+    -----
+    The first m layers equal the official ones; the later groups have other permutations.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.radixnet(1024, 120)
+    Network: 120 layers, 1024 inputs to 1024 outputs, 3932160 edges, FP32
+      layer  shape        edges
+      0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
+    """
+    if neurons not in CHALLENGE:
+        sizes = ", ".join(map(str, CHALLENGE))
+        raise ArgumentError(
+            f"neurons={neurons!r}: the challenge has {sizes}; radix_layers makes other sizes"
+        )
+    layers = _count("layers", layers)
+    constants = CHALLENGE[neurons]
+    scalar = as_dtype(dtype).type
+    base = list(_patterns([constants.radices], [constants.width] * (len(constants.radices) + 1)))
+    permutations = _permutations(neurons, seed)
+    made: list[Layer] = []
+    while len(made) < layers:
+        order = next(permutations)
+        for pattern in base[: layers - len(made)]:
+            W = pattern.permuted(order).matrix(scalar(constants.weight))
+            made.append(
+                Layer(W, constants.bias, bias_rule="entries", clip=constants.clip, copy=False)
+            )
+    return Network(made)
+
+
+def radix_layers(
+    systems: Sequence[Sequence[int]],
+    widths: Sequence[int] | None = None,
+    *,
+    weight: float = 1.0,
+    dtype: Any = "FP32",
+) -> list[gb.Matrix]:
+    """Return the weights of the RadiX-Net of some mixed-radix systems and widths.
+
+    Parameters
+    ----------
+    systems : sequence of sequences of int
+        Mixed-radix systems, each a sequence of radices >= 2. All have one product N, but the last
+        one's may be a divisor of N.
+    widths : sequence of int, optional
+        One width >= 1 per level of neurons: one more than there are radices in all. Level k has
+        ``N * widths[k]`` neurons, so layers are rectangular where widths differ. All 1 by default.
+    weight : float, default 1.0
+        Value of every edge.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of the matrices.
+
+    Returns
+    -------
+    list of graphblas.Matrix
+        One per radix, of shape ``(N * widths[k], N * widths[k + 1])``, column-wise, one value.
+
+    Raises
+    ------
+    ArgumentError
+        Radices, products or widths that make no network; the message says which.
+
+    Notes
+    -----
+    Layer k is ``kron(ones((widths[k], widths[k + 1])), P)`` with P the sum of the cyclic shifts
+    that the radix asks for [1]_. From every input to every output lead equally many paths.
+
+    References
+    ----------
+    .. [1] R. Robinett, J. Kepner, arXiv:1905.00416, equations 1 to 5.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> [W.shape for W in gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
+    [(6, 12), (12, 12), (12, 6)]
+    """
+    systems = [tuple(_radix(r) for r in system) for system in systems]
+    levels = sum(map(len, systems)) + 1
+    if not systems or not all(systems):
+        raise ArgumentError("systems: at least one mixed-radix system, each with a radix")
+    N = prod(systems[0])
+    for m, system in enumerate(systems):
+        last = m == len(systems) - 1
+        if prod(system) != N and not (last and N % prod(system) == 0):
+            raise ArgumentError(
+                f"system {m} {system} has the product {prod(system)}; needed is {N}"
+                + (" or a divisor of it" if last else "")
+            )
+    widths = [1] * levels if widths is None else [_count("width", w) for w in widths]
+    if len(widths) != levels:
+        raise ArgumentError(f"{len(widths)} widths for {levels} levels of neurons")
+    value = as_dtype(dtype).type(weight)
+    return [pattern.matrix(value) for pattern in _patterns(systems, widths)]
+
+
+class _Pattern(NamedTuple):
+    """Where a layer has edges: ``rows[j]`` are the neurons that neuron j reads, in order."""
+
+    nrows: int
+    rows: np.ndarray
+
+    def permuted(self, order: np.ndarray) -> _Pattern:
+        """Return the pattern with row i moved to ``order[i]``."""
+        return _Pattern(self.nrows, np.sort(order[self.rows], axis=1))
+
+    def matrix(self, value: np.floating) -> gb.Matrix:
+        """Return the pattern as a column-wise matrix whose entries all are `value`."""
+        ncols, degree = self.rows.shape
+        return gb.Matrix.ss.import_csc(
+            nrows=self.nrows,
+            ncols=ncols,
+            indptr=np.arange(0, ncols * degree + 1, degree, dtype=np.uint64),
+            row_indices=self.rows.astype(np.uint64).reshape(-1),
+            values=np.array([value]),
+            is_iso=True,
+            sorted_rows=True,
+            take_ownership=True,
+        )
+
+
+def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[_Pattern]:
+    """Yield the layers of the systems, widened."""
+    N = prod(systems[0])
+    j = np.arange(N)
+    level = 0
+    for system in systems:
+        place = 1
+        for radix in system:
+            # i is joined to i - n place, so j is reached from j + n place
+            sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
+            place *= radix
+            above, below = widths[level : level + 2]
+            copies = sources[:, None, :] + N * np.arange(above)[:, None]
+            yield _Pattern(N * above, np.tile(copies.reshape(N, -1), (below, 1)))
+            level += 1
+
+
+def _permutations(neurons: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the identity, then random permutations without end."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
+    if not 0 <= seed < 2**32:
+        raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
+    yield np.arange(neurons)
+    # RandomState's streams are frozen for good (NumPy enhancement proposal 19).
+    random = np.random.RandomState(seed)
+    while True:
+        yield random.permutation(neurons)
+
+
+def _radix(radix: object) -> int:
+    if isinstance(radix, bool) or not isinstance(radix, int | np.integer) or radix < 2:
+        raise ArgumentError(f"a radix is a whole number >= 2, not {radix!r}")
+    return int(radix)
+
+
+def _count(name: str, n: object) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ArgumentError(f"{name} is a whole number >= 1, not {n!r}")
+    return int(n)

@@ -1,0 +1,27 @@
+"""How many threads GraphBLAS may use during a call; afterwards all is as it was."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+
+__all__ = ["engaged"]
+
+
+def engaged(nthreads: int | None) -> AbstractContextManager[object]:
+    """Engage a GraphBLAS Context of `nthreads` threads for the length of a ``with`` block.
+
+    None leaves the caller's Context and configuration in force.
+    """
+    if nthreads is None:
+        return nullcontext()
+    if isinstance(nthreads, bool) or not isinstance(nthreads, int | np.integer):
+        raise ArgumentTypeError(f"nthreads is a whole number or None, not {nthreads!r}")
+    if nthreads < 1:
+        raise ArgumentError(f"nthreads is at least 1, not {nthreads}")
+    context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=int(nthreads))
+    return context

@@ -1,0 +1,40 @@
+import graphblas as gb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import gbdnn
+
+few = st.sampled_from([-2.0, -1.0, 0.0, 0.0, 0.0, 1.0, 2.0])
+small = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=few)
+
+
+@given(small)
+def test_categories_are_the_rows_with_an_entry(A):
+    Y = gb.Matrix.from_dense(A, missing_value=0)
+    found = gbdnn.categories(Y)
+    assert found.dtype == np.int64
+    assert found.tolist() == [i for i in range(len(A)) if any(A[i])]
+
+
+@given(small, st.sampled_from([np.float32, np.float64]))
+def test_argmax_is_numpys(A, dtype):
+    Y = gb.Matrix.from_dense(A.astype(dtype), missing_value=0)
+    found = gbdnn.argmax(Y)
+    assert found.dtype == np.int64
+    assert found.shape == (len(A),)
+    assert found.tolist() == [int(np.argmax(row)) for row in A]
+
+
+@pytest.mark.parametrize(
+    ("row", "best"),
+    [([-1, -2], 0), ([-2, -1], 1), ([0, -1], 0), ([-1, 0], 1), ([0, 0], 0), ([1, 3, 3], 1), ([0, 0, -1, 5], 3)],
+)  # fmt: skip
+def test_argmax_of_one_row(row, best):
+    assert gbdnn.argmax(np.array([row], float)).tolist() == [best]
+
+
+def test_edge_rate():
+    assert gbdnn.edge_rate(60_000, 3_932_160, 2.0) == 117_964_800_000

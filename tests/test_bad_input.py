@@ -1,0 +1,212 @@
+"""Every mistake gets an error that names the layer or the argument, and the numbers."""
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import Layer, Network, infer
+
+W = np.eye(3)
+X = np.ones((2, 3))
+
+
+def bad(error, match, call):
+    """The call raises gbdnn's error, which is also the built-in one."""
+    with pytest.raises(error, match=match) as raised:
+        call()
+    assert isinstance(raised.value, gbdnn.GbdnnError)
+
+
+def test_layers_that_do_not_fit():
+    bad(ValueError, r"layer 1: weights are 4 x 4 but the layer before it, 3 x 3, has 3 outputs",
+        lambda: infer([W, np.eye(4)], X))  # fmt: skip
+
+
+def test_features_of_the_wrong_width():
+    bad(ValueError, r"features are 2 x 5 but layer 0, 3 x 3, reads 3 neurons",
+        lambda: infer([W], np.ones((2, 5))))  # fmt: skip
+
+
+def test_layers_of_different_dtypes():
+    layers = [Layer(W, dtype="FP32"), Layer(W, dtype="FP64")]
+    bad(
+        ValueError,
+        "layer 1 is float64 but layer 0 is float32; dtype= casts",
+        lambda: Network(layers),
+    )
+    bad(ValueError, "layer 1 is float32", lambda: infer([W, W.astype(np.int8)], X))
+    assert Network(layers, dtype="FP32").dtype == np.float32
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("make", [np.array, sp.csr_array, gb.Matrix.from_dense])
+def test_values_that_are_not_finite(value, make):
+    A = W.copy()
+    A[1, 2] = value
+    bad(ValueError, r"layer 1: weights: contains .*; every value must be finite",
+        lambda: infer([W, make(A)], X))  # fmt: skip
+    bad(ValueError, r"features: contains", lambda: infer([W], make(A)))
+    bad(ValueError, r"bias: contains", lambda: Layer(W, [0, value, 0]))
+    bad(ValueError, r"layer 0: bias: contains", lambda: infer([W], X, bias=value))
+
+
+def test_overflow_in_the_cast():
+    big = W * 1e300
+    bad(ValueError, r"weights: .*1e\+300.* does not fit float32", lambda: Layer(big, dtype="FP32"))
+    bad(ValueError, r"features: .* does not fit float32", lambda: infer([W.astype("f4")], X * 1e39))
+    bad(ValueError, r"bias: .* does not fit float32", lambda: Layer(W, 1e39, dtype="FP32"))
+    bad(ValueError, r"clip: .* does not fit float32", lambda: Layer(W, clip=1e39, dtype="FP32"))
+    bad(ValueError, r"layer 0: weights", lambda: infer([big], X, dtype="FP32"))
+
+
+@pytest.mark.parametrize("clip", [0, 0.0, -1, np.nan, np.inf])
+def test_clip_without_meaning(clip):
+    bad(ValueError, "clip is finite and > 0, or None", lambda: Layer(W, clip=clip))
+    bad(ValueError, "layer 0: clip is finite and > 0", lambda: infer([W], X, clip=clip))
+
+
+@pytest.mark.parametrize("clip", ["32", True, [1]])
+def test_clip_of_the_wrong_kind(clip):
+    bad(TypeError, "clip is a number or None", lambda: Layer(W, clip=clip))
+
+
+def test_clip_that_vanishes_in_the_cast():
+    bad(ValueError, "becomes 0 as float32", lambda: Layer(W, clip=1e-60, dtype="FP32"))
+
+
+@pytest.mark.parametrize(("nthreads", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)])  # fmt: skip
+def test_nthreads(nthreads, error):
+    bad(error, "nthreads is", lambda: infer([W], X, nthreads=nthreads))
+
+
+@pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
+def test_options_beside_a_network(option):
+    name = next(iter(option))
+    bad(TypeError, f"{name}= beside a Network", lambda: infer(Network([Layer(W)]), X, **option))
+    bad(TypeError, f"{name}= beside Layers", lambda: infer([Layer(W)], X, **option))
+
+
+def test_options_with_unknown_values():
+    bad(
+        ValueError,
+        "bias_rule is 'all' or 'entries', not 'some'",
+        lambda: Layer(W, bias_rule="some"),
+    )
+    bad(ValueError, "activation is 'relu' or 'identity'", lambda: Layer(W, activation="tanh"))
+    bad(ValueError, "layer 0: bias_rule is", lambda: infer([W], X, bias_rule="none"))
+
+
+def test_bias_of_the_wrong_shape():
+    bad(ValueError, r"bias has shape \(2,\) but the layer has 3 neurons", lambda: Layer(W, [1, 2]))
+    bad(ValueError, r"bias= has 2 items for 1 layers", lambda: infer([W], X, bias=[0, 0]))
+    bad(ValueError, r"layer 1: bias has shape", lambda: infer([W, W], X, bias=[0, [1, 2]]))
+    bad(TypeError, r"bias: a number or one per neuron", lambda: Layer(W, "0.5"))
+    bad(TypeError, r"bias= is one number", lambda: infer([W], X, bias="0.5"))
+    bad(TypeError, r"bias= is one number",
+        lambda: infer([W], X, bias=gb.Vector.from_coo([0], [1.0], size=3)))  # fmt: skip
+
+
+@pytest.mark.parametrize("layers", [3, None, object(), "W"])
+def test_layers_that_are_none(layers):
+    bad(TypeError, "layer", lambda: infer(layers, X))
+
+
+def test_a_matrix_in_place_of_a_list():
+    for one in (W, sp.csr_array(W), gb.Matrix.from_dense(W)):
+        bad(
+            TypeError,
+            r"layers is one matrix; a list is needed: \[W\]",
+            lambda one=one: infer(one, X),
+        )
+
+
+def test_mixed_lists():
+    bad(TypeError, "layer 1 is a Layer among matrices", lambda: infer([W, Layer(W)], X))
+    bad(TypeError, "layer 0: a Layer is needed, not ndarray", lambda: Network([W]))
+
+
+@pytest.mark.parametrize("features", [[[1, 2, 3]], None, "X", gb.Vector.from_coo([0], [1.0])])
+def test_features_of_the_wrong_kind(features):
+    bad(TypeError, "features: a graphblas.Matrix, a SciPy", lambda: infer([W], features))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 1), ()])
+def test_features_of_the_wrong_rank(shape):
+    bad(ValueError, "features: .-D", lambda: infer([W], np.ones(shape)))
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, object, "U3", np.longdouble, "M8[s]"])
+def test_values_of_no_use(dtype):
+    A = np.ones((3, 3)).astype(dtype)
+    bad(TypeError, "weights: values of dtype", lambda: Layer(A))
+
+
+@pytest.mark.parametrize("dtype", ["INT8", bool, "FC32", "nonsense", 7, np.float16])
+def test_dtypes_of_no_use(dtype):
+    bad(TypeError, "dtype", lambda: infer([W], X, dtype=dtype))
+    bad(TypeError, "dtype", lambda: Layer(W, dtype=dtype))
+
+
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+@pytest.mark.parametrize("clip", [None, 32.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_overflow_on_the_way_names_the_layer(activation, clip, sign):
+    # Three finite steps, then a sum beyond FP32; ReLU and clip do not hide it.
+    grow = Layer(W * 1e12, dtype="FP32")
+    last = Layer(W * 1e12 * sign, activation=activation, clip=clip, dtype="FP32")
+    fine = infer([grow, grow, grow], X)
+    assert fine.nvals == 6
+    bad(ArithmeticError, "layer 3: Y W \\+ b leaves the range of float32",
+        lambda: infer([grow, grow, grow, last], X))  # fmt: skip
+
+
+def test_nan_on_the_way_names_the_layer():
+    # inf - inf inside one sum
+    A = np.array([[1e38, 0], [-1e38, 0]], np.float32)
+    bad(ArithmeticError, "layer 0", lambda: infer([A], np.array([[1e10, 1e10]])))
+
+
+def test_a_loose_bound_is_no_overflow():
+    # The bound grows by 10^10 a layer and the values do not: nothing overflows, nothing is raised.
+    A = np.array([[1, 1e10], [0, 0]], np.float32)
+    Y = infer([A] * 12, np.array([[1.0, 1.0]]))
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[1, np.float32(1e10)]])
+
+
+def test_argmax_without_columns():
+    bad(ValueError, "2 x 0", lambda: gbdnn.argmax(np.ones((2, 0))))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"neurons": 1000},
+        {"layers": 0},
+        {"layers": 1.5},
+        {"seed": -1},
+        {"seed": 2**32},
+        {"seed": 0.5},
+    ],
+)
+def test_radixnet(arguments):
+    name = next(iter(arguments))
+    with pytest.raises(gbdnn.GbdnnError, match=name):
+        gbdnn.radixnet(**{"neurons": 1024, "layers": 1, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("systems", "widths", "match"),
+    [
+        ([], None, "at least one"),
+        ([(2, 2), ()], None, "each with a radix"),
+        ([(2, 1)], None, "radix"),
+        ([(2, 3), (4,), (6,)], None, r"system 1 \(4,\) has the product 4; needed is 6"),
+        ([(2, 3), (4,)], None, "needed is 6 or a divisor"),
+        ([(2, 3)], [1, 1], "2 widths for 3 levels"),
+        ([(2, 3)], [1, 0, 1], "width"),
+    ],
+)
+def test_radix_layers(systems, widths, match):
+    bad(ValueError, match, lambda: gbdnn.radix_layers(systems, widths))

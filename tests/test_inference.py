@@ -1,0 +1,213 @@
+"""infer against the dense FP64 oracle: values and pattern, over a table of networks."""
+
+import itertools
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import assert_answer, network
+from oracles import Case, Dense, case, dense_inference, dyadic
+
+import gbdnn
+
+BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
+SHAPES = {
+    "square": (24, 24, 24, 24),
+    "rectangular": (24, 40, 7, 20),
+    "widening": (5, 20, 60, 90),
+    "one layer": (30, 20),
+}
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("rule", ["all", "entries"])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+@pytest.mark.parametrize("clip", [None, 1.5])
+def test_table(dtype, rule, bias, activation, clip):
+    expected = case(3, rule=rule, bias=bias, activation=activation, clip=clip, density=0.2)
+    Y = gbdnn.infer(network(expected.layers, dtype), expected.X)
+    assert_answer(Y, expected, dtype)
+
+
+@pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("inputs", [1, 2, 33])
+def test_shapes(sizes, inputs):
+    random = np.random.default_rng(inputs)
+    layers = [
+        Dense(dyadic(random, shape, 0.4, low=-8), -0.0625, clip=4.0)
+        for shape in itertools.pairwise(sizes)
+    ]
+    X = dyadic(random, (inputs, sizes[0]), 0.7, low=1, high=32)
+    assert_answer(gbdnn.infer(network(layers), X), Case(layers, X))
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("rule", ["all", "entries"])
+@pytest.mark.parametrize("bias", BIASES)
+def test_within_rounding_where_sums_are_not_exact(dtype, rule, bias):
+    expected = case(5, rule=rule, bias=bias, exact=False, sizes=(50, 60, 70, 40), density=0.2)
+    assert_answer(gbdnn.infer(network(expected.layers, dtype), expected.X), expected, dtype)
+
+
+def test_layers_may_differ_in_everything():
+    parts = [
+        case(1, rule="entries", bias="positive vector", clip=None, sizes=(24, 30)),
+        case(2, rule="all", bias="mixed vector", activation="identity", clip=1.0, sizes=(30, 9)),
+        case(3, rule="all", bias="negative", clip=3.0, sizes=(9, 16)),
+    ]
+    layers = [part.layers[0] for part in parts]
+    X = dyadic(np.random.default_rng(9), (50, 24), 0.3)
+    assert_answer(gbdnn.infer(network(layers), X), Case(layers, X))
+
+
+def test_a_sum_that_cancels_is_an_entry_under_entries():
+    W = np.array([[1.0, 1.0], [-1.0, 0.0]])
+    X = np.array([[2.0, 2.0], [0.0, 0.0]])
+    Y = gbdnn.infer([W], X, bias=0.5, bias_rule="entries")
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[0.5, 2.5], [0, 0]])
+
+
+def test_entries_follow_the_stored_pattern_without_stored_zeros():
+    # A stored zero, in the weights or in the features, is no path.
+    W = gb.Matrix.from_coo([0, 1], [0, 1], [0.0, 1.0], nrows=2, ncols=2)
+    X = gb.Matrix.from_coo([0, 0, 1, 1], [0, 1, 0, 1], [3.0, -0.0, 0.0, 4.0], nrows=2, ncols=2)
+    Y = gbdnn.infer([W], X, bias=0.5, bias_rule="entries")
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), [[0, 0], [0, 4.5]])
+
+
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+@pytest.mark.parametrize("rule", ["all", "entries"])
+def test_no_zero_is_stored(activation, rule):
+    layer = gbdnn.Layer(
+        np.array([[1.0, -1.0, 1.0]]), [-2.0, 2.0, -0.0], bias_rule=rule, activation=activation
+    )
+    Y = gbdnn.infer([layer], np.array([[2.0], [0.0], [-2.0]]))
+    assert not (Y.to_coo()[2] == 0).any()
+    expected = dense_inference(
+        [Dense(np.array([[1.0, -1, 1]]), np.array([-2.0, 2, 0]), rule, activation)],
+        [[2.0], [0], [-2]],
+    )
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+
+
+def unchanged(X, before):
+    if isinstance(X, gb.Matrix | gb.core.matrix.TransposedMatrix):
+        kept = X.isequal(before, check_dtype=True)
+        return kept and (X.ss.format == before.ss.format if isinstance(X, gb.Matrix) else True)
+    if sp.issparse(X):
+        return type(X) is type(before) and X.nnz == before.nnz and not (before != X).nnz
+    return np.array_equal(X, before)
+
+
+MAKERS = {
+    "graphblas": lambda A: gb.Matrix.from_dense(A, missing_value=0),
+    "graphblas with zeros": gb.Matrix.from_dense,
+    "graphblas column-wise": lambda A: gb.Matrix.ss.import_fullc(np.asfortranarray(A)),
+    "graphblas transposed": lambda A: gb.Matrix.from_dense(A.T.copy(), missing_value=0).T,
+    "scipy csr_array": sp.csr_array,
+    "scipy csc_matrix": sp.csc_matrix,
+    "scipy coo_array": sp.coo_array,
+    "scipy lil_array": sp.lil_array,
+    "numpy": np.array,
+    "numpy Fortran": np.asfortranarray,
+    "numpy strided": lambda A: np.repeat(A, 2, axis=1)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("make_weights", MAKERS.values(), ids=MAKERS.keys())
+@pytest.mark.parametrize("make_features", MAKERS.values(), ids=MAKERS.keys())
+def test_input_kinds(make_weights, make_features):
+    expected = case(11)
+    X = make_features(expected.X)
+    before = make_features(expected.X)
+    Ws = [make_weights(layer.W) for layer in expected.layers]
+    biases = [layer.b for layer in expected.layers]
+    Y = gbdnn.infer(Ws, X, bias=biases, clip=expected.layers[0].clip)
+    assert_answer(Y, expected, "FP64")
+    assert unchanged(X, before)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(bool, "FP32"), (np.int64, "FP32"), (np.uint8, "FP32"), (np.float32, "FP32"),
+     (np.float16, "FP32"), (np.float64, "FP64")],
+)  # fmt: skip
+def test_the_weights_decide_the_dtype(given, expected):
+    W = np.array([[1, 0], [1, 1]]).astype(given)
+    for features in (np.float32, np.float64, np.int32):
+        Y = gbdnn.infer([W], np.array([[1, 2]]).astype(features))
+        assert Y.dtype == expected
+        np.testing.assert_array_equal(Y.to_dense(), [[3, 2]])
+
+
+def test_dtype_overrides():
+    W = np.full((3, 3), 1 / 3)
+    third = gbdnn.infer([W], np.ones((1, 3)), dtype="FP32")
+    assert third.dtype == "FP32"
+    net = gbdnn.Network([gbdnn.Layer(W, dtype="FP32")])
+    assert gbdnn.infer(net, np.ones((1, 3)), dtype=np.float64).dtype == "FP64"
+
+
+def test_scipy_duplicates_are_summed_and_the_callers_array_is_left_alone():
+    W = sp.csr_array(
+        (np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2)
+    )
+    Y = gbdnn.infer([W], np.array([[1.0, 1.0]]))
+    np.testing.assert_array_equal(Y.to_dense(), [[3, 4]])
+    assert W.nnz == 3
+    assert W.data.tolist() == [1, 2, 4]
+
+
+def test_bare_matrices_take_one_bias_or_one_per_layer():
+    expected = case(4, bias="mixed vector", clip=None)
+    Ws = [layer.W for layer in expected.layers]
+    Y = gbdnn.infer(Ws, expected.X, bias=[layer.b for layer in expected.layers], dtype="FP32")
+    assert_answer(Y, expected)
+    scalar = case(4, bias="negative", clip=1.0, rule="entries")
+    Y = gbdnn.infer(
+        [layer.W for layer in scalar.layers], scalar.X,
+        bias=-0.1875, clip=1, bias_rule="entries", dtype="FP32",
+    )  # fmt: skip
+    assert_answer(Y, scalar)
+
+
+@pytest.mark.parametrize("dtype", [None, "FP32", "FP64"])
+def test_zero_layers_give_the_features_anew(dtype):
+    X = gb.Matrix.from_coo([0, 1, 1], [2, 0, 1], [1.5, 0.0, -2.0], nrows=3, ncols=3)
+    for layers in ([], gbdnn.Network([])):
+        Y = gbdnn.infer(layers, X, dtype=dtype)
+        assert Y is not X
+        assert Y.dtype == (dtype or "FP64")
+        assert Y.nvals == 2
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), X.to_dense(fill_value=0))
+
+
+def test_no_inputs_give_no_rows():
+    Y = gbdnn.infer([np.eye(3)], np.zeros((0, 3)))
+    assert Y.shape == (0, 3)
+    assert gbdnn.categories(Y).size == 0
+
+
+def test_the_calls_are_fp32_throughout():
+    expected = case(3, bias="mixed vector", clip=1.5)
+    net = network(expected.layers)
+    X = gb.Matrix.from_dense(expected.X.astype(np.float32), missing_value=0)
+    with gb.Recorder() as recorder:
+        gbdnn.infer(net, X)
+    assert recorder.data
+    wide = [call for call in recorder.data if "FP64" in call and "reduce" not in call]
+    assert not [call for call in wide if "mxm" in call or "eWise" in call or "select" in call], wide
+
+
+def test_official_answer(official):
+    from gbdnn.io import read_categories, read_network, read_tsv
+
+    net = read_network(official, 1024)
+    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
+    truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
+    assert len(net) == 120
+    Y = gbdnn.infer(net, X)
+    np.testing.assert_array_equal(gbdnn.categories(Y), truth)
+    assert len(truth) == 19

@@ -1,0 +1,121 @@
+import pickle
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import network
+from oracles import case
+
+import gbdnn
+from gbdnn import Layer, Network
+
+W = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
+
+
+def test_defaults():
+    layer = Layer(W)
+    assert (layer.bias, layer.bias_rule, layer.activation, layer.clip) == (0.0, "all", "relu", None)
+    assert (layer.shape, layer.nrows, layer.ncols, layer.edges) == ((2, 3), 2, 3, 3)
+    assert layer.dtype == np.float64
+
+
+def test_what_it_was_given_can_change_and_it_does_not():
+    A, b = gb.Matrix.from_dense(W, missing_value=0), np.array([1.0, 2.0, 3.0])
+    layer = Layer(A, b)
+    A[0, 0] = 99
+    b[0] = 99
+    assert layer.weights[0, 0].new().value == 1
+    assert layer.bias.tolist() == [1, 2, 3]
+    layer.weights[0, 0] = 77
+    assert layer.weights[0, 0].new().value == 1
+    with pytest.raises(ValueError, match="read-only"):
+        layer.bias[0] = 5
+    with pytest.raises(AttributeError):
+        layer.bias = 1.0
+
+
+def test_copy_false_takes_the_matrix_over():
+    A = gb.Matrix.from_dense(W, missing_value=0)
+    layer = Layer(A, copy=False)
+    assert layer.isequal(Layer(W))
+
+
+def test_bias_as_vector_with_gaps():
+    b = gb.Vector.from_coo([2], [0.5], size=3)
+    assert Layer(W, b).bias.tolist() == [0, 0, 0.5]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Layer(W, 0.5), Layer(W * 2), Layer(W[:, :2]), Layer(W, clip=1), Layer(W, dtype="FP32"),
+        Layer(W, bias_rule="entries"), Layer(W, activation="identity"), "layer",
+    ],
+)  # fmt: skip
+def test_isequal_tells_apart(other):
+    assert Layer(W).isequal(Layer(W))
+    assert not Layer(W).isequal(other)
+
+
+def test_pickle_keeps_everything():
+    net = network(case(1, bias="mixed vector").layers)
+    X = case(1).X
+    Y = gbdnn.infer(net, X)  # a network in use pickles too
+    again = pickle.loads(pickle.dumps(net))  # noqa: S301
+    assert again.isequal(net)
+    assert gbdnn.infer(again, X).isequal(Y)
+    iso = pickle.loads(pickle.dumps(gbdnn.radixnet(1024, 7)))  # noqa: S301
+    assert iso[6].weights.ss.is_iso
+
+
+def test_iso_weights_stay_one_value():
+    A = gb.Matrix.from_coo([0, 1], [1, 2], 0.25, nrows=2, ncols=3)
+    assert Layer(A).weights.ss.is_iso
+
+
+def test_gain_is_the_largest_column_sum():
+    assert Layer(W).gain == 3
+    assert Layer(np.array([[1.0], [-2.0]])).gain == 3
+    assert Layer(np.zeros((2, 2))).gain == 0
+
+
+def test_astype():
+    layer = Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7)
+    cast = layer.astype("FP32")
+    assert cast.dtype == np.float32
+    assert cast.bias.dtype == np.float32
+    assert cast.clip == np.float32(0.7)
+    assert cast.isequal(Layer(W / 3, [0.1, 0.2, 0.3], clip=0.7, dtype="FP32"))
+
+
+def test_network_is_a_sequence():
+    net = network(case(2).layers)
+    assert len(net) == 3
+    assert net.shape == (24, 20)
+    assert net.edges == sum(np.count_nonzero(layer.W) for layer in case(2).layers)
+    assert net[0] is next(iter(net))
+    assert net[-1] is net[2]
+    assert isinstance(net[1:], Network)
+    assert net[1:].shape == (30, 20)
+    assert net[0] in net
+    with pytest.raises(IndexError):
+        net[3]
+
+
+def test_network_isequal():
+    net = network(case(2).layers)
+    assert net.isequal(network(case(2).layers))
+    assert not net.isequal(net[:2])
+    assert not net.isequal(network(case(3).layers))
+    assert not net.isequal(net.astype("FP64"))
+
+
+def test_repr_groups_layers_that_read_alike():
+    net = Network([*gbdnn.radixnet(1024, 3), Layer(np.ones((1024, 2), "f4"), [0.5, -1], clip=1)])
+    assert repr(net).splitlines() == [
+        "Network: 4 layers, 1024 inputs to 2 outputs, 100352 edges, FP32",
+        "  layer  shape        edges",
+        "  0-2    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32",
+        "  3      1024 x 2      2048  bias -1 to 0.5 (all), relu, clip 1",
+    ]
+    assert repr(Network([])) == "Network: 0 layers"

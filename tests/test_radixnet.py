@@ -1,0 +1,142 @@
+"""RadiX-Net by exact counting."""
+
+import itertools
+from functools import reduce
+
+import numpy as np
+import pytest
+
+import gbdnn
+
+
+def pattern(W):
+    return W.to_dense(fill_value=0) != 0
+
+
+@pytest.mark.parametrize(("neurons", "m"), [(1024, 6), (4096, 8), (16384, 10), (65536, 12)])
+def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
+    net = gbdnn.radixnet(neurons, m + 2)
+    assert len(net) == m + 2
+    for layer in net[0], net[m - 1], net[m + 1]:
+        W = layer.weights
+        assert W.shape == (neurons, neurons)
+        rows, columns, values = W.to_coo()
+        assert set(np.bincount(rows.astype(np.int64))) == {32}
+        assert set(np.bincount(columns.astype(np.int64))) == {32}
+        assert set(values.tolist()) == {1 / 16}
+        assert layer.bias_rule == "entries"
+        assert layer.clip == 32
+        assert layer.activation == "relu"
+        assert layer.dtype == np.float32
+
+
+def test_biases():
+    biases = {n: gbdnn.radixnet(n, 1)[0].bias for n in (1024, 4096, 16384, 65536)}
+    assert biases == pytest.approx({1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45})
+
+
+def test_base_network_has_equally_many_paths():
+    net = gbdnn.radixnet(1024, 6)
+    paths = reduce(np.matmul, [pattern(layer.weights).astype(np.float64) for layer in net])
+    # 32^6 walks from each neuron, spread evenly over 1024
+    assert set(paths.ravel()) == {32**6 / 1024}
+
+
+def test_later_groups_are_the_base_network_with_permuted_rows():
+    net = gbdnn.radixnet(1024, 18, seed=3)
+    base = [pattern(layer.weights) for layer in net[:6]]
+    orders = []
+    for group in (1, 2):
+        later = [pattern(layer.weights) for layer in net[6 * group : 6 * group + 6]]
+
+        # Rows of a layer tell base layers' rows apart only up to copies; the group's six layers
+        # together tell each row: it is found by all of its six rows at once.
+        def key(layers, i):
+            return b"".join(layer[i].tobytes() for layer in layers)
+
+        where = {}
+        for i in range(1024):
+            where.setdefault(key(base, i), set()).add(i)
+        moved = {}
+        for i in range(1024):
+            moved.setdefault(key(later, i), set()).add(i)
+        assert where.keys() == moved.keys()
+        assert all(len(where[k]) == len(moved[k]) for k in where)
+        assert where != moved
+        orders.append(moved)
+    assert orders[0] != orders[1]
+
+
+def test_deterministic_from_the_seed():
+    net = gbdnn.radixnet(1024, 14, seed=5)
+    assert net.isequal(gbdnn.radixnet(1024, 14, seed=5))
+    assert net[:13].isequal(gbdnn.radixnet(1024, 13, seed=5))
+    assert net[:6].isequal(gbdnn.radixnet(1024, 6, seed=6))
+    assert not net.isequal(gbdnn.radixnet(1024, 14, seed=6))
+    # frozen for all time: the neurons that neuron 0 of the first permuted layer reads
+    rows = net[6].weights.to_coo()[0][:4].tolist()
+    assert rows == FROZEN
+
+
+FROZEN = [23, 68, 131, 135]
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_dtype(dtype):
+    net = gbdnn.radixnet(1024, 7, dtype=dtype)
+    assert net[6].weights.dtype == dtype
+    assert net[6].bias == (np.float32(-0.3) if dtype == "FP32" else -0.3)
+
+
+def test_weights_are_iso():
+    assert gbdnn.radixnet(1024, 7)[6].weights.ss.is_iso
+
+
+@pytest.mark.parametrize(
+    ("systems", "widths"),
+    [
+        ([(2, 2, 2)], None),
+        ([(2, 3), (3, 2), (6,)], None),
+        ([(3, 4), (6,)], None),  # the last product divides the others
+        ([(5,), (5,)], [1, 3, 2]),
+        ([(2, 3), (6,)], [2, 1, 4, 3]),
+    ],
+)
+def test_general_networks_have_equally_many_paths(systems, widths):
+    layers = gbdnn.radix_layers(systems, widths)
+    radices = [r for system in systems for r in system]
+    N = int(np.prod(systems[0]))
+    d = widths or [1] * (len(radices) + 1)
+    assert [W.shape for W in layers] == [(N * a, N * b) for a, b in itertools.pairwise(d)]
+    for W, radix, above, below in zip(layers, radices, d, d[1:], strict=False):
+        assert set(pattern(W).sum(axis=0)) == {radix * above}
+        assert set(pattern(W).sum(axis=1)) == {radix * below}
+    paths = reduce(np.matmul, [pattern(W).astype(np.int64) for W in layers])
+    walks = np.prod([r * w for r, w in zip(radices, d[1:], strict=False)])
+    assert set(paths.ravel()) == {walks / (N * d[-1])}
+
+
+def test_one_system_against_its_definition():
+    # place values 1 and 2 of the system (2, 3): i joined to i and i - 1, then to i, i - 2, i - 4
+    first, second = (pattern(W) for W in gbdnn.radix_layers([(2, 3)]))
+    for i in range(6):
+        assert set(np.flatnonzero(first[i])) == {i, (i - 1) % 6}
+        assert set(np.flatnonzero(second[i])) == {i, (i - 2) % 6, (i - 4) % 6}
+
+
+def test_first_official_layers_are_the_generated_ones(official):
+    from gbdnn.io import read_network
+
+    base = gbdnn.radixnet(1024, 6)
+    assert read_network(official, 1024, 6).isequal(base)
+
+
+def test_official_groups_are_permuted_base_networks(official):
+    from gbdnn.io import read_network
+
+    net = read_network(official, 1024, 120)
+    base = [pattern(layer.weights) for layer in net[:6]]
+    for group in (1, 7, 19):
+        later = [pattern(layer.weights) for layer in net[6 * group : 6 * group + 6]]
+        rows = [sorted(np.packbits(np.hstack(layers), axis=1).tolist()) for layers in (base, later)]
+        assert rows[0] == rows[1]
