@@ -1,0 +1,248 @@
+"""The Graph Challenge's files: matrices and categories as tab-separated, 1-based text.
+
+A matrix is one line ``row<TAB>column<TAB>value`` an entry, in any order, plain or gzip. The format
+carries no shape. Categories are one row number a line. Everything is 0-based on Python's side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
+from gbdnn.io._table import (
+    MAX_INDEX,
+    Index,
+    dimension,
+    first_duplicate,
+    read_columns,
+    whole_number,
+    write_columns,
+)
+from gbdnn.matrices import as_dtype
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import ArrayLike
+
+    from gbdnn.matrices import Orientation
+
+__all__ = ["read_categories", "read_tsv", "write_categories", "write_tsv"]
+
+_FORMATS = {"rowwise": "by_row", "columnwise": "by_col"}
+
+
+def read_tsv(
+    path: str | os.PathLike[str],
+    *,
+    nrows: int | None = None,
+    ncols: int | None = None,
+    dtype: Any = "FP32",
+    orientation: Orientation = "rowwise",
+) -> gb.Matrix:
+    r"""Read a matrix, features or weights, from the challenge's tab-separated format.
+
+    Parameters
+    ----------
+    path : path-like
+        Lines ``row<TAB>column<TAB>value`` with 1-based indices, plain or gzip (told by the
+        content, not the name). Lines may end in CR LF; the last one must end.
+    nrows, ncols : int, optional
+        Shape of the result; by default the largest index. An index past it is an error.
+    dtype : {"FP32", "FP64"}
+        Type of the result.
+    orientation : {"rowwise", "columnwise"}
+        How the result is held: features are best rowwise, weights columnwise.
+
+    Returns
+    -------
+    Matrix, shape (nrows, ncols)
+        Explicit zeros of the file are dropped (they do count for the shape); values that are all
+        equal are held once (iso).
+
+    Raises
+    ------
+    FormatError
+        Names file, line and fault: a line of another form, an index below 1 or past the shape, a
+        value that is not finite or does not fit `dtype`, a second entry at one place, an empty
+        file, one that is cut off.
+    MissingFileError
+        There is no such file.
+    MissingPackageError
+        polars is not installed.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "weights.tsv"
+    >>> _ = file.write_text("1\t2\t0.0625\n3\t1\t0.0625\n")
+    >>> W = read_tsv(file, ncols=4)
+    >>> W.shape, W.nvals
+    ((3, 4), 2)
+    """
+    if orientation not in _FORMATS:
+        raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
+    row, column = Index("row"), Index("column")
+    if nrows is not None:
+        row = Index("row", dimension(nrows, "nrows"), "nrows")
+    if ncols is not None:
+        column = Index("column", dimension(ncols, "ncols"), "ncols")
+    rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
+    shape = (
+        int(rows.max()) + 1 if nrows is None else row.largest,
+        int(cols.max()) + 1 if ncols is None else column.largest,
+    )
+    A = _build(rows, cols, values, shape, orientation)
+    if A.nvals < rows.size:
+        first, second = first_duplicate(rows, cols)
+        raise FormatError(
+            f"{path}, line {second + 1}: a second entry in row {rows[second] + 1},"
+            f" column {cols[second] + 1}; the first is in line {first + 1}"
+        )
+    stored = values != 0
+    if not stored.all():
+        A = _build(rows[stored], cols[stored], values[stored], shape, orientation)
+    return A
+
+
+def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
+    """Write a matrix in the challenge's tab-separated format, sorted by row, then column.
+
+    Values are written with the digits that give the same bits when read in their own type.
+    Stored zeros are left out. A matrix without entries becomes the one line
+    ``nrows<TAB>ncols<TAB>0``: an explicit zero, which `read_tsv` drops.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        Of a boolean, integer or floating dtype, with finite values. Not changed.
+    path : path-like
+        Appears whole or not at all; compressed with gzip if the name ends in ``.gz``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `matrix` is no GraphBLAS matrix, or its dtype is complex or user-defined.
+    ArgumentError
+        A value is not finite, or the matrix has no rows or no columns.
+    OutputError
+        The file cannot be written; what stood there before still does.
+    MissingPackageError
+        polars is not installed.
+    """
+    if not isinstance(matrix, gb.Matrix):
+        raise ArgumentTypeError(f"a graphblas.Matrix is needed, not {type(matrix).__name__}")
+    if matrix.dtype.np_type.kind not in "biuf":
+        raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
+    if 0 in matrix.shape:
+        raise ArgumentError(f"shape {matrix.shape}: the format needs a row and a column")
+    rows, cols, values = matrix.dup().to_coo()
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise ArgumentError(f"the matrix contains {bad}; the format holds finite values")
+    if values.dtype == bool:
+        values = values.astype(np.uint8)
+    stored = values != 0
+    if not stored.all():
+        rows, cols, values = rows[stored], cols[stored], values[stored]
+    if values.size == 0:
+        last = [np.array([n - 1], np.uint64) for n in matrix.shape]
+        rows, cols, values = last[0], last[1], np.zeros(1, np.uint8)
+    elif (rows[1:] < rows[:-1]).any():
+        order = np.lexsort((cols, rows))
+        rows, cols, values = rows[order], cols[order], values[order]
+    one = np.uint64(1)
+    write_columns({"row": rows + one, "column": cols + one, "value": values}, path)
+
+
+def read_categories(
+    path: str | os.PathLike[str], *, ninputs: int | None = None, allow_empty: bool = False
+) -> np.ndarray:
+    """Read categories: the inputs that a network sorts out, one 1-based number a line.
+
+    Parameters
+    ----------
+    path : path-like
+        Plain or gzip, in any order.
+    ninputs : int, optional
+        Return the categories among the first `ninputs` inputs alone.
+    allow_empty : bool
+        Whether a file of no bytes means that there are none; by default it is an error.
+
+    Returns
+    -------
+    ndarray of int64
+        0-based ids, sorted.
+
+    Raises
+    ------
+    FormatError
+        Names file, line and fault; a number that comes twice is one.
+    MissingFileError
+        There is no such file.
+    MissingPackageError
+        polars is not installed.
+    """
+    if ninputs is not None and whole_number(ninputs, "ninputs") < 0:
+        raise ArgumentError(f"ninputs: {ninputs} is negative")
+    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
+    order = np.argsort(rows, kind="stable")
+    found = rows[order].astype(np.int64)
+    if (found[1:] == found[:-1]).any():
+        first, second = first_duplicate(rows)
+        raise FormatError(
+            f"{path}, line {second + 1}: category {rows[second] + 1} is already in line {first + 1}"
+        )
+    return found if ninputs is None else found[found < ninputs]
+
+
+def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
+    """Write categories, one 1-based number a line, sorted.
+
+    Parameters
+    ----------
+    rows : array_like of int, shape (n,)
+        0-based ids, each once. None at all gives a file of no bytes.
+    path : path-like
+        Appears whole or not at all; compressed with gzip if the name ends in ``.gz``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `rows` are no integers.
+    ArgumentError
+        They are not 1-D, or one is negative or comes twice.
+    OutputError
+        The file cannot be written; what stood there before still does.
+    MissingPackageError
+        polars is not installed.
+    """
+    ids = np.asarray(rows)
+    if ids.ndim != 1:
+        raise ArgumentError(f"categories: shape {ids.shape}; a list of ids is needed")
+    if ids.dtype.kind not in "iu" and ids.size:
+        raise ArgumentTypeError(f"categories: dtype {ids.dtype}; 0-based ids are integers")
+    ids = np.sort(ids)
+    if ids.size and (ids[0] < 0 or ids[-1] >= MAX_INDEX):
+        bad = ids[0] if ids[0] < 0 else ids[-1]
+        raise ArgumentError(f"categories: {bad} is no id; ids are 0 to {MAX_INDEX - 1}")
+    if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
+        raise ArgumentError(f"categories: {twice[0]} comes twice")
+    write_columns({"category": ids.astype(np.int64) + 1}, path)
+
+
+def _build(
+    rows: np.ndarray,
+    cols: np.ndarray,
+    values: np.ndarray,
+    shape: tuple[int, int],
+    orientation: Orientation,
+) -> gb.Matrix:
+    """Return the matrix with the first entry at every place; fewer entries tell of duplicates."""
+    A = gb.Matrix(values.dtype, *shape)
+    A.ss.config["format"] = _FORMATS[orientation]
+    A.build(rows, cols, values, dup_op=gb.binary.first)
+    return A

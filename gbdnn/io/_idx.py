@@ -1,0 +1,92 @@
+"""IDX, the format of the MNIST files: a typed array of any rank, gzip or not.
+
+Two zero bytes, one byte for the type, one for the rank; then the sizes, each a big-endian
+32-bit integer; then the elements, big-endian, the last index running fastest.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.errors import FormatError, MissingFileError
+
+if TYPE_CHECKING:
+    import os
+
+_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read one array from an IDX file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Whether it is compressed with gzip is seen from its first bytes, not its name.
+
+    Returns
+    -------
+    ndarray
+        The array in native byte order, of the file's shape and element type (uint8, int8,
+        int16, int32, float32 or float64).
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        The file is empty, is not IDX, is cut off, or goes on after its last element.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise MissingFileError(f"{file}: no such file; expected an IDX file, gzip or not")
+    data = file.read_bytes()
+    if not data:
+        raise FormatError(f"{file}: the file is empty; expected an IDX file, gzip or not")
+    if data.startswith(b"\x1f\x8b"):
+        data = _decompressed(data, file)
+
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _TYPES:
+        known = ", ".join(f"{code:02x}" for code in _TYPES)
+        raise FormatError(
+            f"{file}: not an IDX file: expected the bytes 00 00, a type ({known}) and a rank, "
+            f"found {data[:4].hex(' ') or 'nothing'}"
+        )
+    dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
+    start = 4 + 4 * rank
+    if len(data) < start:
+        raise FormatError(
+            f"{file}: cut off: a header of rank {rank} takes {start} bytes, found {len(data)}"
+        )
+    shape = struct.unpack(f">{rank}I", data[4:start])
+    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
+    if found != expected:
+        fault = "cut off" if found < expected else "bytes after the last element"
+        sizes = " x ".join(map(str, shape)) or "1"
+        raise FormatError(
+            f"{file}: {fault}: {sizes} elements of {dtype.name} take {expected} bytes, "
+            f"found {found}"
+        )
+    try:
+        array = np.frombuffer(data, dtype, offset=start).reshape(shape)
+    except ValueError as err:
+        raise FormatError(f"{file}: NumPy has no array of shape {shape}: {err}") from err
+    return array.astype(dtype.newbyteorder("="))
+
+
+def _decompressed(data: bytes, file: Path) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except EOFError as err:
+        raise FormatError(
+            f"{file}: cut off: the gzip stream does not end in these {len(data)} bytes"
+        ) from err
+    except (OSError, zlib.error) as err:
+        raise FormatError(f"{file}: the gzip stream is damaged: {err}") from err

@@ -1,0 +1,208 @@
+"""Where the Graph Challenge's files lie, as downloaded.
+
+The data set unpacks to this (each file maybe with ``.gz``)::
+
+    MNIST/sparse-images-1024.tsv
+    DNN/neuron1024/n1024-l1.tsv, n1024-l2.tsv, ...
+    DNN/neuron1024-l120-categories.tsv
+
+and single archives to parts of it: ``neuron1024/`` without ``DNN``, files without a folder.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gbdnn.errors import ArgumentError, MissingFileError
+from gbdnn.io._table import dimension
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+__all__ = ["find_categories", "find_features", "find_layers", "find_neurons", "layers_in"]
+
+
+def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
+    """Find the input images for networks of `neurons` neurons.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``MNIST`` folder, or any folder with the file.
+    neurons : int
+        Neurons a layer: 1024, 4096, 16384 or 65536 in the challenge.
+
+    Returns
+    -------
+    Path
+        ``sparse-images-{neurons}.tsv``, maybe with ``.gz``.
+
+    Raises
+    ------
+    MissingFileError
+        Tells where the file was looked for.
+    """
+    root, n = _folder(directory), dimension(neurons, "neurons")
+    return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
+
+
+def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int) -> Path:
+    """Find the true categories of a network.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``DNN`` folder, the folder of the layers inside that, or any
+        folder with the file.
+    neurons, layers : int
+        Neurons a layer and number of layers: they are in the file's name.
+
+    Returns
+    -------
+    Path
+        ``neuron{neurons}-l{layers}-categories.tsv``, maybe with ``.gz``.
+
+    Raises
+    ------
+    MissingFileError
+        Tells where the file was looked for.
+    """
+    root, n = _folder(directory), dimension(neurons, "neurons")
+    folders = ["DNN", "."]
+    if root.resolve().name == f"neuron{n}":
+        folders.append("..")
+    name = f"neuron{n}-l{dimension(layers, 'layers')}-categories.tsv"
+    return _first("categories", root, folders, name)
+
+
+def find_layers(
+    directory: str | os.PathLike[str], neurons: int, layers: int | None = None
+) -> list[Path]:
+    """Find the files of a network's layers.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``DNN`` folder, or the folder with the layers.
+    neurons : int
+        Neurons a layer.
+    layers : int, optional
+        How many layers, from the first; by default all that are there.
+
+    Returns
+    -------
+    list of Path
+        ``n{neurons}-l1.tsv`` and so on in order, each maybe with ``.gz`` (a plain file comes
+        before a compressed one of the same layer).
+
+    Raises
+    ------
+    MissingFileError
+        Tells where layers were looked for, or which one is missing.
+    """
+    root, n = _folder(directory), dimension(neurons, "neurons")
+    count = None if layers is None else dimension(layers, "layers")
+    places = [root / "DNN" / f"neuron{n}", root / f"neuron{n}", root]
+    for folder in places:
+        if found := layers_in(folder, n):
+            break
+    else:
+        looked = ", ".join(str(place) for place in places)
+        raise MissingFileError(
+            f"{root}: no layers of {n} neurons; expected files n{n}-l1.tsv, n{n}-l2.tsv, ..."
+            f" (or .tsv.gz) in one of {looked}"
+        )
+    last = max(found)
+    wanted = range(1, (last if count is None else count) + 1)
+    for k in wanted:
+        if k not in found:
+            raise MissingFileError(
+                f"{folder / f'n{n}-l{k}.tsv'} (or .gz) is missing; the folder has"
+                f" {len(found)} layers of {n} neurons, the last of them {found[last].name}"
+            )
+    return [found[k] for k in wanted]
+
+
+def find_neurons(directory: str | os.PathLike[str]) -> int:
+    """Find the one size of which a folder holds layers.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``DNN`` folder, or the folder with the layers.
+
+    Returns
+    -------
+    int
+        Neurons a layer.
+
+    Raises
+    ------
+    MissingFileError
+        There are no layers; tells the layout.
+    ArgumentError
+        There are layers of several sizes; tells which.
+    """
+    root = _folder(directory)
+    layer = re.compile(r"n([1-9][0-9]*)-l[1-9][0-9]*\.tsv(\.gz)?")
+    folders = [root, *root.glob("neuron*"), *root.glob("DNN/neuron*")]
+    names = [path.name for folder in folders if folder.is_dir() for path in _listing(folder)]
+    sizes = sorted({int(match[1]) for name in names if (match := layer.fullmatch(name))})
+    if not sizes:
+        raise MissingFileError(
+            f"{root}: no layers; expected files n<neurons>-l1.tsv, n<neurons>-l2.tsv, ... (or"
+            " .tsv.gz) in it, or in its folder neuron<neurons> or DNN/neuron<neurons>"
+        )
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sizes))
+        raise ArgumentError(f"{root}: layers of {listed} neurons; say which (neurons)")
+    return sizes[0]
+
+
+def layers_in(folder: Path, n: int) -> dict[int, Path]:
+    """Return the layer files in `folder` by number."""
+    name = re.compile(rf"n{n}-l([1-9][0-9]*)\.tsv(\.gz)?")
+    found: dict[int, Path] = {}
+    if not _is(Path.is_dir, folder):
+        return found
+    # Sorted: the compressed file of a layer comes after the plain one.
+    for path in sorted(_listing(folder)):
+        if match := name.fullmatch(path.name):
+            found.setdefault(int(match[1]), path)
+    return found
+
+
+def _listing(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as err:
+        raise MissingFileError(f"{folder}: cannot be listed: {err.strerror}") from err
+
+
+def _first(what: str, root: Path, folders: list[str], name: str) -> Path:
+    tried = [root / folder / (name + ending) for folder in folders for ending in ("", ".gz")]
+    for path in tried:
+        if _is(Path.is_file, path):
+            return path
+    raise MissingFileError(
+        f"{root}: no {what}; looked for {', '.join(str(path) for path in tried)}"
+    )
+
+
+def _folder(directory: str | os.PathLike[str]) -> Path:
+    root = Path(directory)
+    if not _is(Path.exists, root):
+        raise MissingFileError(f"{root}: the folder does not exist")
+    if not root.is_dir():
+        raise MissingFileError(f"{root}: is no folder")
+    return root
+
+
+def _is(test: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return test(path)
+    except OSError as err:  # a folder on the way may not be entered
+        raise MissingFileError(f"{path}: {err.strerror}") from err

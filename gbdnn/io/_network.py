@@ -1,0 +1,97 @@
+"""The challenge's files as a `Network`, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.errors import ArgumentError
+from gbdnn.io._layers import read_layers, write_layers
+from gbdnn.layer import Layer
+from gbdnn.network import Network
+from gbdnn.radixnet import CHALLENGE
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from gbdnn.layer import BiasRule
+
+__all__ = ["read_network", "write_network"]
+
+
+def read_network(
+    directory: str | os.PathLike[str],
+    neurons: int,
+    layers: int | None = None,
+    *,
+    bias: float | None = None,
+    bias_rule: BiasRule = "entries",
+    clip: float | None = 32.0,
+    dtype: Any = "FP32",
+    progress: Callable[[int, int], object] | None = None,
+) -> Network:
+    """Read a network from one tab-separated file per layer.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``DNN`` folder, or the folder with the layers: files
+        ``n{neurons}-l1.tsv`` and so on, plain or gzip.
+    neurons : int
+        Neurons per layer, 1024, 4096, 16384 or 65536 in the challenge.
+    layers : int, optional
+        How many layers, from the first; by default all that are there.
+    bias : float, optional
+        By default the challenge's for this number of neurons: -0.30, -0.35, -0.40 or -0.45. Other
+        numbers of neurons need one.
+    bias_rule : {"entries", "all"}, default "entries"
+        The challenge's; see `Layer`.
+    clip : float, optional
+        Upper limit of the activations, 32 by default; None for none.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of weights, bias and clip.
+    progress : callable, optional
+        Called as ``progress(k, count)`` when k of all layers have been read.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    MissingFileError
+        There is no such folder, or a layer is missing; the message tells the layout.
+    FormatError
+        A file is not what its format promises; the message names file and line.
+    ArgumentError
+        No bias, and the challenge has none for this number of neurons.
+    """
+    if bias is None:
+        if neurons not in CHALLENGE:
+            raise ArgumentError(f"the challenge has no bias for {neurons} neurons: give bias=")
+        bias = CHALLENGE[neurons].bias
+    weights = read_layers(directory, neurons, layers, dtype=dtype, progress=progress)
+    return Network(
+        Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False) for W in weights
+    )
+
+
+def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
+    """Write a network's weights as ``n{neurons}-l1.tsv`` and so on.
+
+    Parameters
+    ----------
+    net : Network
+        Square layers of one size. Biases, rules and clips have no place in this format.
+    directory : path-like
+        Made if need be. Every file appears whole or not at all.
+
+    Raises
+    ------
+    ShapeError
+        A layer is not square; the format carries no shape.
+    OutputError
+        A file cannot be written, or files of further layers stand there.
+    """
+    weights = (layer.weights for layer in net)
+    write_layers(weights, directory, net.shape[0], count=len(net))

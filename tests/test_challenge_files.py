@@ -1,0 +1,788 @@
+"""The challenge's files: what is written is read, and what is wrong is named by file and line."""
+
+import gzip
+import math
+import os
+import re
+import subprocess
+import sys
+
+import graphblas as gb
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gbdnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    MissingFileError,
+    MissingPackageError,
+    OutputError,
+    ShapeError,
+)
+from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io._layers import read_layers, write_layers
+from gbdnn.io._layout import find_categories, find_features, find_layers
+
+TYPES = {"FP32": np.float32, "FP64": np.float64}
+# tmp_path is one folder for all examples; each writes its file anew.
+FILES = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100
+)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "some.tsv"
+
+
+def entries(A):
+    """{(row, column): value's bits} of a matrix."""
+    rows, cols, values = A.to_coo()
+    found = {(int(i), int(j)): x.tobytes() for i, j, x in zip(rows, cols, values, strict=True)}
+    assert len(found) == A.nvals
+    return found
+
+
+def text_entries(text):
+    """{(row, column): value} of a good file, 0-based, without its zeros."""
+    found = {}
+    for line in text.splitlines():
+        i, j, x = line.split("\t")
+        if float(x) != 0:
+            found[int(i) - 1, int(j) - 1] = float(x)
+    return found
+
+
+@st.composite
+def matrices(draw, dtype):
+    """Draw a shape, {(row, column): nonzero finite value}."""
+    nrows, ncols = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    width = 8 * np.dtype(TYPES[dtype]).itemsize
+    values = st.floats(width=width, allow_nan=False, allow_infinity=False).filter(bool)
+    iso = draw(st.booleans())
+    if iso:
+        values = st.just(draw(values))
+    places = st.tuples(st.integers(0, nrows - 1), st.integers(0, ncols - 1))
+    return (nrows, ncols), draw(st.dictionaries(places, values, max_size=20))
+
+
+def to_matrix(shape, items, dtype, orientation="rowwise"):
+    A = gb.Matrix(dtype, *shape)
+    A.ss.config["format"] = "by_row" if orientation == "rowwise" else "by_col"
+    if items:
+        A.build([i for i, _ in items], [j for _, j in items], list(items.values()))
+    return A
+
+
+# --- round trips
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+@FILES
+@given(drawn=st.data(), held=st.sampled_from(["rowwise", "columnwise"]))
+def test_read_what_was_written(tmp_path, dtype, name, drawn, held):
+    shape, items = drawn.draw(matrices(dtype))
+    A = to_matrix(shape, items, dtype, held)
+    before = entries(A)
+    write_tsv(A, tmp_path / name)
+    assert entries(A) == before
+    assert A.ss.orientation == held
+    for orientation in ["rowwise", "columnwise"]:
+        B = read_tsv(
+            tmp_path / name, nrows=shape[0], ncols=shape[1], dtype=dtype, orientation=orientation
+        )
+        assert B.shape == shape
+        assert B.dtype == dtype
+        assert entries(B) == before
+        assert B.ss.orientation == orientation
+        if len(set(before.values())) == 1:
+            assert B.ss.is_iso
+    content = (tmp_path / name).read_bytes()
+    text = (gzip.decompress(content) if name.endswith("gz") else content).decode()
+    assert {k: TYPES[dtype](x) for k, x in text_entries(text).items()} == items
+    if items:
+        places = [tuple(map(int, line.split("\t")[:2])) for line in text.splitlines()]
+        assert places == sorted(places)
+        assert read_tsv(tmp_path / name, dtype=dtype).shape == places_shape(places)
+
+
+def places_shape(places):
+    return max(i for i, _ in places), max(j for _, j in places)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_bits_of_extreme_values(file, dtype):
+    kind = TYPES[dtype]
+    info = np.finfo(kind)
+    extreme = [info.max, -info.max, info.tiny, info.smallest_subnormal, info.eps, 1 - info.epsneg]
+    bits = np.random.default_rng(0).integers(0, 256, (20_000, kind().itemsize), dtype=np.uint8)
+    values = np.concatenate([np.array(extreme, kind), bits.view(kind).ravel()])
+    values = values[np.isfinite(values) & (values != 0)]
+    A = gb.Matrix.from_coo(np.arange(values.size) // 100, np.arange(values.size) % 100, values)
+    write_tsv(A, file)
+    B = read_tsv(file, dtype=dtype)
+    assert B.to_coo()[2].tobytes() == values.tobytes()
+
+
+def test_fp32_is_rounded_once(file):
+    # Just above the midpoint of 1 and the next float32; as float64 it is the midpoint.
+    above = "1.000000059604644775390626"
+    file.write_text(f"1\t1\t{above}\n1\t2\t0.5\n")
+    assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
+    # The same by the strict reader: many zeros in an index are too much for the fast one.
+    file.write_text(f"{'0' * 50}1\t1\t{above}\n1\t2\t0.5\n")
+    assert read_tsv(file)[0, 0].new().value == np.nextafter(np.float32(1), np.float32(2))
+
+
+@pytest.mark.parametrize("dtype", ["BOOL", "INT8", "INT64", "UINT8", "UINT64"])
+def test_integers_and_bool(file, dtype):
+    A = gb.Matrix.from_coo([0, 2], [1, 0], [1, 1], dtype=dtype, nrows=3, ncols=2)
+    write_tsv(A, file)
+    assert file.read_text() == "1\t2\t1\n3\t1\t1\n"
+
+
+@pytest.mark.parametrize("dtype", ["BOOL", "INT32", "FP32", "FP64"])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_no_entries_keep_the_shape(file, dtype, zeros):
+    A = gb.Matrix(dtype, 5, 7)
+    if zeros:
+        A[1, 1] = 0
+    write_tsv(A, file)
+    assert file.read_text() == "5\t7\t0\n"
+    for shape in [{}, {"nrows": 5, "ncols": 7}]:
+        B = read_tsv(file, **shape)
+        assert (B.shape, B.nvals) == ((5, 7), 0)
+
+
+def test_stored_zeros_are_not_written(file):
+    A = gb.Matrix.from_coo([0, 0, 1], [0, 1, 1], [0.0, 0.5, -0.0])
+    write_tsv(A, file)
+    assert file.read_text() == "1\t2\t0.5\n"
+    assert A.nvals == 3
+
+
+def test_more_lines_than_are_written_at_once(file, monkeypatch):
+    monkeypatch.setattr("gbdnn.io._table._LINES_AT_ONCE", 7)
+    A = gb.Matrix.from_coo(np.arange(30), np.arange(30) % 4, np.arange(30) + 0.5)
+    write_tsv(A, file)
+    assert read_tsv(file, dtype="FP64").isequal(A)
+
+
+def test_pending_work_and_dense_formats(file):
+    A = gb.Matrix("FP64", 3, 3)
+    A(accum=gb.binary.plus) << 1.5  # full
+    del A[1, 1]
+    A[0, 0] = 2.5
+    write_tsv(A, file)
+    assert len(text_entries(file.read_text())) == 8
+    assert read_tsv(file, dtype="FP64").isequal(A)
+
+
+def test_huge_indices(file):
+    file.write_text(f"{2**60}\t1\t1\n1\t{2**60}\t2\n")
+    for orientation in ["rowwise", "columnwise"]:
+        A = read_tsv(file, orientation=orientation)
+        assert A.shape == (2**60, 2**60)
+        assert set(entries(A)) == {(2**60 - 1, 0), (0, 2**60 - 1)}
+
+
+# --- good files of other writers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1\t1\t6.250000e-02\n2\t1\t6.250000e-02\n",
+        "2\t1\t1\n1\t1\t1\n",
+        "1\t1\t0.5\r\n2\t1\t1.5\r\n",
+        "1\t1\t0.5\r\n2\t1\t1.5\n",
+        "+1\t01\t+.5\n00000000000000000000000000002\t1\t5.\n",
+        "1\t1\t1E+2\n2\t1\t1e-2\n",
+        "1\t1\t0\n2\t1\t-0\n2\t2\t-0.0\n2\t3\t4\n",
+        "1\t1\t1e-400\n2\t1\t4\n",
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_good_files(tmp_path, text, packed):
+    file = tmp_path / ("plain-name" if packed else "name.gz")  # the content tells, not the name
+    content = text.encode()
+    file.write_bytes(gzip.compress(content) if packed else content)
+    A = read_tsv(file, dtype="FP64")
+    found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
+    assert found == text_entries(text)
+    assert A.nrows == 2
+
+
+def test_gzip_of_several_members(file):
+    file.write_bytes(gzip.compress(b"1\t1\t2\n") + gzip.compress(b"2\t1\t2\n"))
+    assert read_tsv(file).nvals == 2
+
+
+@FILES
+@given(size=st.integers(1, 60), bad=st.integers(0, 30), odd=st.integers(0, 30))
+def test_reading_in_pieces(tmp_path, size, bad, odd):
+    lines = [f"{i}\t{i % 7 + 1}\t{i / 2}\n" for i in range(1, 30)]
+    if odd < len(lines):
+        lines[odd] = "0" * 50 + lines[odd]  # for the strict reader, but right
+    path = put(tmp_path / "some.tsv", "".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gbdnn.io._table._PIECE", size)
+        A = read_tsv(path)
+        assert set(entries(A)) == set(text_entries("".join(lines)))
+        if bad < len(lines):
+            lines[bad] = "1\tx\t1\n"
+            put(path, "".join(lines))
+            with pytest.raises(FormatError, match=rf"some\.tsv, line {bad + 1}: the column 'x'"):
+                read_tsv(path)
+            lines[bad] = "29\t2\t1\n" if bad < 28 else lines[0]
+            put(path, "".join(lines))
+            with pytest.raises(FormatError, match=rf"some\.tsv, line {max(bad + 1, 29)}: a second"):
+                read_tsv(path)
+
+
+# --- bad files: the message names file and line
+
+
+BAD = {
+    "three fields": ("1\t1\t1\n1\t2\n", 2, "2 fields in '1.t2'; 3 needed: row<TAB>column<TAB>val"),
+    "four fields": ("1\t1\t1\n1\t2\t3\t4\n", 2, "4 fields"),
+    "four fields first": ("1\t2\t3\t4\n1\t1\t1\n", 1, "4 fields"),
+    "short and long": ("1\t1\t1\n1\t2\n1\t2\t3\t4\n", 2, "2 fields"),
+    "tab at the end": ("1\t1\t1\t\n", 1, "4 fields"),
+    "blank line": ("1\t1\t1\n\n1\t2\t1\n", 2, "a blank line"),
+    "blank first line": ("\n1\t2\t1\n", 1, "a blank line"),
+    "blank last line": ("1\t2\t1\n\n", 2, "a blank line"),
+    "blank CR LF": ("1\t2\t1\r\n\r\n", 2, "a blank line"),
+    "only a newline": ("\n", 1, "a blank line"),
+    "spaces for tabs": ("1 2 3\n", 1, "1 fields in '1 2 3'"),
+    "commas": ("1,2,3\n", 1, "1 fields"),
+    "header": ("row\tcolumn\tvalue\n1\t1\t1\n", 1, "the row 'row' is no whole number"),
+    "comment": ("# 1\t1\t1\n", 1, "the row '# 1' is no whole number"),
+    "quotes": ('1\t1\t1\n"1"\t2\t1\n', 2, "the row '\"1\"' is no whole number"),
+    "space before": ("1\t1\t1\n 1\t2\t1\n", 2, "the row ' 1' is no whole number"),
+    "space after": ("1\t1\t1\n1\t2\t1 \n", 2, "the value '1 ' is no number"),
+    "fraction": ("1.0\t1\t1\n", 1, "the row '1.0' is no whole number"),
+    "underscore": ("1\t1_0\t1\n", 1, "the column '1_0' is no whole number"),
+    "empty index": ("\t1\t1\n", 1, "the row '' is no whole number"),
+    "empty value": ("1\t1\t\n", 1, "the value '' is no number"),
+    "empty fields": ("1\t1\t1\n\t\t\n", 2, "the row '' is no whole number"),
+    "row 0": ("1\t1\t1\n0\t1\t1\n", 2, "the row is '0'; indices start at 1"),
+    "column 0": ("1\t1\t1\n1\t0\t1\n", 2, "the column is '0'; indices start at 1"),
+    "row -1": ("-1\t1\t1\n", 1, "the row is '-1'; indices start at 1"),
+    "row -0": ("-0\t1\t1\n", 1, "the row is '-0'; indices start at 1"),
+    "index of 2^60 + 1": (f"{2**60 + 1}\t1\t1\n", 1, "is past the largest index, 1152921504"),
+    "index of 2^64 + 1": (f"1\t{2**64 + 1}\t1\n", 1, "is past the largest index, 1152921504"),
+    "5000 digits": ("1\t1\t1\n" + "9" * 5000 + "\t1\t1\n", 2, "is past the largest index"),
+    "nan": ("1\t1\t1\n1\t2\tnan\n", 2, "the value is 'nan'; values are finite"),
+    "NaN": ("1\t1\tNaN\n", 1, "the value is 'NaN'; values are finite"),
+    "inf": ("1\t1\tinf\n", 1, "the value is 'inf'; values are finite"),
+    "-Infinity": ("1\t1\t-Infinity\n", 1, "values are finite"),
+    "1e400": ("1\t1\t1\n1\t2\t1e400\n", 2, "the value '1e400' is too large for float"),
+    "word": ("1\t1\tone\n", 1, "the value 'one' is no number"),
+    "null": ("1\t1\tnull\n", 1, "the value 'null' is no number"),
+    "hexadecimal": ("1\t1\t0x1p3\n", 1, "the value '0x1p3' is no number"),
+    "Fortran": ("1\t1\t1d5\n", 1, "the value '1d5' is no number"),
+    "decimal comma": ("1\t1\t1,5\n", 1, "the value '1,5' is no number"),
+    "value with underscore": ("1\t1\t1_0\n", 1, "the value '1_0' is no number"),
+    "dot": ("1\t1\t.\n", 1, "the value '.' is no number"),
+    "half an exponent": ("1\t1\t1e-\n", 1, "the value '1e-' is no number"),
+    "lone CR": ("1\t1\t1\r1\t2\t1\n", 1, "5 fields"),
+    "CR before a tab": ("1\t1\r\t1\n", 1, "is no whole number"),
+    "byte order mark": ("\ufeff1\t1\t1\n", 1, r"the row '.ufeff1' is no whole number"),
+    "NUL": ("1\t1\t1\n1\t2\t1\0\n", 2, r"the value '1.x00' is no number"),
+    "duplicate": ("1\t1\t1\n1\t2\t1\n1\t1\t2\n", 3, "a second entry in row 1, column 1; the first"),
+    "equal duplicate": ("4\t7\t1\n4\t7\t1\n", 2, "column 7; the first is in line 1"),
+    "duplicate of a zero": ("1\t1\t0\n1\t1\t2\n", 2, "a second entry in row 1, column 1"),
+    "duplicate zeros": ("1\t1\t2\n1\t2\t0\n1\t2\t-0\n", 3, "the first is in line 2"),
+    "two duplicates": ("2\t2\t1\n1\t1\t1\n2\t2\t1\n1\t1\t1\n", 3, "row 2, column 2; .* line 1"),
+    "three of a kind": ("1\t1\t1\n1\t1\t1\n1\t1\t1\n", 2, "the first is in line 1"),
+    "duplicate by the strict reader": ("0" * 50 + "1\t1\t1\n1\t1\t1\n", 2, "is in line 1"),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("case", BAD)
+def test_bad_line(file, case, dtype, packed):
+    text, line, message = BAD[case]
+    content = text.encode()
+    file.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(FormatError, match=rf"some\.tsv, line {line}: .*{message}") as caught:
+        read_tsv(file, dtype=dtype)
+    assert isinstance(caught.value, ValueError)
+    assert len(str(caught.value)) < 300 + len(str(file))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"nrows": 2}, "line 2: the row '3' is past nrows, 2"),
+        ({"ncols": 4}, "line 3: the column '5' is past ncols, 4"),
+        ({"nrows": 2, "ncols": 4}, "line 2: the row '3' is past nrows, 2"),
+    ],
+)
+def test_index_past_the_shape(file, shape, message):
+    file.write_text("1\t4\t1\n3\t1\t1\n1\t5\t1\n")
+    assert read_tsv(file, nrows=3, ncols=5).shape == (3, 5)
+    with pytest.raises(FormatError, match=rf"some\.tsv, {message}"):
+        read_tsv(file, **shape)
+
+
+def test_overflow_of_the_dtype(file):
+    file.write_text("1\t1\t1\n1\t2\t-1e300\n")
+    with pytest.raises(
+        FormatError, match=r"some\.tsv, line 2: .*'-1e300' is too large for float32"
+    ):
+        read_tsv(file)
+    assert read_tsv(file, dtype="FP64")[0, 1].new().value == -1e300
+
+
+@pytest.mark.parametrize("end", ["2\t1\t6.25e-0", "2\t1\t6.2", "2\t1", "2", "2\t1\t6.25e-02\r"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_cut_off_in_a_line(file, end, packed):
+    content = ("1\t1\t6.25e-02\n" + end).encode()
+    file.write_bytes(gzip.compress(content) if packed else content)
+    message = r"some\.tsv: ends inside line 2 \(no newline at its end\): cut off\? If the file is"
+    with pytest.raises(FormatError, match=message):
+        read_tsv(file)
+
+
+def test_an_error_before_the_cut_comes_first(file):
+    file.write_text("1\t1\n1\t2")
+    with pytest.raises(FormatError, match=r"some\.tsv, line 1: 2 fields"):
+        read_tsv(file)
+
+
+def test_cut_off_gzip_at_every_length(file):
+    rng = np.random.default_rng(0)
+    text = "".join(f"{i}\t1\t{rng.random()}\n" for i in range(1, 40))
+    content = gzip.compress(text.encode())
+    for length in range(2, len(content), 3):
+        file.write_bytes(content[:length])
+        with pytest.raises(FormatError, match=r"some\.tsv: the gzip stream ends early, after line"):
+            read_tsv(file)
+
+
+def test_damaged_gzip(file):
+    content = bytearray(gzip.compress(b"1\t1\t1\n" * 100))
+    content[-8] ^= 1  # the checksum
+    file.write_bytes(content)
+    with pytest.raises(FormatError, match=r"some\.tsv: damaged gzip stream, after line \d+: CRC"):
+        read_tsv(file)
+    file.write_bytes(gzip.compress(b"1\t1\t1\n") + b"rubbish")
+    with pytest.raises(FormatError, match=r"some\.tsv: damaged gzip stream"):
+        read_tsv(file)
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+def test_empty_file(file, content):
+    file.write_bytes(content)
+    with pytest.raises(FormatError, match=r"some\.tsv: empty file"):
+        read_tsv(file)
+
+
+@pytest.mark.parametrize("content", [b"\x1f", b"\xff\xfe1\n", bytes(range(256)), b"\x89PNG\r\n"])
+def test_binary(file, content):
+    file.write_bytes(content)
+    with pytest.raises(FormatError, match=r"some\.tsv.* line 1"):
+        read_tsv(file)
+
+
+def test_a_folder_and_no_file(tmp_path):
+    with pytest.raises(FormatError, match="is a folder, not a file"):
+        read_tsv(tmp_path)
+    with pytest.raises(MissingFileError, match=r"none\.tsv: no such file") as caught:
+        read_tsv(tmp_path / "none.tsv")
+    assert isinstance(caught.value, FileNotFoundError)
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingFileError, match=r"none\.tsv: cannot be read: Not a directory"):
+        read_tsv(tmp_path / "file" / "none.tsv")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"nrows": 0}, ArgumentError),
+        ({"ncols": -1}, ArgumentError),
+        ({"ncols": 2**60 + 1}, ArgumentError),
+        ({"nrows": 2.0}, ArgumentTypeError),
+        ({"nrows": True}, ArgumentTypeError),
+        ({"dtype": "INT8"}, ArgumentTypeError),
+        ({"orientation": "diagonal"}, ArgumentError),
+    ],
+)
+def test_bad_options(file, options, kind):
+    file.write_text("1\t1\t1\n")
+    with pytest.raises(kind, match=next(iter(options))):
+        read_tsv(file, **options)
+
+
+# --- the readers agree with a line parser that shares nothing with them
+
+INDEX = re.compile(r"[+-]?\d+", re.ASCII)
+VALUE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def parse(text):
+    """{(row, column): value} of a text in the format; None if it is not."""
+    found = {}
+    lines = text.split("\n")
+    if lines.pop() or not lines:
+        return None
+    for line in lines:
+        fields = line.removesuffix("\r").split("\t")
+        if len(fields) != 3:
+            return None
+        if not (INDEX.fullmatch(fields[0]) and INDEX.fullmatch(fields[1])):
+            return None
+        place = int(fields[0]) - 1, int(fields[1]) - 1
+        if place in found or not all(0 <= x < 2**60 for x in place):
+            return None
+        if not VALUE.fullmatch(fields[2]) or not math.isfinite(float(fields[2])):
+            return None
+        found[place] = float(fields[2])
+    return found
+
+
+rare = st.sampled_from(
+    ["", "0", "-1", "-0", "+", "1.0", "1e0", " 1", "1 ", "1_0", "nan", '"1"', "#1", "٣", "+-1"]
+)
+odd_values = st.one_of(
+    st.sampled_from(["0", "-0.0", ".5", "5.", "1e5", "1E+5", "5.e3", ".e3", "+1", "0e999"]),
+    st.sampled_from([".", "e5", "1e", "+-1", "1.2.3", "1e5.5", "-.", "inf", "1e400", "1e-400"]),
+)
+index_texts = st.one_of(*[st.integers(1, 12).map(str)] * 12, rare, st.text("0+12-", min_size=1))
+value_texts = st.one_of(
+    *[st.floats(allow_nan=False).map(repr)] * 5, odd_values, odd_values, rare, st.text("0.1e+-")
+)
+good_line = st.tuples(index_texts, index_texts, value_texts).map("\t".join)
+any_line = st.one_of(*[good_line] * 20, st.lists(value_texts, max_size=5).map("\t".join))
+ends = st.sampled_from(["\n"] * 20 + ["\r\n"] * 4 + ["\r", "\n\n", "\r\r\n", ""])
+texts = st.one_of(
+    *[st.lists(st.tuples(any_line, ends).map("".join), max_size=5).map("".join)] * 4,
+    st.text("\t\t\t\n\n\r0123.e-+ ", max_size=12),
+)
+
+
+@settings(FILES, max_examples=800)
+@given(text=texts)
+def test_accepts_what_a_line_parser_accepts(file, text):
+    expected = parse(text)
+    file.write_bytes(text.encode())
+    if expected is None:
+        with pytest.raises(FormatError):
+            read_tsv(file, dtype="FP64")
+    else:
+        A = read_tsv(file, dtype="FP64")
+        found = {place: np.frombuffer(bits)[0] for place, bits in entries(A).items()}
+        assert found == {place: x for place, x in expected.items() if x != 0}
+        assert A.shape == tuple(max(place[k] for place in expected) + 1 for k in (0, 1))
+
+
+# --- writing
+
+
+@pytest.mark.parametrize(
+    ("matrix", "kind", "message"),
+    [
+        (np.eye(2), ArgumentTypeError, "graphblas.Matrix is needed, not ndarray"),
+        (None, ArgumentTypeError, "graphblas.Matrix is needed, not NoneType"),
+    ],
+)
+def test_write_takes_matrices_alone(file, matrix, kind, message):
+    with pytest.raises(kind, match=message):
+        write_tsv(matrix, file)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_write_refuses_what_read_would(file, bad):
+    file.write_text("1\t1\t1\n")
+    with pytest.raises(ArgumentError, match=f"the matrix contains {bad}"):
+        write_tsv(gb.Matrix.from_coo([0, 1], [0, 1], [1.0, bad]), file)
+    with pytest.raises(ArgumentTypeError, match="FC64"):
+        write_tsv(gb.Matrix.from_coo([0], [0], [1j]), file)
+    with pytest.raises(ArgumentError, match="needs a row and a column"):
+        write_tsv(gb.Matrix("FP32", 0, 3), file)
+    assert file.read_text() == "1\t1\t1\n"
+
+
+def test_write_where_one_cannot(tmp_path):
+    A = gb.Matrix.from_coo([0], [0], [1.0])
+    with pytest.raises(OutputError, match="is a folder"):
+        write_tsv(A, tmp_path)
+    with pytest.raises(OutputError, match="does not exist"):
+        write_tsv(A, tmp_path / "none" / "a.tsv")
+    with pytest.raises(OutputError, match="does not exist"):
+        write_categories([1], tmp_path / "none" / "a.tsv")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110
+def test_full_disk():
+    with pytest.raises(OutputError, match="/dev/full: cannot be written: No space left"):
+        write_tsv(gb.Matrix.from_scalar(1.5, 300, 300), "/dev/full")
+
+
+# --- categories
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+@FILES
+@given(rows=st.sets(st.integers(0, 2**60 - 1) | st.integers(0, 9), max_size=20))
+def test_categories_round_trip(tmp_path, name, rows):
+    write_categories(list(rows), tmp_path / name)
+    found = read_categories(tmp_path / name, allow_empty=True)
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted(rows)
+    some = read_categories(tmp_path / name, ninputs=5, allow_empty=True)
+    assert some.tolist() == [x for x in sorted(rows) if x < 5]
+
+
+def test_categories_are_1_based_in_the_file(file):
+    write_categories(np.array([4, 0], np.uint32), file)
+    assert file.read_text() == "1\n5\n"
+    file.write_text("5\r\n1\r\n")
+    assert read_categories(file).tolist() == [0, 4]
+    assert read_categories(file, ninputs=0).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\n0\n", r", line 2: the category is '0'; indices start at 1"),
+        ("1\n-3\n", r", line 2: the category is '-3'; indices start at 1"),
+        ("1\n2.0\n", r", line 2: the category '2.0' is no whole number"),
+        ("1\n\n2\n", r", line 2: the category '' is no whole number"),
+        ("1\n2\n\n", r", line 3: the category '' is no whole number"),
+        ("1\t2\n", r", line 1: 2 fields in '1\\t2'; 1 needed: category"),
+        ("one\n", r", line 1: the category 'one' is no whole number"),
+        ("7\n1\n7\n1\n", r", line 3: category 7 is already in line 1"),
+        ("7\n12", r": ends inside line 2 \(no newline at its end\)"),
+        ("", r": empty file"),
+    ],
+)
+def test_bad_categories(file, text, message):
+    file.write_text(text)
+    with pytest.raises(FormatError, match=r"some\.tsv" + message):
+        read_categories(file)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "message"),
+    [
+        ([-1, 2], ArgumentError, "-1 is no id"),
+        ([2**60], ArgumentError, "is no id"),
+        ([1, 2, 1], ArgumentError, "1 comes twice"),
+        ([[1, 2]], ArgumentError, r"shape \(1, 2\)"),
+        ([1.0], ArgumentTypeError, "float64"),
+        ([True], ArgumentTypeError, "bool"),
+        (["1"], ArgumentTypeError, "integers"),
+    ],
+)
+def test_write_bad_categories(file, rows, kind, message):
+    with pytest.raises(kind, match=message):
+        write_categories(rows, file)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(("ninputs", "kind"), [(-1, ArgumentError), (1.5, ArgumentTypeError)])
+def test_categories_of_no_number_of_inputs(file, ninputs, kind):
+    file.write_text("1\n")
+    with pytest.raises(kind, match="ninputs"):
+        read_categories(file, ninputs=ninputs)
+
+
+# --- layout
+
+
+def put(path, text="1\t1\t1\n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("folder", ["DNN/neuron64", "neuron64", "."])
+def test_find_layers(tmp_path, folder, ending):
+    names = [f"n64-l{k}.tsv{ending}" for k in range(1, 13)]
+    for name in names:
+        put(tmp_path / folder / name)
+    for other in ["n64-l01.tsv", "n6-l1.tsv", "n64-l13.txt", "n64-l14.tsv.bz2", "xn64-l1.tsv"]:
+        put(tmp_path / folder / other)
+    paths = [tmp_path / folder / name for name in names]
+    assert find_layers(tmp_path, 64) == paths
+    assert find_layers(str(tmp_path), np.int64(64), 3) == paths[:3]
+    assert find_layers(tmp_path / folder, 64, 12) == paths
+    with pytest.raises(MissingFileError, match=r"n64-l13\.tsv \(or \.gz\) is missing; .* 12 lay"):
+        find_layers(tmp_path, 64, 13)
+
+
+def test_a_plain_layer_comes_before_a_compressed_one(tmp_path):
+    for name in ["n64-l1.tsv.gz", "n64-l1.tsv", "n64-l2.tsv.gz"]:
+        put(tmp_path / name)
+    assert [x.name for x in find_layers(tmp_path, 64)] == ["n64-l1.tsv", "n64-l2.tsv.gz"]
+
+
+@pytest.mark.parametrize("layers", [None, 4])
+def test_a_gap_between_layers(tmp_path, layers):
+    for k in (1, 2, 4):
+        put(tmp_path / "DNN" / "neuron64" / f"n64-l{k}.tsv")
+    with pytest.raises(MissingFileError, match=r"neuron64.n64-l3\.tsv \(or \.gz\) is missing"):
+        find_layers(tmp_path, 64, layers)
+    assert len(find_layers(tmp_path, 64, 2)) == 2
+
+
+def test_no_layers(tmp_path):
+    message = (
+        r"no layers of 64 neurons; expected files n64-l1\.tsv, n64-l2\.tsv, .*"
+        r"DNN.neuron64, .*neuron64, "
+    )
+    with pytest.raises(MissingFileError, match=message):
+        find_layers(tmp_path, 64)
+    for find in (find_layers, find_features, lambda *x: find_categories(*x, 120)):
+        with pytest.raises(MissingFileError, match="none: the folder does not exist"):
+            find(tmp_path / "none", 64)
+        with pytest.raises(MissingFileError, match="file: is no folder"):
+            find(put(tmp_path / "file"), 64)
+        with pytest.raises(ArgumentTypeError, match="neurons"):
+            find(tmp_path, "64")
+        with pytest.raises(ArgumentError, match="neurons"):
+            find(tmp_path, 0)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("folder", ["MNIST", "."])
+def test_find_features(tmp_path, folder, ending):
+    path = put(tmp_path / folder / f"sparse-images-64.tsv{ending}")
+    assert find_features(tmp_path, 64) == path
+    with pytest.raises(MissingFileError, match=r"looked for .*MNIST.sparse-images-128\.tsv, "):
+        find_features(tmp_path, 128)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("folder", ["DNN", "."])
+def test_find_categories(tmp_path, folder, ending):
+    path = put(tmp_path / folder / f"neuron64-l120-categories.tsv{ending}")
+    assert find_categories(tmp_path, 64, 120) == path
+    (tmp_path / folder / "neuron64").mkdir()
+    assert find_categories(tmp_path / folder / "neuron64", 64, 120).samefile(path)
+    with pytest.raises(MissingFileError, match=r"looked for .*neuron64-l480-categories\.tsv, "):
+        find_categories(tmp_path, 64, 480)
+    with pytest.raises(ArgumentTypeError, match="layers"):
+        find_categories(tmp_path, 64, None)
+
+
+# --- whole networks
+
+
+def random_layers(count, n=16):
+    rng = np.random.default_rng(count)
+    W = rng.random((count, n, n)) * (rng.random((count, n, n)) < 0.3)
+    return [gb.Matrix.from_dense(w.astype(np.float32), missing_value=0) for w in W]
+
+
+@pytest.mark.parametrize("count", [1, 3, 11])
+def test_network_round_trip(tmp_path, count):
+    layers = random_layers(count)
+    files = write_layers(iter(layers), tmp_path / "new" / "neuron16", 16)
+    assert [x.name for x in files] == [f"n16-l{k}.tsv" for k in range(1, count + 1)]
+    calls = []
+    found = list(read_layers(tmp_path / "new", 16, progress=lambda *x: calls.append(x)))
+    assert calls == [(k, count) for k in range(1, count + 1)]
+    assert [x.ss.orientation for x in found] == ["columnwise"] * count
+    assert all(A.isequal(B, check_dtype=True) for A, B in zip(layers, found, strict=True))
+    assert [x.dtype for x in read_layers(tmp_path / "new", 16, 1, dtype="FP64")] == ["FP64"]
+
+
+def test_read_layers_looks_for_files_at_once_and_reads_when_asked(tmp_path):
+    with pytest.raises(MissingFileError):
+        read_layers(tmp_path, 16)
+    put(tmp_path / "n16-l1.tsv")
+    put(tmp_path / "n16-l2.tsv", "17\t1\t1\n")
+    layers = read_layers(tmp_path, 16)
+    assert next(layers).shape == (16, 16)
+    with pytest.raises(FormatError, match=r"n16-l2\.tsv, line 1: the row '17' is past nrows, 16"):
+        next(layers)
+
+
+def test_write_layers_refuses_another_shape(tmp_path):
+    layers = [*random_layers(1), gb.Matrix("FP32", 16, 8)]
+    with pytest.raises(ShapeError, match="layer 2: weights are 16 x 8, not 16 x 16"):
+        write_layers(layers, tmp_path, 16)
+    with pytest.raises(ArgumentTypeError, match="layer 1"):
+        write_layers([None], tmp_path, 16)
+
+
+def test_write_layers_refuses_a_mixture(tmp_path):
+    write_layers(random_layers(3), tmp_path, 16)
+    before = (tmp_path / "n16-l1.tsv").read_bytes()
+    with pytest.raises(OutputError, match="holds layers 3 to 3 of another network of 16 neurons"):
+        write_layers(random_layers(2), tmp_path, 16, count=2)
+    assert (tmp_path / "n16-l1.tsv").read_bytes() == before
+    with pytest.raises(OutputError, match="this one has 2 layers"):
+        write_layers(iter(random_layers(2)), tmp_path, 16)
+    write_layers(random_layers(3), tmp_path, 16, count=3)
+
+
+def test_write_layers_where_one_cannot(tmp_path):
+    put(tmp_path / "file")
+    with pytest.raises(OutputError, match="file: cannot be made: File exists"):
+        write_layers(random_layers(1), tmp_path / "file", 16)
+
+
+# --- conduct
+
+
+def test_without_polars(file, monkeypatch):
+    file.write_text("1\t1\t1\n")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    for call in (
+        lambda: read_tsv(file),
+        lambda: read_categories(file),
+        lambda: write_tsv(gb.Matrix.from_coo([0], [0], [1.0]), file),
+        lambda: write_categories([0], file),
+    ):
+        with pytest.raises(MissingPackageError, match=r'pip install "gbdnn\[files\]"'):
+            call()
+    assert file.read_text() == "1\t1\t1\n"
+
+
+def test_import_initialises_nothing():
+    code = (
+        "import sys, gbdnn.io._layers, gbdnn.io._layout, graphblas\n"
+        "assert 'polars' not in sys.modules\n"
+        "graphblas.init(blocking=True)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- the official files
+
+
+def test_official_layer(official):
+    path = find_layers(official, 1024, 30)[29]
+    W = read_tsv(path, nrows=1024, ncols=1024, orientation="columnwise")
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    assert set(entries(W)) == {(int(i) - 1, int(j) - 1) for i, j, _ in lines}
+    assert W.nvals == len(lines) == 32 * 1024
+    assert W.ss.is_iso
+    assert W[0, :].new().reduce(gb.monoid.max).new().value == 1 / 16
+
+
+def test_official_features_and_categories(official, tmp_path):
+    path = find_features(official, 1024)
+    X = read_tsv(path, ncols=1024)
+    text = path.read_text()
+    assert X.shape == (int(text.splitlines()[-1].split("\t")[0]), 1024)
+    assert set(entries(X)) == set(text_entries(text))
+    write_tsv(X, tmp_path / "X.tsv.gz")
+    assert read_tsv(tmp_path / "X.tsv.gz", ncols=1024).isequal(X, check_dtype=True)
+    truth = find_categories(official, 1024, 120)
+    ids = [int(line) - 1 for line in truth.read_text().split()]
+    assert read_categories(truth).tolist() == ids
+    assert read_categories(truth, ninputs=400).tolist() == [x for x in ids if x < 400]
