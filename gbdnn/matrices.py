@@ -64,7 +64,7 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
 
 
 def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
-    """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32``, ``gb.dtypes.FP64``."""
+    """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32`` and the like."""
     try:
         found = np.dtype(gb.dtypes.lookup_dtype(dtype).np_type)
     except (TypeError, ValueError, AttributeError) as err:

@@ -29,7 +29,7 @@ def dense_layer(layer, Y):
     W = np.asarray(layer.W, np.float64)
     Z = Y @ W
     if layer.rule == "entries":
-        paths = (Y != 0).astype(np.int64) @ (W != 0).astype(np.int64)
+        paths = (Y != 0).astype(np.float64) @ (W != 0).astype(np.float64)
         Z = np.where(paths > 0, Z + layer.b, 0.0)
     else:
         Z = Z + layer.b

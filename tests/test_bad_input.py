@@ -76,7 +76,10 @@ def test_clip_that_vanishes_in_the_cast():
     bad(ValueError, "becomes 0 as float32", lambda: Layer(W, clip=1e-60, dtype="FP32"))
 
 
-@pytest.mark.parametrize(("nthreads", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("nthreads", "error"),
+    [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)],
+)
 def test_nthreads(nthreads, error):
     bad(error, "nthreads is", lambda: infer([W], X, nthreads=nthreads))
 

@@ -1,0 +1,358 @@
+"""Challenge problems: put together, run, and held against the truth.
+
+A problem is a network, features, and categories to compare with: the official ones, or those of an
+independent computation with SciPy in FP64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.answers import categories
+from gbdnn.errors import ArgumentError, FormatError, MissingPackageError
+from gbdnn.images import digits, features_from_images
+from gbdnn.inference import infer
+from gbdnn.io import (
+    find_categories,
+    find_features,
+    read_categories,
+    read_idx,
+    read_network,
+    read_tsv,
+)
+from gbdnn.machine import machine, versions
+from gbdnn.metrics import edge_rate
+from gbdnn.radixnet import CHALLENGE, radixnet
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from gbdnn.metrics import LayerStats
+    from gbdnn.network import Network
+
+    Progress = Callable[[int, int], object]
+
+__all__ = ["Outcome", "Problem", "generated", "official", "run", "scipy_categories"]
+
+# Activations grow to some ten times the features' entries: blocks keep them near a gigabyte.
+_BLOCK_ENTRIES = 5_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A network, features, and the categories that are true for them.
+
+    Attributes
+    ----------
+    name : str
+        What it is made of, for people.
+    network : Network
+        The layers.
+    features : Matrix, shape (inputs, neurons)
+        The inputs.
+    truth : ndarray of int64, optional
+        0-based categories; None where there are no official ones.
+    seed : int, optional
+        Of a generated network.
+    """
+
+    name: str
+    network: Network
+    features: gb.Matrix
+    truth: np.ndarray | None = None
+    seed: int | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return int(self.features.nrows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What running a problem gave.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was run.
+    seconds : list of float
+        Wall time of each run of `infer`, in order.
+    categories : ndarray of int64
+        0-based categories found.
+    truth : ndarray of int64, optional
+        The categories they were compared with, None if they were not.
+    checked_against : str
+        Where `truth` is from.
+    nthreads : int
+        Threads GraphBLAS could use.
+    """
+
+    problem: Problem
+    seconds: list[float]
+    categories: np.ndarray
+    truth: np.ndarray | None
+    checked_against: str
+    nthreads: int
+    machine: dict[str, Any] = field(default_factory=machine)
+    versions: dict[str, str] = field(default_factory=versions)
+
+    @property
+    def check(self) -> str:
+        """``"PASSED"``, ``"FAILED"`` or ``"NOT CHECKED"``."""
+        if self.truth is None:
+            return "NOT CHECKED"
+        return "PASSED" if np.array_equal(self.categories, self.truth) else "FAILED"
+
+    @property
+    def seconds_median(self) -> float:
+        """The median of `seconds`."""
+        return median(self.seconds)
+
+    @property
+    def edge_rate(self) -> float:
+        """Inputs times edges over the median of the seconds."""
+        return edge_rate(self.problem.inputs, self.problem.network.edges, self.seconds_median)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the matrices, as JSON can hold it; categories count from 1."""
+        net = self.problem.network
+        return {
+            "problem": {
+                "name": self.problem.name,
+                "neurons": net.shape[0],
+                "layers": len(net),
+                "edges": net.edges,
+                "inputs": self.problem.inputs,
+                "seed": self.problem.seed,
+            },
+            "machine": self.machine,
+            "versions": self.versions,
+            "nthreads": self.nthreads,
+            "seconds": self.seconds,
+            "seconds_median": self.seconds_median,
+            "edges_per_second": self.edge_rate,
+            "categories": (self.categories + 1).tolist(),
+            "check": self.check,
+            "checked_against": self.checked_against,
+        }
+
+
+def generated(
+    neurons: int = 1024,
+    layers: int = 120,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    inputs: int | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Return a problem that needs no download: a generated network on images.
+
+    Parameters
+    ----------
+    neurons, layers, seed
+        As for `radixnet`.
+    images : path-like, optional
+        An IDX file; by default scikit-learn's 1,797 digits.
+    inputs : int, optional
+        How many; more than there are images are made by shifting images. All images by default.
+    """
+    network = radixnet(neurons, layers, seed=seed)
+    features, called = _images(images, neurons, inputs)
+    return Problem(
+        name=f"{neurons} neurons x {layers} layers, generated (seed {seed}), on {called}",
+        network=network,
+        features=features,
+        seed=seed,
+    )
+
+
+def official(
+    directory: str | os.PathLike[str],
+    neurons: int = 1024,
+    layers: int = 120,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    inputs: int | None = None,
+    progress: Progress | None = None,
+) -> Problem:
+    """Return a problem from official files.
+
+    Parameters
+    ----------
+    directory : path-like
+        Where the files were unpacked; `find_layers`, `find_features` and `find_categories` tell
+        the layouts.
+    neurons, layers : int
+        Which of the networks.
+    images : path-like, optional
+        An IDX file to use in place of the official images; there is no official truth then.
+    inputs : int, optional
+        Use the first so many only, and the truth for them.
+    progress : callable, optional
+        Called as ``progress(k, layers)`` when k layers have been read.
+
+    Raises
+    ------
+    MissingFileError, FormatError
+        A file is missing or damaged.
+    ArgumentError
+        More inputs are asked for than the file has images.
+    """
+    if neurons not in CHALLENGE:
+        sizes = ", ".join(map(str, CHALLENGE))
+        raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
+    features, truth, called = _official_inputs(directory, neurons, layers, images, inputs)
+    network = read_network(directory, neurons, layers, progress=progress)
+    degree = CHALLENGE[neurons].degree
+    for k, layer in enumerate(network, start=1):
+        if layer.edges != degree * neurons:
+            raise FormatError(
+                f"layer {k} of {directory}: {layer.edges} edges, but an official one has"
+                f" {degree * neurons}: is n{neurons}-l{k}.tsv cut off?"
+            )
+    return Problem(
+        name=f"{neurons} neurons x {layers} layers, official, on {called}",
+        network=network,
+        features=features,
+        truth=truth,
+    )
+
+
+def run(
+    problem: Problem,
+    *,
+    nthreads: int | None = None,
+    repeat: int = 1,
+    check: bool = True,
+    callback: Callable[[LayerStats], object] | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Infer a problem's categories `repeat` times, and compare them with the truth.
+
+    Parameters
+    ----------
+    problem : Problem
+        From `official` or `generated`.
+    nthreads, callback
+        As for `infer`.
+    repeat : int, default 1
+        How often to run `infer`.
+    check : bool, default True
+        Whether to compare; without official truth, SciPy computes it in FP64.
+    progress : callable, optional
+        Called as ``progress(k, count)`` while SciPy computes.
+    """
+    if repeat < 1:
+        raise ArgumentError(f"repeat is at least 1, not {repeat}")
+    seconds = []
+    for _ in range(repeat):
+        started = perf_counter()
+        Y = infer(problem.network, problem.features, nthreads=nthreads, callback=callback)
+        seconds.append(perf_counter() - started)
+    truth, source = None, "nothing"
+    if check:
+        truth, source = problem.truth, "the official categories"
+        if truth is None:
+            truth = scipy_categories(problem.network, problem.features, progress=progress)
+            source = "SciPy in FP64"
+    return Outcome(
+        problem=problem,
+        seconds=seconds,
+        categories=categories(Y),
+        truth=truth,
+        checked_against=source,
+        nthreads=nthreads or int(gb.ss.global_context["nthreads"]),
+    )
+
+
+def scipy_categories(
+    network: Network, features: gb.Matrix, *, progress: Progress | None = None
+) -> np.ndarray:
+    """Return the categories of a challenge network, computed by SciPy alone in FP64.
+
+    Parameters
+    ----------
+    network : Network
+        Layers with the rule ``"entries"`` and a ReLU, of weights that are not negative (SciPy drops
+        sums that cancel).
+    features : Matrix, shape (inputs, neurons)
+        The inputs; those that have died are dropped after each layer.
+    progress : callable, optional
+        Called as ``progress(k, count)`` after each layer.
+
+    Returns
+    -------
+    ndarray of int64
+        0-based ids in ascending order.
+    """
+    try:
+        import scipy.sparse as sp
+    except ImportError as err:
+        raise MissingPackageError('the check needs SciPy: pip install "gbdnn[challenge]"') from err
+    rows, columns, values = features.to_coo()
+    X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)
+    blocks = np.array_split(np.arange(features.nrows), 1 + X.nnz // _BLOCK_ENTRIES)
+    found = []
+    for block, alive in enumerate(blocks):
+        Y = X[alive]
+        for k, layer in enumerate(network):
+            rows, columns, values = layer.weights.to_coo()
+            W = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=layer.shape)
+            Z = Y @ W
+            Z.data += np.broadcast_to(layer.bias, (layer.ncols,))[Z.indices]
+            np.clip(Z.data, 0, layer.clip, out=Z.data)
+            Z.eliminate_zeros()
+            lives = np.diff(Z.indptr) > 0
+            Y, alive = Z[lives], alive[lives]
+            if progress is not None:
+                progress(block * len(network) + k + 1, len(blocks) * len(network))
+        found.append(alive)
+    return np.concatenate(found)
+
+
+def _images(
+    images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
+) -> tuple[gb.Matrix, str]:
+    """Return features and what to call them."""
+    pixels = digits() if images is None else read_idx(images)
+    called = "scikit-learn's digits" if images is None else str(images)
+    features = features_from_images(pixels, neurons, inputs=inputs)
+    shifted = " and shifted copies" if features.nrows > len(pixels) else ""
+    return features, f"{features.nrows} inputs ({called}{shifted})"
+
+
+def _official_inputs(
+    directory: str | os.PathLike[str],
+    neurons: int,
+    layers: int,
+    images: str | os.PathLike[str] | None,
+    inputs: int | None,
+) -> tuple[gb.Matrix, np.ndarray | None, str]:
+    """Return features, truth and what to call the inputs."""
+    if images is not None:
+        features, called = _images(images, neurons, inputs)
+        return features, None, called
+    file = find_features(directory, neurons)
+    features = read_tsv(file, ncols=neurons)
+    if inputs is not None:
+        if not 1 <= inputs <= features.nrows:
+            raise ArgumentError(
+                f"{inputs} inputs are asked for; {file} has {features.nrows} images"
+            )
+        features = features[:inputs, :].new()
+    file = find_categories(directory, neurons, layers)
+    truth = read_categories(file, ninputs=inputs)
+    if truth.size and truth[-1] >= features.nrows:
+        raise FormatError(
+            f"{file} names input {truth[-1] + 1}, but there are {features.nrows} images;"
+            f" inputs={features.nrows} compares those"
+        )
+    return features, truth, f"{features.nrows} official images"

@@ -1,0 +1,234 @@
+"""The shell, as a user meets it: a process, its output and its exit code."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
+
+GBDNN = [sys.executable, "-m", "gbdnn"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*GBDNN, *map(str, arguments)], capture_output=True, text=True, check=False, **options
+    )
+
+
+def fails(*arguments, match):
+    """Exit code 2, one line on standard error, nothing on standard output."""
+    done = run(*arguments)
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("gbdnn: ")
+    assert match in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def problem():
+    from gbdnn import challenge
+
+    return challenge.generated(1024, 8, inputs=200, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(problem, tmp_path_factory):
+    from gbdnn.challenge import scipy_categories
+
+    root = tmp_path_factory.mktemp("files")
+    write_network(problem.network, root / "neuron1024")
+    write_tsv(problem.features, root / "sparse-images-1024.tsv")
+    truth = scipy_categories(problem.network, problem.features)
+    assert 0 < len(truth) < 200
+    write_categories(truth, root / "neuron1024-l8-categories.tsv")
+    return root
+
+
+def test_the_default_problem_passes(tmp_path):
+    report = tmp_path / "outcome.json"
+    done = run("challenge", "--json", report)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert set(facts) >= {"problem", "machine", "edges", "seconds", "edge", "categories", "check"}
+    assert facts["problem"].startswith("1024 neurons x 120 layers")
+    assert facts["edges"].startswith("3,932,160 (x 1,797 inputs")
+    assert facts["check"].startswith("PASSED")
+    told = json.loads(report.read_text())
+    assert told["check"] == "PASSED"
+    assert int(facts["categories"].replace(",", "")) == len(told["categories"]) > 0
+
+
+def test_options_do_what_they_say(tmp_path):
+    report = tmp_path / "outcome.json"
+    done = run("challenge", "--neurons", 4096, "--layers", 9, "--inputs", 50, "--seed", 4,
+               "--nthreads", 1, "--repeat", 3, "--json", report)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(report.read_text())
+    assert told["problem"]["neurons"] == 4096
+    assert told["problem"]["layers"] == 9
+    assert told["problem"]["inputs"] == 50
+    assert told["problem"]["seed"] == 4
+    assert told["nthreads"] == 1
+    assert len(told["seconds"]) == 3
+
+
+def test_official_files(folder):
+    done = run("challenge", "--data", folder, "--layers", 8)
+    assert done.returncode == 0, done.stderr
+    assert "PASSED (against the official categories)" in done.stdout
+    done = run("challenge", "--data", folder, "--layers", 8, "--inputs", 100)
+    assert "PASSED" in done.stdout
+
+
+def test_a_failed_check_is_exit_code_1(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "neuron1024-l8-categories.tsv").unlink()
+    write_categories([0], tmp_path / "neuron1024-l8-categories.tsv")
+    done = run("challenge", "--data", tmp_path, "--layers", 8)
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
+    assert done.stderr == ""
+
+
+def test_own_files(folder, problem, tmp_path):
+    out = tmp_path / "Y.tsv.gz"
+    features = folder / "sparse-images-1024.tsv"
+    done = run("infer", folder / "neuron1024", features, "-o", out, "--inputs", 200)
+    assert done.returncode == 0, done.stderr
+    Y = gbdnn.infer(problem.network, problem.features)
+    assert read_tsv(out, nrows=200, ncols=1024).isequal(Y)
+    assert f"{len(gbdnn.categories(Y))} of 200 inputs have a category" in done.stdout
+    ids = tmp_path / "ids.tsv"
+    done = run("infer", folder, features, "-o", ids, "--categories")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(read_categories(ids), gbdnn.categories(Y))
+
+
+def test_own_files_with_other_options(folder, problem, tmp_path):
+    out = tmp_path / "Y.tsv"
+    features = folder / "sparse-images-1024.tsv"
+    done = run("infer", folder, features, "-o", out, "--layers", 3, "--bias", "-0.2", "--bias-rule",
+               "all", "--no-clip", "--dtype", "FP64", "--nthreads", 1)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    Ws = [layer.weights for layer in problem.network[:3]]
+    Y = gbdnn.infer(Ws, problem.features, bias=-0.2, dtype="FP64")
+    assert Y.nvals > 0
+    assert read_tsv(out, nrows=200, ncols=1024, dtype="FP64").isequal(Y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["challenge", "--nonsense"], "--nonsense"),
+        (["challenge", "--neurons", "1000"], "the challenge has 1024, 4096"),
+        (["challenge", "--neurons", "many"], "--neurons"),
+        (["challenge", "--nthreads", "0"], "nthreads"),
+        (["challenge", "--layers", "0"], "layers"),
+        (["challenge", "--repeat", "0"], "repeat"),
+        (["challenge", "--data", "nowhere"], "nowhere: the folder does not exist"),
+        (["challenge", "--images", "nothing.idx"], "nothing.idx"),
+        (
+            ["challenge", "--json", "nowhere/outcome.json"],
+            "nowhere/outcome.json: cannot be written",
+        ),
+        (["dance"], "dance"),
+        (["infer"], "NETWORK"),
+        (["infer", "nowhere", "X.tsv", "-o", "Y.tsv"], "nowhere: the folder does not exist"),
+    ],
+)
+def test_bad_usage(arguments, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(*arguments, match=match)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_tells_the_layout(tmp_path):
+    fails("challenge", "--data", tmp_path, match="sparse-images-1024.tsv")
+    fails("infer", tmp_path, "X.tsv", "-o", tmp_path / "Y.tsv", match="n<neurons>-l1.tsv")
+
+
+def test_a_malformed_line_is_named_and_nothing_is_written(folder, tmp_path):
+    features = tmp_path / "X.tsv"
+    features.write_text("1\t5\t1\n2\tfive\t1\n")
+    out = tmp_path / "Y.tsv"
+    out.write_text("old\n")
+    fails("infer", folder, features, "-o", out, match="X.tsv, line 2")
+    assert out.read_text() == "old\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["X.tsv", "Y.tsv"]
+
+
+def test_an_unwritable_output_is_told_before_the_work(folder, tmp_path):
+    features = folder / "sparse-images-1024.tsv"
+    fails("infer", folder, features, "-o", tmp_path, match="is a folder")
+    fails("infer", folder, features, "-o", tmp_path / "no" / "Y.tsv", match="does not exist")
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"gbdnn {gbdnn.__version__}\n"
+    helped = run("challenge", "--help")
+    assert helped.returncode == 0
+    assert "--json" in helped.stdout
+
+
+def test_ctrl_c_is_130(tmp_path):
+    process = subprocess.Popen(
+        [*GBDNN, "challenge", "--inputs", "60000", "--json", str(tmp_path / "outcome.json")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err == "gbdnn: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_only_for_a_terminal():
+    command = [*GBDNN, "challenge", "--layers", "20", "--inputs", "300"]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert quiet.stderr == ""
+    assert "\x1b" not in quiet.stdout
+    watcher, terminal = pty.openpty()
+    process = subprocess.Popen(
+        command, stdout=terminal, stderr=terminal, stdin=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            part = os.read(watcher, 4096)
+        except OSError:  # Linux ends a closed terminal so
+            break
+        if not part:
+            break
+        seen += part
+    os.close(watcher)
+    assert process.wait(timeout=60) == 0
+    assert b"inference" in seen
+    assert b"20/20" in seen
+    assert b"PASSED" in seen
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    process = subprocess.Popen(
+        [*GBDNN, "challenge", "--layers", "6", "--inputs", "20"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.close()
+    assert process.wait(timeout=60) in (0, 1)
+    assert process.stderr.read() == b""
+    process.stderr.close()
