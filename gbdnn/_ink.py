@@ -35,7 +35,7 @@ class Ink(NamedTuple):
 def threshold_for(images: NDArray, density: float, lowest: float, highest: float) -> float:
     """Return the threshold, of three decimals, at which `density` of the pixels are ink."""
     sample = images[:: math.ceil(len(images) / _SAMPLE)]
-    resized = [chunk.ravel() for chunk in _resized(sample, _SIDE, images.max())]
+    resized = [chunk.flatten() for chunk in _resized(sample, _SIDE, images.max())]
     found = float(np.quantile(np.concatenate(resized), 1 - density))
     return round(min(max(found, lowest), highest), 3)
 
@@ -61,12 +61,13 @@ def ink_of(images: NDArray, side: int, peak: Any, threshold: float) -> Iterator[
 
 
 def _resized(images: NDArray, side: int, peak: Any) -> Iterator[NDArray[np.float32]]:
-    """Yield A X B' for chunks X of the images, as shares of `peak`."""
+    """Yield A X B' for chunks X of the images, as shares of `peak`, in one and the same buffer."""
     A, B = (_interpolation(length, side) for length in images.shape[1:])
     step = max(1, _CHUNK // max(side * side, images[0].size))
+    buffer = np.empty((min(step, len(images)), side, side), np.float32)
     for start in range(0, len(images), step):
         X = np.maximum(images[start : start + step] / peak, 0).astype(np.float32)
-        yield A @ (X @ B.T)
+        yield np.matmul(A, X @ B.T, out=buffer[: len(X)])
 
 
 def _interpolation(length: int, side: int) -> NDArray[np.float32]:

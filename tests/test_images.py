@@ -1,0 +1,342 @@
+"""Images to features, checked against NumPy arrays that are resized and shifted here."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gbdnn import _ink
+from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
+from gbdnn.images import digits, features_from_images
+from gbdnn.io._idx import read_idx
+
+# (down, right): the first offsets of the spiral
+SPIRAL = [(0, 0), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (-1, 2)]
+
+
+def pictures(Y, order="F"):
+    """Return the rows of Y as 0/1 images."""
+    side = round(Y.ncols**0.5)
+    dense = Y.to_dense(fill_value=0)
+    return np.stack([row.reshape((side, side), order=order) for row in dense])
+
+
+def blobs(n, side, seed=0):
+    """Return n images of 0 and 200 with ink around their middle."""
+    images = np.zeros((n, side, side), np.uint8)
+    inner = slice(side // 2 - 2, side // 2 + 2)
+    images[:, inner, inner] = 200 * np.random.default_rng(seed).integers(0, 2, (n, 4, 4))
+    images[:, side // 2, side // 2] = 200
+    return images
+
+
+def shifted(image, down, right):
+    """Return `image` moved, pixel by pixel."""
+    moved = np.zeros_like(image)
+    for row, col in np.argwhere(image):
+        if 0 <= row + down < len(image) and 0 <= col + right < len(image):
+            moved[row + down, col + right] = image[row, col]
+    return moved
+
+
+def resized(image, side):
+    """Return `image` resized linearly, lines first, then columns, with 0 outside."""
+
+    def along(line):
+        known = np.arange(-1, len(line) + 1)
+        wanted = (np.arange(side) + 0.5) * len(line) / side - 0.5
+        return np.interp(wanted, known, np.concatenate(([0], line, [0])))
+
+    return np.apply_along_axis(along, 1, np.apply_along_axis(along, 0, image.astype(float)))
+
+
+def alive(Y, layers, bias):
+    """Return the share of the rows that still have an entry after the challenge's layers."""
+    total = Y.shape[0]
+    for W in layers:
+        Y = Y @ W
+        Y.data = np.clip(Y.data + np.float32(bias), 0, 32)
+        Y.eliminate_zeros()
+        Y = Y[np.diff(Y.indptr) > 0]
+    return Y.shape[0] / total
+
+
+def scipy_of(Y):
+    rows, cols, values = Y.to_coo()
+    return sp.csr_matrix((values, (rows, cols)), shape=Y.shape)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("height", "width", "side"), [(28, 28, 32), (8, 8, 32), (8, 11, 64)])
+def test_resize_and_threshold(height, width, side, order):
+    images = np.random.default_rng(3).integers(0, 256, (5, height, width)).astype(np.uint8)
+    expected = np.stack([resized(image, side) for image in images]) / images.max()
+    assert np.abs(expected - 0.601).min() > 1e-6  # no pixel's side is a matter of rounding
+    Y = features_from_images(images, side * side, threshold=0.601, order=order)
+    np.testing.assert_array_equal(pictures(Y, order), expected >= 0.601)
+
+
+def test_images_of_the_right_size_stay_as_they_are():
+    images = blobs(6, 32)
+    np.testing.assert_array_equal(pictures(features_from_images(images)), images > 0)
+
+
+def test_thin_strokes_survive_a_smaller_image():
+    images = np.zeros((1, 128, 128))
+    images[0, 20:108, 63:65] = 1  # between the points that a plain resize to 32 looks at
+    picture = pictures(features_from_images(images, 1024, threshold=0.2))[0]
+    assert picture[6:26, 15:17].all()
+    assert not picture[:, :14].any()
+    assert not picture[:, 18:].any()
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float16, np.float32, np.float64])
+def test_every_numeric_dtype_gives_the_same(dtype):
+    ink = blobs(4, 8) > 0
+    assert features_from_images(ink.astype(dtype)).isequal(features_from_images(ink))
+
+
+def test_only_the_share_of_the_largest_value_counts():
+    images = digits()[:50]
+    expected = features_from_images(images)
+    assert features_from_images(images * 1e300).isequal(expected)
+    below = np.where(images == 0, -1e300, images)
+    assert features_from_images(below).isequal(expected)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_shifts_follow_the_spiral(order):
+    images = blobs(3, 32)
+    Y = features_from_images(images, inputs=29, order=order)
+    expected = [shifted(image, *at) for at in SPIRAL for image in images > 0]
+    np.testing.assert_array_equal(pictures(Y, order), expected[:29])
+
+
+def test_what_leaves_the_frame_is_lost_and_what_comes_in_is_empty():
+    image = np.ones((1, 5, 5))
+    image[0, 1, 3] = 0
+    found = pictures(features_from_images(image, 25, inputs=25))
+    for offset, picture in zip(SPIRAL, found, strict=False):
+        np.testing.assert_array_equal(picture, shifted(image[0], *offset))
+    assert len(np.unique(found.reshape(25, -1), axis=0)) == 25
+
+
+def test_one_pixel_goes_everywhere_and_no_further():
+    image = np.zeros((1, 6, 6))
+    image[0, 1, 4] = 1
+    found = pictures(features_from_images(image, 36, inputs=36))
+    assert (found.sum((1, 2)) == 1).all()
+    np.testing.assert_array_equal(found.sum(0), np.ones((6, 6)))
+    with pytest.raises(ArgumentError, match=r"inputs: 37 asked for, but 1 images .* at most 36"):
+        features_from_images(image, 36, inputs=37)
+
+
+def test_no_shift_empties_an_image():
+    images = digits()[:20]
+    with pytest.raises(ArgumentError, match="at most") as caught:
+        features_from_images(images, inputs=10**9)
+    most = int(str(caught.value).split("at most ")[1].split(":")[0])
+    Y = features_from_images(images, inputs=most)
+    assert Y.nrows == most
+    assert Y.reduce_rowwise("plus").new().nvals == most
+
+
+@pytest.mark.parametrize("chunk", [1, 3000])
+def test_chunks_change_nothing(monkeypatch, chunk):
+    expected = features_from_images(digits()[:40], inputs=95)
+    monkeypatch.setattr(_ink, "_CHUNK", chunk)
+    assert features_from_images(digits()[:40], inputs=95).isequal(expected)
+
+
+def test_deterministic_and_the_first_rows_do_not_depend_on_inputs():
+    images = digits()[:70]
+    whole = features_from_images(images, inputs=300)
+    assert features_from_images(images.copy(), inputs=300).isequal(whole)
+    for few in (1, 69, 70, 71, 200):
+        assert features_from_images(images, inputs=few).isequal(whole[:few, :].new())
+
+
+def test_blank_images_stay_blank():
+    images = blobs(3, 32)
+    images[1] = 0
+    counts = pictures(features_from_images(images, inputs=9)).sum((1, 2))
+    assert (counts.reshape(3, 3)[:, 1] == 0).all()
+    assert (counts.reshape(3, 3)[:, [0, 2]] > 0).all()
+
+
+def test_the_caller_s_images_are_left_alone():
+    images = digits()[:5]
+    before = images.copy()
+    images.flags.writeable = False
+    features_from_images(images, inputs=12)
+    np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64", "BOOL", "INT8", np.float64])
+def test_the_matrix_is_iso_sorted_and_row_wise(dtype):
+    Y = features_from_images(digits()[:9], inputs=30, dtype=dtype)
+    assert Y.dtype == gb.dtypes.lookup_dtype(dtype)
+    assert Y.shape == (30, 1024)
+    assert Y.ss.is_iso
+    assert Y.ss.iso_value == 1
+    assert Y.ss.format == "csr"
+    parts = Y.ss.export("csr", sort=False)
+    indptr = parts["indptr"].astype(int)
+    rows = [parts["col_indices"][a:b].astype(int) for a, b in pairwise(indptr)]
+    assert all((np.diff(row) > 0).all() for row in rows)
+
+
+def test_features_are_fp32_by_default():
+    assert features_from_images(digits()[:2]).dtype == gb.dtypes.FP32
+
+
+@pytest.mark.parametrize("neurons", [1024, 4096, 16384, 65536])
+def test_digits_have_the_official_density(neurons):
+    images = digits()
+    assert images.shape == (1797, 8, 8)
+    assert (images.min(), images.max()) == (0, 16)
+    Y = features_from_images(images, neurons)
+    assert Y.shape == (1797, neurons)
+    assert 0.10 < Y.nvals / (1797 * neurons) < 0.106
+    if neurons == 1024:
+        assert 102 < Y.nvals / 1797 < 107
+
+
+def test_60_000_digits():
+    Y = features_from_images(digits(), inputs=60_000)
+    assert Y.shape == (60_000, 1024)
+    assert 102 < Y.nvals / 60_000 < 107
+
+
+def test_digits_neither_all_die_nor_all_live():
+    # the first six layers of the challenge's smallest network, then the same with shuffled rows
+    at, rng = np.arange(64), np.random.default_rng(0)
+    base = []
+    for k in range(6):
+        ends = np.concatenate((at, (at - 2**k) % 64))
+        B = sp.csr_matrix((np.full(128, 1 / 16, np.float32), (np.tile(at, 2), ends)))
+        base.append(sp.kron(np.ones((16, 16), np.float32), B, format="csr"))
+    groups = [np.arange(1024)] + [rng.permutation(1024) for _ in range(5)]
+    layers = [W[rows] for rows in groups for W in base]
+    share = alive(scipy_of(features_from_images(digits())), layers, -0.3)
+    assert 0.007 < share < 0.03
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "message"),
+    [
+        (np.zeros((28, 28)), ShapeError, r"n x height x width .* found shape \(28, 28\)"),
+        (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, found shape \(0, 28, 28\)"),
+        (np.zeros((3, 0, 28)), ShapeError, r"at least one pixel, found shape \(3, 0, 28\)"),
+        ([[[1.0]], [[1.0, 2.0]]], ShapeError, "not an array of n x height x width"),
+        (np.full((2, 3, 3), "a"), ArgumentTypeError, "expected real numbers, found dtype <U1"),
+        (np.ones((2, 3, 3), complex), ArgumentTypeError, "expected real numbers"),
+        (np.zeros((2, 3, 3)), ArgumentError, "no image has ink: the largest value is 0"),
+    ],
+)
+def test_images_that_are_none(images, error, message):
+    with pytest.raises(error, match=message):
+        features_from_images(images)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_pixel_that_is_no_number(value):
+    images = digits()[:4]
+    images[2, 5, 6] = value
+    with pytest.raises(ArgumentError, match=f"image 2 has {value} at row 5, column 6"):
+        features_from_images(images)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"neurons": 1000}, ArgumentError, "1000 is not a square .* nearest are 961 and 1024"),
+        ({"neurons": 0}, ArgumentError, "neurons: expected at least 1, found 0"),
+        ({"neurons": 1024.0}, ArgumentTypeError, "neurons: expected an integer, found 1024.0"),
+        ({"neurons": 2**32}, ArgumentError, "neurons: 4294967296 is more than 1073741824"),
+        ({"inputs": 0}, ArgumentError, "inputs: expected at least 1, found 0"),
+        ({"inputs": -3}, ArgumentError, "inputs: expected at least 1, found -3"),
+        ({"inputs": "9"}, ArgumentTypeError, "inputs: expected an integer, found '9'"),
+        ({"inputs": 10**12}, ArgumentError, "inputs: 1000000000000 asked for, but 10 images"),
+        ({"threshold": 0}, ArgumentError, "threshold: .* found 0"),
+        ({"threshold": 1.0}, ArgumentError, "threshold: .* found 1.0"),
+        ({"threshold": np.nan}, ArgumentError, "threshold: .* found nan"),
+        ({"threshold": "0.5"}, ArgumentTypeError, "threshold: expected a number, found '0.5'"),
+        ({"order": "A"}, ArgumentError, 'order: expected "C" or "F", found \'A\''),
+        ({"dtype": "FP33"}, ArgumentError, "dtype: 'FP33' is not a GraphBLAS type"),
+        ({"dtype": "INT8[3]"}, ArgumentError, "has no 1"),
+    ],
+)
+def test_bad_arguments(options, error, message):
+    with pytest.raises(error, match=message):
+        features_from_images(digits()[:10], **options)
+
+
+def test_no_pixel_reaches_the_threshold():
+    images = blobs(2, 8)
+    images[0] = 0
+    with pytest.raises(ArgumentError, match="no pixel of 1 images of 32 x 32 reaches"):
+        features_from_images(images, inputs=1, threshold=0.9)
+
+
+@pytest.mark.parametrize("package", ["scipy", "sklearn.datasets"])
+def test_a_package_that_is_not_installed(monkeypatch, package):
+    images = digits()[:2]
+    monkeypatch.setitem(sys.modules, package, None)
+    extra = r"\[files\]" if package == "scipy" else r"\[challenge\]"
+    with pytest.raises(MissingPackageError, match=f'pip install "gbdnn{extra}"'):
+        features_from_images(images) if package == "scipy" else digits()
+
+
+def test_import_initialises_nothing():
+    code = """
+import sys
+import gbdnn.images, gbdnn.io._idx, graphblas
+assert not {"scipy", "sklearn"} & set(sys.modules)
+graphblas.init(blocking=True)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.fixture(scope="module")
+def mnist(data):
+    return read_idx(data / "mnist" / "t10k-images-idx3-ubyte.gz")
+
+
+def read_tsv(path):
+    import polars
+
+    table = polars.read_csv(path, separator="\t", has_header=False).to_numpy()
+    rows, cols = table[:, :2].T.astype(int) - 1
+    return sp.csr_matrix(
+        (table[:, 2].astype(np.float32), (rows, cols)), shape=(rows.max() + 1, 1024)
+    )
+
+
+def test_mnist_files(data, mnist):
+    labels = read_idx(data / "mnist" / "t10k-labels-idx1-ubyte.gz")
+    assert mnist.shape == (10_000, 28, 28)
+    assert mnist.dtype == labels.dtype == np.uint8
+    assert labels[:5].tolist() == [7, 2, 1, 0, 4]
+
+
+def test_mnist_looks_like_the_official_images(data, mnist):
+    official = read_tsv(data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv")
+    here = scipy_of(features_from_images(mnist))
+    assert 102 < here.nnz / 10_000 < 107
+    where = [np.asarray(X.mean(axis=0)).ravel() for X in (official, here)]
+    rowwise = where[1].reshape(32, 32).T.ravel()
+    assert np.corrcoef(*where)[0, 1] > 0.97
+    assert np.corrcoef(where[0], rowwise)[0, 1] < 0.9
+
+
+def test_mnist_dies_like_the_official_images(data, mnist):
+    folder = data / "graphchallenge" / "DNN" / "neuron1024"
+    # the official answer after 30 layers is the one after 120
+    layers = [read_tsv(folder / f"n1024-l{layer}.tsv") for layer in range(1, 31)]
+    Y = scipy_of(features_from_images(mnist))
+    assert 0.02 < alive(Y[::4], layers, -0.3) < 0.05
