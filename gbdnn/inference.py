@@ -4,35 +4,57 @@
     Z  += b                        on every neuron, or on the entries of Z: the bias rule
     Y'  = min(max(Z, 0), clip)     ReLU with an upper limit
 
-Rows of Y are inputs, columns are neurons. J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep
-Neural Network Graph Challenge", HPEC 2019, equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej,
-"Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes of Development Time via
-SuiteSparse:GraphBLAS", HPEC 2019.
+Rows of Y are inputs, columns are neurons. A layer is computed in one of two forms: sparse
+(`gbdnn.forms.sparse`, every input at once) or full (`gbdnn.forms.full`, in blocks of inputs that
+`gbdnn.pooling` takes through as many layers as it can). Between them inputs wait at a layer as
+sparse rows, and go on in the form that is the cheaper one there.
+
+J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
+equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
+Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import graphblas as gb
+import numpy as np
 
-from gbdnn.errors import ShapeError
+from gbdnn import costs
+from gbdnn.blocks import Buffers
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.forms import sparse
-from gbdnn.matrices import as_dtype, as_matrix, shape_of
+from gbdnn.matrices import as_compressed, as_dtype, as_matrix, shape_of
 from gbdnn.metrics import LayerStats
 from gbdnn.network import as_network
-from gbdnn.overflow import Watch
-from gbdnn.threads import engaged
+from gbdnn.overflow import require_finite
+from gbdnn.pieces import piece_of_arrays, piece_of_matrix, stack
+from gbdnn.plan import stages
+from gbdnn.pooling import Pooling
+from gbdnn.threads import available, engaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    import graphblas as gb
+
     from gbdnn.layer import BiasLike, BiasRule, Layer
     from gbdnn.matrices import MatrixLike
     from gbdnn.network import Network
+    from gbdnn.pieces import Piece
+    from gbdnn.plan import Stage
 
-__all__ = ["infer"]
+__all__ = ["Engine", "infer"]
+
+Engine = Literal["auto", "sparse", "full"]
+
+MEMORY = 512 << 20
+"""Bytes that `infer` may use by default beyond weights, features and result."""
+
+_log = logging.getLogger(__name__)
 
 
 def infer(
@@ -43,6 +65,8 @@ def infer(
     bias_rule: BiasRule | None = None,
     clip: float | None = None,
     dtype: Any = None,
+    engine: Engine = "auto",
+    memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
@@ -64,11 +88,16 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in. By default the weights decide: FP32 and FP64 stay, bool and integers
         become FP32. Features are cast to it.
+    engine : {"auto", "sparse", "full"}, default "auto"
+        The form of the layers: the cheaper one by a cost model, or this one. A layer whose answer
+        the full form cannot give, a positive bias under the rule ``"entries"``, is sparse always.
+    memory : int, default 512 MiB
+        Bytes to use beyond weights, features and result.
     nthreads : int, optional
         Threads for this call. By default the engaged GraphBLAS Context and configuration decide.
     callback : callable, optional
-        Called with a `LayerStats` after each layer, in the caller's thread. What it raises ends
-        the inference and reaches the caller.
+        Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
+        raises ends the inference and reaches the caller.
 
     Returns
     -------
@@ -82,14 +111,16 @@ def infer(
         Layers do not fit each other, or the features do not fit the first layer.
     ArgumentError, ArgumentTypeError
         A value or an option has no meaning: NaN or infinity, ``nthreads=0``, layers of different
-        dtypes, ``bias=`` beside a Network.
+        dtypes, ``bias=`` beside a Network, a `memory` that is too small for one block of inputs.
     NonFiniteError
         ``Y W + b`` overflowed or became NaN; the message names the layer.
 
     Notes
     -----
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
-    changed, and GraphBLAS's settings are afterwards what they were before.
+    changed, and GraphBLAS's settings are afterwards what they were before. Forms add in different
+    orders: answers agree to the last bit where all sums are exact, elsewhere within rounding.
+    Which form was chosen where is told to the logger ``gbdnn.inference`` at debug level.
 
     References
     ----------
@@ -110,40 +141,159 @@ def infer(
     array([0, 1])
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    if engine not in get_args(Engine):
+        raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
+    if isinstance(memory, bool) or not isinstance(memory, int | np.integer):
+        raise ArgumentTypeError(f"memory is a number of bytes, not {memory!r}")
     with engaged(nthreads):
-        Y = _as_features(features, net, dtype)
-        watch = Watch(Y)
-        for k, layer in enumerate(net):
-            started = perf_counter()
-            Y = sparse.advance(Y, layer, layer.prepared(sparse.prepare), watch.before(k, layer, Y))
-            watch.after(layer)
-            if callback is not None:
-                Y.wait()
-                callback(_stats(k, Y, perf_counter() - started))
-        Y.wait()
-    return Y
+        if not len(net):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        X = _as_features(features, net)
+        return _Run(net, X, engine, int(memory), callback).answer()
 
 
-def _as_features(features: MatrixLike, net: Network, dtype: Any) -> gb.Matrix:
+class _Run:
+    """One call of `infer`: inputs wait, as sparse rows, at the layer that is their next."""
+
+    def __init__(
+        self,
+        net: Network,
+        X: Piece,
+        engine: Engine,
+        memory: int,
+        callback: Callable[[LayerStats], object] | None,
+    ) -> None:
+        self._net, self._engine, self._memory, self._callback = net, engine, memory, callback
+        self._X, self._dtype = X, X.values.dtype
+        self._threads = available()
+        self._batches = 0
+        largest = max(float(X.values.max(initial=0)), -float(X.values.min(initial=0)))
+        renumbered = costs.renumbering_pays(len(X.inputs))
+        self._stages = stages(net, largest, renumbered=renumbered)
+        self._neurons = max(max(layer.shape) for layer in net)
+
+    def answer(self) -> gb.Matrix:
+        """Return the activations after the last layer, a row per input."""
+        inputs = self._X.inputs
+        batch = self._batch()
+        done: list[Piece] = []
+        for start in range(0, len(inputs), batch):
+            done += self._through(self._X.rows(start, min(start + batch, len(inputs))))
+        return stack(done, inputs, self._net.shape[1], self._dtype).matrix()
+
+    def _through(self, batch: Piece) -> list[Piece]:
+        """Take a batch of inputs through all layers."""
+        waiting: dict[int, list[Piece]] = {0: [batch], len(self._stages): []}
+        while (k := min(waiting)) < len(self._stages):
+            pieces, stage = waiting.pop(k), self._stages[k]
+            inputs = np.sort(np.concatenate([piece.inputs for piece in pieces]))
+            piece = stack(pieces, inputs, stage.layer.nrows, self._dtype)
+            if stage.mortal:
+                piece = piece.without_empty_rows()
+            form = self._form(stage, piece)
+            _log.debug("layer %d: %s form for %d inputs", k, form, len(piece.inputs))
+            if form == "sparse":
+                waiting.setdefault(k + 1, []).append(self._sparse(stage, piece))
+            else:
+                for at, left in self._full(k, piece).items():
+                    waiting.setdefault(at, []).extend(left)
+        self._batches += 1
+        return waiting[len(self._stages)]
+
+    def _form(self, stage: Stage, piece: Piece) -> str:
+        """Return the form in which these inputs take the layer."""
+        if not stage.exact:
+            return "sparse"
+        if self._engine != "auto":
+            return self._engine
+        inputs, layer = len(piece.inputs), stage.layer
+        width = min(self._width(inputs), max(inputs, 1))
+        blocks = -(-inputs // width)
+        cheap = costs.sparse_layer(inputs, piece.nvals, layer.edges, layer.nrows, layer.ncols)
+        dear = blocks * costs.full_layer(width, layer.edges, layer.ncols)
+        return "sparse" if cheap < dear + costs.CONVERT * piece.nvals else "full"
+
+    def _sparse(self, stage: Stage, piece: Piece) -> Piece:
+        """Return the inputs after one layer in the sparse form."""
+        began = perf_counter()
+        k, layer = stage.k, stage.layer
+        check = partial(require_finite, k, layer) if stage.watched else None
+        Y = sparse.advance(piece.matrix(), layer, layer.prepared(sparse.prepare), check)
+        after = piece_of_matrix(Y, piece.inputs)
+        if self._callback is not None:
+            self._callback(
+                LayerStats(
+                    layer=k,
+                    block=self._batches,
+                    inputs=len(after.inputs),
+                    live=int(np.count_nonzero(after.indptr[1:] > after.indptr[:-1])),
+                    entries=after.nvals,
+                    form="sparse",
+                    seconds=perf_counter() - began,
+                )
+            )
+        return after
+
+    def _full(self, k: int, piece: Piece) -> dict[int, list[Piece]]:
+        """Return the inputs after as many layers as the full form is good for, by layer."""
+        inputs = len(piece.inputs)
+        width = self._width(inputs)
+        edges = max(stage.layer.edges for stage in self._stages[k:])
+        workers, inner = costs.inner_threads(self._threads, -(-inputs // width), width, edges)
+        workers = max(1, min(workers, self._memory // self._block_bytes(width)))
+        _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
+        return Pooling(
+            self._stages,
+            piece,
+            k,
+            width=width,
+            workers=workers,
+            inner=inner,
+            buffers=Buffers(self._dtype, self._memory),
+            may_leave=self._engine == "auto",
+            callback=self._callback,
+        ).run()
+
+    def _width(self, inputs: int) -> int:
+        """Return the inputs per block: what suits the caches and is within the memory."""
+        width = costs.block_width(self._neurons, self._dtype.itemsize, inputs)
+        while width > 16 and self._block_bytes(width) > self._memory:
+            width -= 32
+        if self._block_bytes(width) > self._memory:
+            raise ArgumentError(
+                f"memory={self._memory} is too small: a block of {width} inputs at"
+                f" {self._neurons} neurons takes {self._block_bytes(width)} bytes"
+            )
+        return width
+
+    def _block_bytes(self, width: int) -> int:
+        """Return the bytes that a thread works in: a block, the next one, and one to gather by."""
+        return 3 * width * self._neurons * self._dtype.itemsize
+
+    def _batch(self) -> int:
+        """Return how many inputs go through the network together.
+
+        The full form takes a block at a time from the features: all of them. Where inputs wait
+        between sparse layers, there are as many as have room for a few full rows each.
+        """
+        everywhere = self._engine != "sparse" and all(stage.exact for stage in self._stages)
+        if everywhere and self._form(self._stages[0], self._X) == "full":
+            return max(1, len(self._X.inputs))
+        row = 4 * self._neurons * (8 + self._dtype.itemsize)
+        if row > self._memory:
+            raise ArgumentError(
+                f"memory={self._memory} is too small: an input at {self._neurons} neurons takes up"
+                f" to {row} bytes in the sparse form"
+            )
+        return self._memory // row
+
+
+def _as_features(features: MatrixLike, net: Network) -> Piece:
     """Return the features in the network's dtype, or say why they do not fit."""
     nrows, ncols = shape_of(features, "features")
-    if len(net) and ncols != net[0].nrows:
+    if ncols != net[0].nrows:
         raise ShapeError(
             f"features are {nrows} x {ncols} but layer 0, {net[0].nrows} x {net[0].ncols},"
             f" reads {net[0].nrows} neurons"
         )
-    wanted = net.dtype if dtype is None else as_dtype(dtype)
-    return as_matrix(features, what="features", dtype=wanted)
-
-
-def _stats(k: int, Y: gb.Matrix, seconds: float) -> LayerStats:
-    live = Y.reduce_rowwise(gb.monoid.any).new().nvals
-    return LayerStats(
-        layer=k,
-        block=0,
-        inputs=Y.nrows,
-        live=int(live),
-        entries=int(Y.nvals),
-        form="sparse",
-        seconds=seconds,
-    )
+    return piece_of_arrays(as_compressed(features, what="features", dtype=net.dtype), ncols)

@@ -86,6 +86,7 @@ class Layer:
             weights, what="weights", dtype=wanted, orientation="columnwise", copy=copy
         )
         self._dtype = np.dtype(self._W.dtype.np_type)
+        self._edges = int(self._W.nvals)
         self._bias = _as_bias(bias, self._shape[1], self._dtype)
         self._bias_rule: BiasRule = bias_rule
         self._activation: Activation = activation
@@ -140,7 +141,7 @@ class Layer:
     @property
     def edges(self) -> int:
         """Number of stored weights."""
-        return int(self._W.nvals)
+        return self._edges
 
     @cached_property
     def gain(self) -> float:

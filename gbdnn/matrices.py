@@ -36,7 +36,7 @@ _INDICES = {"rowwise": "col_indices", "columnwise": "row_indices"}
 _FORMAT = {"rowwise": "csr", "columnwise": "csc"}
 
 
-class _Compressed(NamedTuple):
+class Compressed(NamedTuple):
     """CSR (rowwise) or CSC (columnwise) arrays; ``values`` has one item if all are equal."""
 
     indptr: np.ndarray
@@ -105,26 +105,46 @@ def as_matrix(
         A value is NaN or infinite, or does not fit the dtype.
     """
     nrows, ncols = shape_of(x, what)
+    arrays = as_compressed(x, what=what, dtype=dtype, orientation=orientation, copy=copy)
+    return _import(arrays, nrows, ncols, orientation)
+
+
+def as_compressed(
+    x: MatrixLike,
+    *,
+    what: str,
+    dtype: np.dtype | None = None,
+    orientation: Orientation = "rowwise",
+    copy: bool = True,
+) -> Compressed:
+    """Return the arrays of `x`; parameters and errors are those of `as_matrix`."""
+    nrows, ncols = shape_of(x, what)
     if _is_graphblas(x):
         arrays = _from_graphblas(x, orientation, copy)
     elif _is_scipy(x):
         arrays = _from_scipy(x, orientation)
     else:
         arrays = _from_numpy(np.asarray(x), orientation)
-    values = finite(arrays.values, dtype, what)
+    arrays = arrays._replace(values=finite(arrays.values, dtype, what))
+    if (arrays.values == 0).any():
+        C = _import(arrays, nrows, ncols, orientation)
+        C = gb.select.valuene(C, arrays.values.dtype.type(0)).new()
+        arrays = _from_graphblas(C, orientation, copy=False)
+    return arrays
+
+
+def _import(arrays: Compressed, nrows: int, ncols: int, orientation: Orientation) -> gb.Matrix:
+    """Return the matrix of some arrays, which become GraphBLAS's."""
     importer = getattr(gb.Matrix.ss, f"import_{_FORMAT[orientation]}")
-    C = importer(
+    return importer(
         nrows=nrows,
         ncols=ncols,
         indptr=arrays.indptr,
-        values=values,
+        values=arrays.values,
         is_iso=arrays.is_iso,
         take_ownership=True,
         **{_INDICES[orientation]: arrays.indices},
     )
-    if (values == 0).any():
-        C = oriented(gb.select.valuene(C, values.dtype.type(0)).new(), orientation)
-    return C
 
 
 def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
@@ -152,13 +172,13 @@ def oriented(A: gb.Matrix, orientation: Orientation) -> gb.Matrix:
     return gb.Matrix.ss.import_any(take_ownership=True, **A.ss.export(_FORMAT[orientation]))
 
 
-def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> _Compressed:
+def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> Compressed:
     if isinstance(A, gb.core.matrix.TransposedMatrix):
         A = A.new()
     elif copy:
         A = A.dup()
     arrays = A.ss.export(_FORMAT[orientation], give_ownership=True, sort=True)
-    return _Compressed(
+    return Compressed(
         arrays["indptr"],
         arrays[_INDICES[orientation]],
         arrays["values"],
@@ -166,18 +186,18 @@ def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> _Comp
     )
 
 
-def _from_scipy(A: Any, orientation: Orientation) -> _Compressed:
+def _from_scipy(A: Any, orientation: Orientation) -> Compressed:
     C = A.tocsr(copy=True) if orientation == "rowwise" else A.tocsc(copy=True)
     C.sum_duplicates()
-    return _Compressed(C.indptr.astype(np.uint64), C.indices.astype(np.uint64), C.data, False)
+    return Compressed(C.indptr.astype(np.uint64), C.indices.astype(np.uint64), C.data, False)
 
 
-def _from_numpy(A: np.ndarray, orientation: Orientation) -> _Compressed:
+def _from_numpy(A: np.ndarray, orientation: Orientation) -> Compressed:
     along = A if orientation == "rowwise" else A.T
     major, minor = np.nonzero(along)
     indptr = np.zeros(along.shape[0] + 1, np.uint64)
     np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
-    return _Compressed(indptr, minor.astype(np.uint64), along[major, minor], False)
+    return Compressed(indptr, minor.astype(np.uint64), along[major, minor], False)
 
 
 def _is_graphblas(x: object) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gbdnn.matrices import MatrixLike
 
 __all__ = ["Network", "as_network"]
+
+T = TypeVar("T")
 
 
 class Network(Sequence[Layer]):
@@ -77,6 +79,7 @@ class Network(Sequence[Layer]):
                     " dtype= casts all layers"
                 )
         self._layers = tuple(found)
+        self._prepared: dict[Callable[[Network], Any], Any] = {}
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -93,6 +96,13 @@ class Network(Sequence[Layer]):
         """Number of stored weights of all layers."""
         return sum(layer.edges for layer in self)
 
+    def prepared(self, prepare: Callable[[Network], T]) -> T:
+        """Return ``prepare(net)``, made at the first call and kept."""
+        if prepare not in self._prepared:
+            self._prepared[prepare] = prepare(self)
+        found: T = self._prepared[prepare]
+        return found
+
     def astype(self, dtype: Any) -> Network:
         """Return this network with every layer cast to FP32 or FP64."""
         return Network(self, dtype=dtype)
@@ -104,6 +114,9 @@ class Network(Sequence[Layer]):
             and len(self) == len(other)
             and all(mine.isequal(its) for mine, its in zip(self, other, strict=True))
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prepared": {}}
 
     def __len__(self) -> int:
         return len(self._layers)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["engaged"]
+__all__ = ["available", "engaged"]
 
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
@@ -25,3 +25,8 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
         raise ArgumentError(f"nthreads is at least 1, not {nthreads}")
     context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=int(nthreads))
     return context
+
+
+def available() -> int:
+    """Return the threads that GraphBLAS may use now: the engaged Context's, or the configured."""
+    return int(gb.ss.Context(engage=False)["nthreads"])

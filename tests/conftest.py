@@ -1,10 +1,58 @@
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import blocks, costs
+
+
+def narrow(patch):
+    """Blocks of 16 inputs, whatever their number, and pools wherever an input has died."""
+    patch.setattr(costs, "block_width", lambda *_: 16)
+    patch.setattr(costs, "gather", lambda *_: 0.0)
+
+
+def renumbered(patch):
+    patch.setattr(costs, "renumbering_pays", lambda _: True)
+
+
+def moved(patch):
+    """GraphBLAS's product is taken not to be in place, and memory not to be aligned."""
+    patch.setattr(blocks, "in_place", lambda _: False)
+    patch.setattr(blocks, "_posix_memalign", lambda: None)
+
+
+def eager(patch):
+    """The sparse form looks cheap in the middle of a block's way, and dear at its start."""
+    patch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e3 * (entries > inputs * 9))
+
+
+CONFIGURATIONS = {
+    "auto": ({}, []),
+    "sparse": ({"engine": "sparse"}, []),
+    "full": ({"engine": "full"}, []),
+    "full, one thread": ({"engine": "full", "nthreads": 1}, []),
+    "full, narrow": ({"engine": "full"}, [narrow]),
+    "full, narrow, renumbered, five threads": (
+        {"engine": "full", "nthreads": 5},
+        [narrow, renumbered],
+    ),
+    "full, moved": ({"engine": "full"}, [narrow, moved]),
+    "auto, changing forms": ({}, [narrow, renumbered, eager]),
+    "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
+}
+
+
+@pytest.fixture(params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def infer(request, monkeypatch):
+    """`gbdnn.infer` by every engine, with blocks and pools of every kind."""
+    options, patches = request.param
+    for patch in patches:
+        patch(monkeypatch)
+    return partial(gbdnn.infer, **options)
 
 
 @pytest.fixture(scope="session")

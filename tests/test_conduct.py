@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import network
+from conftest import narrow, network, renumbered
 from oracles import case, dense_layer
 
 import gbdnn
@@ -24,42 +24,48 @@ def settings():
     return (threadlocal.context, dict(gb.ss.config), dict(threadlocal.context))
 
 
-def test_one_record_per_layer_in_the_callers_thread():
+def test_records_add_up_and_come_in_the_callers_thread(infer):
     stats, threads = [], set()
 
     def callback(record):
         stats.append(record)
         threads.add(threading.current_thread())
 
-    gbdnn.infer(NET, CASE.X, callback=callback)
+    infer(NET, CASE.X, callback=callback)
     assert threads == {threading.current_thread()}
-    assert [s.layer for s in stats] == [0, 1, 2]
+    assert {s.layer for s in stats} == {0, 1, 2}
     Y = CASE.X
-    for record, layer in zip(stats, CASE.layers, strict=True):
+    for k, layer in enumerate(CASE.layers):
         Y = dense_layer(layer, Y)
-        assert record.inputs == 60
-        assert record.live == np.count_nonzero(Y.any(axis=1))
-        assert record.entries == np.count_nonzero(Y)
-        assert record.seconds > 0
-        with pytest.raises(AttributeError):
-            record.live = 0
+        records = [s for s in stats if s.layer == k]
+        assert len({s.block for s in records}) == len(records)
+        assert sum(s.live for s in records) == np.count_nonzero(Y.any(axis=1))
+        assert sum(s.entries for s in records) == np.count_nonzero(Y)
+        assert all(s.live <= s.inputs for s in records)
+        assert all(s.seconds > 0 for s in records)
+        assert {s.form for s in records} <= {"sparse", "full"}
+    with pytest.raises(AttributeError):
+        stats[0].live = 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("stop")])
 @pytest.mark.parametrize("nthreads", [None, 1, 2])
-def test_settings_are_as_before(error, nthreads):
+@pytest.mark.parametrize("engine", ["sparse", "full"])
+def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
+    narrow(monkeypatch)
+
     def fail(record):
         raise error
 
     with gb.ss.Context(nthreads=2, chunk=1234):
         before = settings()
-        gbdnn.infer(NET, CASE.X, nthreads=nthreads)
+        gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads)
         assert settings() == before
         with pytest.raises(type(error) if isinstance(error, Exception) else error):
-            gbdnn.infer(NET, CASE.X, nthreads=nthreads, callback=fail)
+            gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads, callback=fail)
         assert settings() == before
     outside = settings()
-    gbdnn.infer(NET, CASE.X, nthreads=nthreads)
+    gbdnn.infer(NET, CASE.X, engine=engine, nthreads=nthreads)
     assert settings() == outside
 
 
@@ -81,18 +87,25 @@ def test_prints_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_bits_do_not_depend_on_nthreads():
+@pytest.mark.parametrize("engine", ["sparse", "full", "auto"])
+def test_bits_do_not_depend_on_nthreads(engine):
     rough = case(8, exact=False, sizes=(200, 300, 200), inputs=300, density=0.02)
     net = network(rough.layers)
-    one, two = (gbdnn.infer(net, rough.X, nthreads=n) for n in (1, 2))
-    assert one.isequal(two)
+    answers = [gbdnn.infer(net, rough.X, nthreads=n, engine=engine) for n in (1, 2, 3, 8)]
+    assert answers[0].nvals > 0
+    assert all(Y.isequal(answers[0]) for Y in answers)
 
 
-def test_concurrent_calls_on_one_network():
+@pytest.mark.parametrize("engine", ["sparse", "full"])
+def test_concurrent_calls_on_one_network(engine, monkeypatch):
+    narrow(monkeypatch)
+    renumbered(monkeypatch)
     net = network(CASE.layers)  # nothing prepared yet
     alone = gbdnn.infer(NET, CASE.X)
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: gbdnn.infer(net, CASE.X, nthreads=1), range(16)))
+        answers = list(
+            pool.map(lambda _: gbdnn.infer(net, CASE.X, engine=engine, nthreads=2), range(16))
+        )
     assert all(Y.isequal(alone) for Y in answers)
 
 

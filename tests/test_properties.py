@@ -5,11 +5,16 @@ import itertools
 import graphblas as gb
 import numpy as np
 from conftest import assert_answer, network
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles import Dense, dense_inference
 
 import gbdnn
+
+# What the fixture `infer` sets up holds for all examples alike.
+ANY = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite
@@ -54,41 +59,44 @@ class Expected:
 
 
 @given(problems(), st.sampled_from(["FP32", "FP64"]))
-@settings(max_examples=150)
-def test_the_oracle_agrees(problem, dtype):
+@settings(ANY, max_examples=60)
+def test_the_oracle_agrees(infer, problem, dtype):
     layers, X = problem
-    assert_answer(gbdnn.infer(network(layers, dtype), X), Expected(layers, X), dtype)
+    assert_answer(infer(network(layers, dtype), X), Expected(layers, X), dtype)
 
 
+@ANY
 @given(problems(), st.randoms(use_true_random=False))
-def test_permuted_inputs_permute_the_answer(problem, random):
+def test_permuted_inputs_permute_the_answer(infer, problem, random):
     layers, X = problem
     net = network(layers)
     order = list(range(len(X)))
     random.shuffle(order)
-    Y = gbdnn.infer(net, X)
-    assert gbdnn.infer(net, X[order]).isequal(Y[order, :].new())
+    Y = infer(net, X)
+    assert infer(net, X[order]).isequal(Y[order, :].new())
 
 
+@ANY
 @given(problems(), st.integers(0, 40))
-def test_split_inputs_stack_to_the_whole(problem, at):
+def test_split_inputs_stack_to_the_whole(infer, problem, at):
     layers, X = problem
     net = network(layers)
     at = min(at, len(X))
-    parts = [gbdnn.infer(net, part) for part in (X[:at], X[at:])]
-    whole = gbdnn.infer(net, X)
+    parts = [infer(net, part) for part in (X[:at], X[at:])]
+    whole = infer(net, X)
     stacked = gb.Matrix(whole.dtype, *whole.shape)
     stacked[:at, :] = parts[0]
     stacked[at:, :] = parts[1]
     assert stacked.isequal(whole)
 
 
+@ANY
 @given(problems(), st.integers(0, 4))
-def test_layers_in_two_goes_are_layers_in_one(problem, at):
+def test_layers_in_two_goes_are_layers_in_one(infer, problem, at):
     layers, X = problem
     net = network(layers)
-    halfway = gbdnn.infer(net[:at], X, dtype="FP32")
-    assert gbdnn.infer(net[at:], halfway, dtype="FP32").isequal(gbdnn.infer(net, X))
+    halfway = infer(net[:at], X, dtype="FP32")
+    assert infer(net[at:], halfway, dtype="FP32").isequal(infer(net, X))
 
 
 @given(problems(rules=["entries"]))

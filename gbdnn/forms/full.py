@@ -1,0 +1,77 @@
+"""The full form of a layer: a block of inputs, zeros and all, in place.
+
+    Z  = b                         every input starts at the bias
+    Z += Y W                       plus_times into Z itself: SuiteSparse's kernel saxpy5
+    Y' = min(max(Z, 0), clip)      one pass over the same memory
+
+Y and Z are full and column-wise, W is sparse and column-wise. Starting at the bias is the rule
+``all``. It is the rule ``entries`` too, where an input that reaches a neuron by no edge would be
+left with nothing: under a ReLU and a bias <= 0, or where the bias is 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import graphblas as gb
+import numpy as np
+
+if TYPE_CHECKING:
+    from gbdnn.blocks import Block
+    from gbdnn.layer import Layer
+
+__all__ = ["FullWeights", "activate", "advance", "is_exact", "multiply", "prepare", "start"]
+
+
+class FullWeights(NamedTuple):
+    """What the full form needs of a layer: column-wise weights, one bias or one per neuron."""
+
+    W: gb.Matrix
+    b: float | np.ndarray
+    edges: int
+
+
+def is_exact(layer: Layer) -> bool:
+    """Whether the full form gives this layer's answer (there is no block of no neurons)."""
+    if 0 in layer.shape:
+        return False
+    if layer.bias_rule == "all" or layer.largest_bias == 0:
+        return True
+    return layer.activation == "relu" and layer.highest_bias <= 0
+
+
+def prepare(layer: Layer) -> FullWeights:
+    """Return the layer's weights as they are."""
+    return FullWeights(layer._W, layer.bias, layer.edges)
+
+
+def advance(Y: Block, Z: Block, layer: Layer, weights: FullWeights) -> None:
+    """Make `Z` the activations after `layer` of the inputs in `Y`."""
+    start(Z, weights)
+    multiply(Y, Z, weights)
+    activate(Z, layer)
+
+
+def start(Z: Block, weights: FullWeights) -> None:
+    """Z = b."""
+    if isinstance(weights.b, np.ndarray):
+        Z.array[:] = weights.b[:, np.newaxis]
+    else:
+        Z.array.fill(weights.b)
+
+
+def multiply(Y: Block, Z: Block, weights: FullWeights) -> None:
+    """Z += Y W."""
+    if weights.edges:
+        Z.matrix(gb.binary.plus) << gb.semiring.plus_times(Y.matrix @ weights.W)
+
+
+def activate(Z: Block, layer: Layer) -> None:
+    """Y' = min(max(Z, 0), clip)."""
+    z = Z.array
+    if layer.activation == "relu" and layer.clip is not None:
+        np.clip(z, 0, layer.clip, out=z)
+    elif layer.activation == "relu":
+        np.maximum(z, 0, out=z)
+    elif layer.clip is not None:
+        np.minimum(z, layer.clip, out=z)

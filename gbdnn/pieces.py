@@ -1,0 +1,144 @@
+"""Sparse activations of some of the inputs: taken out of a block, put into one, stacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import graphblas as gb
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.blocks import Block
+    from gbdnn.matrices import Compressed
+
+__all__ = [
+    "Piece",
+    "any_bit",
+    "fill_block",
+    "lives",
+    "piece_of_arrays",
+    "piece_of_block",
+    "piece_of_matrix",
+    "stack",
+]
+
+
+class Piece(NamedTuple):
+    """Activations of the inputs `inputs`, in compressed rows (CSR) of `ncols` columns."""
+
+    inputs: np.ndarray
+    indptr: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    ncols: int
+
+    @property
+    def nvals(self) -> int:
+        """Number of activations that are not 0."""
+        return len(self.columns)
+
+    def matrix(self) -> gb.Matrix:
+        """Return the activations as a row-wise matrix; the arrays go into it."""
+        return gb.Matrix.ss.import_csr(
+            nrows=len(self.inputs),
+            ncols=self.ncols,
+            indptr=self.indptr,
+            col_indices=self.columns,
+            values=np.ascontiguousarray(self.values),
+            sorted_cols=True,
+            take_ownership=True,
+        )
+
+    def rows(self, start: int, stop: int) -> Piece:
+        """Return rows `start` to `stop`; a view, not a copy, but for `indptr`."""
+        first, last = int(self.indptr[start]), int(self.indptr[stop])
+        return Piece(
+            self.inputs[start:stop],
+            self.indptr[start : stop + 1] - self.indptr[start],
+            self.columns[first:last],
+            self.values[first:last],
+            self.ncols,
+        )
+
+    def without_empty_rows(self) -> Piece:
+        """Return the inputs that have an entry."""
+        some = np.flatnonzero(self.indptr[1:] > self.indptr[:-1])
+        if len(some) == len(self.inputs):
+            return self
+        indptr = np.concatenate((self.indptr[some], self.indptr[-1:]))
+        return self._replace(inputs=self.inputs[some], indptr=indptr)
+
+
+def piece_of_arrays(arrays: Compressed, ncols: int) -> Piece:
+    """Return a whole matrix's rows."""
+    values = np.broadcast_to(arrays.values, arrays.indices.shape)
+    inputs = np.arange(len(arrays.indptr) - 1)
+    return Piece(inputs, arrays.indptr, arrays.indices, values, ncols)
+
+
+def piece_of_matrix(Y: gb.Matrix, inputs: np.ndarray) -> Piece:
+    """Return the rows of a matrix that is given up for it."""
+    found = Y.ss.export("csr", give_ownership=True, sort=True)
+    columns = found["col_indices"]
+    values = np.broadcast_to(found["values"], columns.shape)  # a single value stays one
+    return Piece(inputs, found["indptr"], columns, values, found["ncols"])
+
+
+def lives(block: Block) -> np.ndarray:
+    """Return for each input of a block whether any of its bits is set (so -0.0 counts as life)."""
+    return any_bit(block.filled)
+
+
+def any_bit(array: np.ndarray) -> np.ndarray:
+    """Return for each column of a C-ordered array whether any of its bits is set."""
+    # Twice as fast as any(axis=0), which compares floating-point numbers.
+    bits: np.ndarray = np.bitwise_or.reduce(array.view(f"u{array.itemsize}"), axis=0)
+    return bits != 0
+
+
+def fill_block(block: Block, piece: Piece, place: np.ndarray | None) -> None:
+    """Scatter a piece into a block, neuron i into row ``place[i]``."""
+    block.array.fill(0)
+    counts = (piece.indptr[1:] - piece.indptr[:-1]).view(np.int64)
+    neurons = piece.columns.view(np.int64)
+    if place is not None:
+        neurons = place[neurons]
+    at = neurons * block.width
+    at += np.repeat(np.arange(len(counts)), counts)
+    block.array.reshape(-1)[at] = piece.values
+    block.inputs = piece.inputs
+
+
+def piece_of_block(block: Block, place: np.ndarray | None, keep: np.ndarray) -> Piece:
+    """Return the inputs at the positions `keep` of a block, neuron i from row ``place[i]``."""
+    array = block.array if place is None else np.take(block.array, place, axis=0)
+    dense = np.ascontiguousarray(np.take(array, keep, axis=1).T)
+    Y = gb.Matrix.ss.import_fullr(dense, take_ownership=True)
+    Y = gb.select.valuene(Y, dense.dtype.type(0)).new()
+    return piece_of_matrix(Y, block.inputs[keep])
+
+
+def stack(pieces: Sequence[Piece], inputs: np.ndarray, ncols: int, dtype: np.dtype) -> Piece:
+    """Return one piece with the rows `inputs` (ascending), from pieces of some of them.
+
+    An input that no piece has gets an empty row.
+    """
+    if len(pieces) == 1 and len(pieces[0].inputs) == len(inputs):
+        return pieces[0]
+    counts = np.zeros(len(inputs), np.int64)
+    wheres = [np.searchsorted(inputs, piece.inputs) for piece in pieces]
+    for piece, where in zip(pieces, wheres, strict=True):
+        counts[where] = piece.indptr[1:] - piece.indptr[:-1]
+    indptr = np.zeros(len(inputs) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    columns = np.empty(indptr[-1], np.uint64)
+    values = np.empty(indptr[-1], dtype)
+    for piece, where in zip(pieces, wheres, strict=True):
+        starts = piece.indptr[:-1].view(np.int64)
+        to = np.repeat(indptr[where] - starts, counts[where])
+        to += np.arange(len(to))
+        columns[to] = piece.columns
+        values[to] = piece.values
+    return Piece(inputs, indptr.view(np.uint64), columns, values, ncols)

@@ -1,0 +1,343 @@
+"""The full form over many inputs: blocks, threads, and pools of survivors.
+
+    read     inputs, a block at a time, from sparse rows
+    layer    Z = b, Z += Y W, Y = min(max(Z, 0), clip)
+    gather   an input without entries is dead and leaves; the living of a block join the pool of
+             the layer they are at, and a pool with a block's worth of inputs is the next block
+    leave    activations after the last layer, or before one that wants the sparse form, become
+             sparse rows again
+
+Inputs die fast in deep networks: carrying the dead along costs a share of every product, gathering
+the living costs a pass over the block. A block carries its dead until they have cost as much as a
+gather would (rent until you could have bought): at most twice what the best moment would have cost.
+That the dead leave is KK-SpDNN's trimming of zeros, and the zero-row filter of the cuSPARSE
+champion; that survivors of many blocks go on together keeps the blocks full.
+
+Every thread takes the deepest block that is ready, or else new inputs; when both run out, the
+shallowest pool is shared out. The kernel computes each input by itself, so its activations do not
+depend on which others are in its block.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn import costs
+from gbdnn.blocks import padded
+from gbdnn.forms import full
+from gbdnn.metrics import LayerStats
+from gbdnn.overflow import require_finite
+from gbdnn.pieces import any_bit, fill_block, lives, piece_of_block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gbdnn.blocks import Block, Buffers
+    from gbdnn.pieces import Piece
+    from gbdnn.plan import Stage
+
+__all__ = ["Pooling"]
+
+_LONGEST_PAUSE = 8  # layers between two looks for the dead
+
+
+class _Task(NamedTuple):
+    """A block that is ready to go through the layers from `k` on."""
+
+    k: int
+    number: int
+    block: Block
+    fresh: bool  # as it was read: no input has left it or joined it
+
+
+class Pooling:
+    """Takes inputs through layers in the full form.
+
+    Parameters
+    ----------
+    stages : list of Stage
+        All layers of the network.
+    piece : Piece
+        The inputs, as they are before layer `first`.
+    first : int
+        The first layer.
+    width : int
+        Inputs per block.
+    workers, inner : int
+        Blocks side by side, and threads within a product.
+    buffers : Buffers
+        Where blocks come from.
+    may_leave : bool
+        Whether a block may leave where the sparse form is cheaper, too.
+    callback : callable, optional
+        Gets a LayerStats per block and layer, in the thread that calls `run`.
+    """
+
+    def __init__(
+        self,
+        stages: list[Stage],
+        piece: Piece,
+        first: int,
+        *,
+        width: int,
+        workers: int,
+        inner: int,
+        buffers: Buffers,
+        may_leave: bool,
+        callback: Callable[[LayerStats], object] | None,
+    ) -> None:
+        self._stages = stages
+        self._piece = piece
+        self._first = first
+        self._width = width
+        self._workers = workers
+        self._inner = inner
+        self._buffers = buffers
+        self._may_leave = may_leave
+        self._callback = callback
+        self._told: deque[LayerStats] = deque()
+        self._blocks = 0
+        self._caller = threading.current_thread()
+        # Under the lock:
+        self._lock = threading.Condition()
+        self._read = 0
+        self._ready: list[_Task] = []
+        self._pools: dict[int, Block] = {}
+        self._running = 0
+        self._left: dict[int, list[Piece]] = {}
+        self._error: BaseException | None = None
+
+    def run(self) -> dict[int, list[Piece]]:
+        """Take all inputs as far as the full form goes; return them by the layer they are at."""
+        helpers = [
+            threading.Thread(target=self._work, name=f"gbdnn-{n}", daemon=True)
+            for n in range(1, self._workers)
+        ]
+        for helper in helpers:
+            helper.start()
+        self._work()
+        for helper in helpers:
+            while helper.is_alive():
+                try:
+                    helper.join()
+                except BaseException as error:  # Ctrl-C: the helpers end before it goes on
+                    self._fail(error)
+        if self._error is not None:
+            raise self._error
+        self._tell()
+        return self._left
+
+    # Who does what
+
+    def _work(self) -> None:
+        """Run tasks until there are none; the first error ends all threads."""
+        chunk = {} if self._inner == 1 else {"chunk": 4096}
+        try:
+            with gb.ss.Context(engage=False, nthreads=self._inner, **chunk):
+                while (task := self._next_task()) is not None:
+                    self._advance(task)
+                    with self._lock:
+                        self._running -= 1
+                        self._lock.notify_all()
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Make all threads end; the first error counts."""
+        with self._lock:
+            self._error = self._error or error
+            self._lock.notify_all()
+
+    def _next_task(self) -> _Task | None:
+        """Return the deepest ready block, or new inputs, or what the shallowest pool holds."""
+        while True:
+            with self._lock:
+                if self._error is not None:
+                    return None
+                unread = len(self._piece.inputs) - self._read
+                if not (self._ready or unread or self._running or self._pools):
+                    return None
+                if not (self._ready or unread or self._running):
+                    self._share_out(min(self._pools))
+                if self._ready:
+                    self._running += 1
+                    deepest = max(range(len(self._ready)), key=lambda at: self._ready[at].k)
+                    return self._ready.pop(deepest)
+                if unread:
+                    self._running += 1
+                    start, self._read = self._read, self._read + min(self._width, unread)
+                    stop = self._read
+                    break
+                self._lock.wait(None if self._callback is None else 0.05)
+            self._tell()
+        return self._new_block(start, stop)
+
+    def _share_out(self, k: int) -> None:
+        """Make the inputs of the pool of layer `k` ready, a part for every thread."""
+        pool = self._pools.pop(k)
+        count = len(pool.inputs)
+        parts = max(1, min(self._workers, count // costs.NARROWEST_COMFORTABLE))
+        for each in np.array_split(np.arange(count), parts):
+            part = self._buffers.get(pool.neurons, padded(len(each)))
+            part.array[:, : len(each)] = pool.array[:, each[0] : each[-1] + 1]
+            part.array[:, len(each) :] = 0
+            part.inputs = pool.inputs[each]
+            self._ready.append(_Task(k, self._number(), part, fresh=False))
+        self._buffers.put(pool)
+
+    def _number(self) -> int:
+        self._blocks += 1
+        return self._blocks - 1
+
+    def _tell(self) -> None:
+        """Hand what has been done to the callback, in the caller's thread."""
+        if self._callback is not None and threading.current_thread() is self._caller:
+            while self._told:
+                self._callback(self._told.popleft())
+
+    # What is done
+
+    def _new_block(self, start: int, stop: int) -> _Task:
+        """Read inputs into a block."""
+        stage = self._stages[self._first]
+        block = self._buffers.get(stage.layer.nrows, padded(stop - start))
+        fill_block(block, self._piece.rows(start, stop), stage.place)
+        with self._lock:
+            number = self._number()
+        return _Task(self._first, number, block, fresh=True)
+
+    def _advance(self, task: _Task) -> None:
+        """Take a block through the layers, until it leaves or its last inputs are pooled."""
+        Y = task.block
+        waste, look, pause = 0.0, task.k, 1
+        for stage in self._stages[task.k :]:
+            if self._error is not None:
+                return
+            if not stage.exact:
+                self._leave(stage.k, Y, stage.place, mortal=stage.mortal)
+                return
+            if stage.k >= look:
+                count = len(Y.inputs)
+                living = _living(Y) if stage.mortal else count
+                # Where nothing has died, there is no hurry to look again.
+                pause = 1 if living < count else min(2 * pause, _LONGEST_PAUSE)
+                look = stage.k + pause
+                if living < count:
+                    # Rent, until it has cost as much as to buy.
+                    waste += costs.full_layer(count - living, stage.layer.edges, stage.layer.ncols)
+                    if waste > costs.gather(Y.neurons, count, living):
+                        waste = 0.0
+                        living = self._gather(stage.k, Y)
+                        if living == 0:
+                            return
+                # Only as it was read, and not before it has done a layer: whoever reads the same
+                # inputs decides alike, and comes to an end.
+                fresh = task.fresh and living == count and stage.k > task.k
+                if fresh and self._may_leave and _is_sparse(Y, stage):
+                    self._leave(stage.k, Y, stage.place, mortal=stage.mortal)
+                    return
+            Y = self._layer(stage, task.number, Y)
+        last = self._stages[-1]
+        self._leave(last.k + 1, Y, None, mortal=True)
+
+    def _layer(self, stage: Stage, number: int, Y: Block) -> Block:
+        """Return the block after a layer."""
+        began = perf_counter()
+        layer, weights = stage.layer, stage.weights
+        Z = self._buffers.get(layer.ncols, Y.width)
+        Z.inputs = Y.inputs
+        full.start(Z, weights)
+        full.multiply(Y, Z, weights)
+        if stage.watched:
+            require_finite(stage.k, layer, Z.filled)
+        full.activate(Z, layer)
+        self._buffers.put(Y)
+        if self._callback is not None:
+            self._told.append(
+                LayerStats(
+                    layer=stage.k,
+                    block=number,
+                    inputs=len(Z.inputs),
+                    live=int(np.count_nonzero(lives(Z))),
+                    entries=int(np.count_nonzero(Z.filled)),
+                    form="full",
+                    seconds=perf_counter() - began,
+                )
+            )
+            self._tell()
+        return Z
+
+    def _gather(self, k: int, block: Block) -> int:
+        """Move the living of a block to the pool of layer `k`.
+
+        Returns
+        -------
+        int
+            How many live, if the block is to go on as it is: it has no dead, or a pool no room.
+            0 if all have died or have moved.
+        """
+        live = np.flatnonzero(lives(block))
+        if len(live) == len(block.inputs):
+            return len(live)
+        if len(live) == 0:
+            self._buffers.put(block)
+            return 0
+        with self._lock:
+            if k not in self._pools and not self._buffers.has_room(block.neurons, 2 * self._width):
+                return len(live)
+        # np.take is fast into contiguous memory only: it goes by way of a block of its own.
+        scratch = self._buffers.get(block.neurons, block.width)
+        moved = scratch.array.reshape(-1)[: block.neurons * len(live)].reshape(-1, len(live))
+        np.take(block.array, live, axis=1, out=moved, mode="wrap")
+        inputs = block.inputs[live]
+        self._buffers.put(block)
+        with self._lock:
+            while len(inputs):
+                pool = self._pools.get(k)
+                if pool is None:
+                    pool = self._pools[k] = self._buffers.get(block.neurons, self._width)
+                    pool.inputs = inputs[:0]
+                used = len(pool.inputs)
+                fits = min(len(inputs), self._width - used)
+                pool.array[:, used : used + fits] = moved[:, :fits]
+                pool.inputs = np.concatenate((pool.inputs, inputs[:fits]))
+                inputs, moved = inputs[fits:], moved[:, fits:]
+                if len(pool.inputs) == self._width:
+                    self._ready.append(_Task(k, self._number(), self._pools.pop(k), fresh=False))
+                    self._lock.notify()
+        self._buffers.put(scratch)
+        return 0
+
+    def _leave(self, k: int, block: Block, place: np.ndarray | None, *, mortal: bool) -> None:
+        """Turn a block's inputs back into sparse rows, at layer `k`; the dead only if they may."""
+        keep = np.flatnonzero(lives(block)) if mortal else np.arange(len(block.inputs))
+        if len(keep):
+            piece = piece_of_block(block, place, keep)
+            with self._lock:
+                self._left.setdefault(k, []).append(piece)
+        self._buffers.put(block)
+
+
+def _sample(block: Block) -> np.ndarray:
+    """Return the block's inputs at one neuron in sixteen, at some 64 at least."""
+    return block.filled[:: min(16, max(1, block.neurons // 64))]
+
+
+def _living(block: Block) -> int:
+    """Estimate, from below, how many inputs of a block live."""
+    return int(np.count_nonzero(any_bit(_sample(block))))
+
+
+def _is_sparse(block: Block, stage: Stage) -> bool:
+    """Whether the sparse form is clearly the cheaper one, the way there included."""
+    sample, layer, inputs = _sample(block), stage.layer, len(block.inputs)
+    entries = np.count_nonzero(sample) * block.neurons / max(len(sample), 1)
+    sparse = costs.sparse_layer(inputs, entries, layer.edges, layer.nrows, layer.ncols)
+    sparse += costs.CONVERT * entries
+    return bool(2 * sparse < costs.full_layer(inputs, layer.edges, layer.ncols))

@@ -1,0 +1,278 @@
+"""What only the full form has: blocks, pools, threads, memory."""
+
+import _thread
+import threading
+import time
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import assert_answer, moved, narrow, network, renumbered
+from oracles import Case, Dense, case, dense_inference, dyadic
+
+import gbdnn
+from gbdnn import blocks, costs
+from gbdnn.forms import full
+from gbdnn.locality import renumber
+
+
+def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
+    """Inputs that all die in layer `at`, but for the survivors; FP32 sums are exact."""
+    random = np.random.default_rng(at)
+    made = []
+    for _ in range(layers):
+        W = dyadic(random, (neurons, neurons), 0.2, low=1)
+        np.fill_diagonal(W, 1.0)
+        made.append(Dense(W, -0.125, "entries", "relu", 4.0))
+    X = dyadic(random, (inputs, neurons), 0.3, low=16, high=32)
+    X[:, 0] = 1.0
+    # Only neuron 0 survives layer `at`, and it is on in the survivors alone.
+    X[:, 0] = 0
+    X[list(survivors), 0] = 2.0
+    for k in range(at + 1):
+        made[k].W[0, 1:] = 0
+        made[k].W[1:, 0] = 0
+        made[k].b = 0.0
+    made[at].W[1:, :] = 0
+    return made, X
+
+
+@pytest.mark.parametrize("inputs", [1, 15, 16, 17, 31, 32, 33, 100])
+@pytest.mark.parametrize("at", [0, 3, 5])
+@pytest.mark.parametrize("share", ["all", "none", "some"])
+@pytest.mark.parametrize("nthreads", [1, 2])
+def test_pool_boundaries(inputs, at, share, nthreads, monkeypatch):
+    """All die in the first, a middle or the last layer; none do; some do."""
+    narrow(monkeypatch)
+    survivors = {"all": (), "none": range(inputs), "some": range(0, inputs, 3)}[share]
+    layers, X = dying(inputs, at=at, survivors=survivors)
+    Y = gbdnn.infer(network(layers), X, engine="full", nthreads=nthreads)
+    expected = dense_inference(layers, X)
+    assert np.flatnonzero(expected.any(axis=1)).tolist() == list(survivors)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+    np.testing.assert_array_equal(gbdnn.categories(Y), list(survivors))
+
+
+def test_the_kernel_computes_a_row_by_itself():
+    """An input's activations have the same bits, wherever and with whom it is in a block."""
+    random = np.random.default_rng(1)
+    W = (random.random((70, 50)) * (random.random((70, 50)) < 0.3)).astype("f4")
+    weights = full.prepare(gbdnn.Layer(W, -0.3))
+    row = random.random(70).astype("f4")
+    seen = set()
+    for width in (16, 48, 240):
+        Y, Z = (blocks.Block(n, width, np.dtype("f4")) for n in (70, 50))
+        for at in (0, 1, 7, 15, width - 1):
+            Y.array[:] = random.random((70, width))
+            Y.array[:, at] = row
+            full.start(Z, weights)
+            full.multiply(Y, Z, weights)
+            seen.add(Z.array[:, at].tobytes())
+    assert len(seen) == 1
+
+
+def test_padding_never_surfaces():
+    """A positive bias fills the padding of a block; the answer has the inputs alone."""
+    layers = [Dense(np.eye(5), 0.5, "all", "relu", None), Dense(np.eye(5)[:, :4], -0.25)]
+    X = dyadic(np.random.default_rng(0), (17, 5), 0.5)
+    assert_answer(gbdnn.infer(network(layers), X, engine="full"), Case(layers, X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_blocks_are_aligned_and_the_product_is_in_place(dtype):
+    block = blocks.Buffers(np.dtype(dtype), 10**6).get(100, 48)
+    assert block.array.ctypes.data % 64 == 0
+    assert block.array.shape == (100, 48)
+    assert block.matrix.shape == (48, 100)
+    assert blocks.in_place(np.dtype(dtype).name)
+
+
+def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
+    """A GraphBLAS that computes into new memory leaves the view behind: blocks are moved then."""
+
+    class Elsewhere(blocks.Block):
+        @property
+        def matrix(self):
+            return self._copy
+
+        @matrix.setter
+        def matrix(self, value):
+            self._copy = value.dup()
+
+    monkeypatch.setattr(blocks, "Block", Elsewhere)
+    assert not blocks.in_place.__wrapped__("float32")
+
+
+@pytest.mark.parametrize("count", range(1, 130))
+def test_padded_widths_are_odd_multiples_of_16(count):
+    width = blocks.padded(count)
+    assert width >= count
+    assert width % 32 == 16
+    assert width - 32 < count
+
+
+def test_buffers_are_used_again_and_stay_within_the_budget():
+    buffers = blocks.Buffers(np.dtype("f4"), 10 * 64 * 16 * 4)
+    first = buffers.get(64, 16)
+    buffers.put(first)
+    assert buffers.get(64, 16) is first
+    held = [buffers.get(64, 16) for _ in range(8)]
+    assert buffers.has_room(64, 16)
+    held.append(buffers.get(64, 16))
+    assert not buffers.has_room(64, 16)
+    for block in held:
+        buffers.put(block)
+    assert buffers.has_room(128, 16)
+    buffers.get(256, 16)
+    assert buffers.allocated <= 10 * 64 * 16 * 4
+
+
+def test_renumbering_changes_no_answer_and_no_edge():
+    rough = case(21, sizes=(50, 70, 60, 40), bias="mixed vector", density=0.08)
+    net = network(rough.layers)
+    made = renumber(net)
+    for layer, weights, place, after in zip(
+        net, made.weights, made.places, made.places[1:], strict=False
+    ):
+        W = layer.weights.to_dense(fill_value=0)
+        found = weights.W.to_dense(fill_value=0)
+        np.testing.assert_array_equal(found[np.ix_(place, after)], W)
+        np.testing.assert_array_equal(weights.b[after], layer.bias)
+        assert not weights.W.ss.is_iso
+    assert any((place != np.arange(len(place))).any() for place in made.places[:-1])
+    assert (made.places[-1] == np.arange(40)).all()
+
+
+def test_renumbering_puts_neurons_with_the_same_readers_side_by_side():
+    net = gbdnn.radixnet(1024, 6)
+    made = renumber(net)
+    W = made.weights[3].W.to_dense(fill_value=0) != 0
+    groups = 1 + np.count_nonzero((W[1:] != W[:-1]).any(axis=1))
+    assert groups == len(np.unique(W, axis=0))
+
+
+@pytest.mark.parametrize("engine", ["full", "sparse", "auto"])
+def test_a_budget_too_small_is_refused(engine):
+    net, X = network(case(1).layers), case(1).X
+    with pytest.raises(ValueError, match=r"memory=1000 is too small: .* at 30 neurons takes"):
+        gbdnn.infer(net, X, engine=engine, memory=1000)
+    for memory, error in (
+        (1.5, TypeError),
+        ("1 GB", TypeError),
+        (True, TypeError),
+        (0, ValueError),
+    ):
+        with pytest.raises(error, match="memory"):
+            gbdnn.infer(net, X, memory=memory)
+
+
+def test_engine_without_meaning():
+    with pytest.raises(ValueError, match="engine is 'auto', 'sparse' or 'full', not 'dense'"):
+        gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
+
+
+@pytest.mark.parametrize("budget", [3, 4, 5, 8])
+def test_a_tight_budget_costs_pools_not_answers(budget, monkeypatch):
+    monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
+    kept = []
+    monkeypatch.setattr(
+        "gbdnn.inference.Buffers", lambda *args: kept.append(blocks.Buffers(*args)) or kept[-1]
+    )
+    layers, X = dying(200, at=3, survivors=range(0, 200, 5))
+    memory = budget * 16 * 40 * 4
+    Y = gbdnn.infer(network(layers), X, engine="full", memory=memory, nthreads=2)
+    assert gbdnn.categories(Y).tolist() == list(range(0, 200, 5))
+    assert [buffers.allocated <= memory for buffers in kept] == [True]
+
+
+def test_few_inputs_and_many_threads_share_a_product():
+    assert costs.inner_threads(8, 1, 16, 10**6) == (1, 8)
+    assert costs.inner_threads(8, 2, 240, 32768) == (2, 4)
+    assert costs.inner_threads(2, 100, 240, 32768) == (2, 1)
+    assert costs.inner_threads(1, 100, 240, 32768) == (1, 1)
+    workers, inner = costs.inner_threads(64, 250, 240, 32768)
+    assert 4 <= workers < 64
+    assert workers * inner <= 64
+
+
+@pytest.mark.parametrize(("neurons", "width"), [(1024, 240), (4096, 80), (16384, 48), (65536, 16)])
+def test_block_widths_of_the_challenge(neurons, width):
+    assert costs.block_width(neurons, 4, 60_000) == width
+
+
+def test_the_cheaper_form_is_chosen():
+    stats = []
+    dense_weights = np.random.default_rng(0).random((300, 200)).astype("f4") - 0.5
+    many = np.random.default_rng(1).random((500, 300)).astype("f4")
+    gbdnn.infer([dense_weights], many, callback=stats.append)
+    assert {s.form for s in stats} == {"full"}
+    stats.clear()
+    n = 20_000
+    chain = gb.Matrix.from_coo(np.arange(n), np.arange(n), np.ones(n, "f4"))
+    few = gb.Matrix.from_coo(np.arange(500), np.arange(500), 1.0, nrows=500, ncols=n)
+    gbdnn.infer([chain], few, callback=stats.append)
+    assert {s.form for s in stats} == {"sparse"}
+
+
+def test_activations_that_become_sparse_change_the_form():
+    """Dense features, then one neuron in 4096: the block leaves for the sparse form."""
+    n = 4096
+    wide = gb.Matrix.from_coo(
+        np.repeat(np.arange(n), 32), np.arange(32 * n) * 97 % n, np.ones(32 * n), dup_op="plus"
+    )
+    bias = np.full(n, -1e9)
+    bias[7] = 0
+    X = np.zeros((600, n))
+    X[:, ::3] = 1
+    stats = []
+    layers = [(0.0, wide), (bias, wide), (0.0, wide)]
+    net = gbdnn.Network([gbdnn.Layer(W, b, dtype="FP32") for b, W in layers])
+    Y = gbdnn.infer(net, X, callback=stats.append)
+    forms = {k: {s.form for s in stats if s.layer == k} for k in range(3)}
+    assert forms == {0: {"full"}, 1: {"full"}, 2: {"sparse"}}
+    assert Y.isequal(gbdnn.infer(net, X, engine="sparse"))
+
+
+def test_an_overflow_in_a_helper_thread_reaches_the_caller(monkeypatch):
+    narrow(monkeypatch)
+    grow = gbdnn.Layer(np.eye(3) * 1e12, dtype="FP32")
+    X = np.ones((500, 3))
+    with pytest.raises(ArithmeticError, match="layer 3"):
+        gbdnn.infer([grow] * 4, X, engine="full", nthreads=4)
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
+
+
+def infer_for_ever(net, X):
+    while True:
+        gbdnn.infer(net, X, engine="full", nthreads=2)
+
+
+def test_ctrl_c_ends_all_threads(monkeypatch):
+    net = gbdnn.radixnet(1024, 600)
+    X = np.ones((3000, 1024), "f4")
+
+    def interrupt():
+        time.sleep(1.0)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        infer_for_ever(net, X)
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
+
+
+def test_choices_are_logged(caplog):
+    with caplog.at_level("DEBUG", logger="gbdnn"):
+        gbdnn.infer([np.eye(3)], np.eye(3), engine="full")
+    assert "layer 0: full form for 3 inputs" in caplog.text
+    assert "blocks of 16 inputs" in caplog.text
+
+
+@pytest.mark.parametrize("patch", [moved, renumbered])
+def test_bits_do_not_depend_on_the_block(patch, monkeypatch):
+    rough = case(9, exact=False, sizes=(100, 90, 80), inputs=90, density=0.1)
+    net = network(rough.layers)
+    patch(monkeypatch)
+    whole = gbdnn.infer(net, rough.X, engine="full")
+    narrow(monkeypatch)
+    assert gbdnn.infer(net, rough.X, engine="full", nthreads=3).isequal(whole)
