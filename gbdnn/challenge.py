@@ -11,7 +11,6 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import graphblas as gb
 import numpy as np
 
 from gbdnn.answers import categories
@@ -29,11 +28,15 @@ from gbdnn.io import (
 from gbdnn.machine import machine, versions
 from gbdnn.metrics import edge_rate
 from gbdnn.radixnet import CHALLENGE, radixnet
+from gbdnn.threads import available
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    import graphblas as gb
+
+    from gbdnn.inference import Engine
     from gbdnn.metrics import LayerStats
     from gbdnn.network import Network
 
@@ -92,7 +95,9 @@ class Outcome:
     checked_against : str
         Where `truth` is from.
     nthreads : int
-        Threads GraphBLAS could use.
+        Threads that could be used.
+    engine : str
+        As `infer` was told.
     """
 
     problem: Problem
@@ -101,6 +106,7 @@ class Outcome:
     truth: np.ndarray | None
     checked_against: str
     nthreads: int
+    engine: Engine
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
 
@@ -136,6 +142,7 @@ class Outcome:
             "machine": self.machine,
             "versions": self.versions,
             "nthreads": self.nthreads,
+            "engine": self.engine,
             "seconds": self.seconds,
             "seconds_median": self.seconds_median,
             "edges_per_second": self.edge_rate,
@@ -230,6 +237,7 @@ def run(
     problem: Problem,
     *,
     nthreads: int | None = None,
+    engine: Engine = "auto",
     repeat: int = 1,
     check: bool = True,
     callback: Callable[[LayerStats], object] | None = None,
@@ -241,7 +249,7 @@ def run(
     ----------
     problem : Problem
         From `official` or `generated`.
-    nthreads, callback
+    nthreads, engine, callback
         As for `infer`.
     repeat : int, default 1
         How often to run `infer`.
@@ -255,7 +263,13 @@ def run(
     seconds = []
     for _ in range(repeat):
         started = perf_counter()
-        Y = infer(problem.network, problem.features, nthreads=nthreads, callback=callback)
+        Y = infer(
+            problem.network,
+            problem.features,
+            engine=engine,
+            nthreads=nthreads,
+            callback=callback,
+        )
         seconds.append(perf_counter() - started)
     truth, source = None, "nothing"
     if check:
@@ -269,7 +283,8 @@ def run(
         categories=categories(Y),
         truth=truth,
         checked_against=source,
-        nthreads=nthreads or int(gb.ss.global_context["nthreads"]),
+        nthreads=nthreads or available(),
+        engine=engine,
     )
 
 

@@ -86,6 +86,12 @@ def main() -> None:
     sys.exit(code)
 
 
+Engine = Annotated[
+    Literal["auto", "sparse", "full"],
+    typer.Option(help="Form of the layers; auto takes the cheaper one."),
+]
+
+
 @app.callback(invoke_without_command=True)
 def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -113,6 +119,7 @@ def challenge(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated network.")] = 0,
     nthreads: NThreads = None,
+    engine: Engine = "auto",
     repeat: Annotated[int, typer.Option(min=1, help="Runs; their median counts.")] = 1,
     check: Annotated[bool, typer.Option(help="Compare with the truth.")] = True,
     json_file: Annotated[
@@ -137,6 +144,7 @@ def challenge(
         outcome = problems.run(
             problem,
             nthreads=nthreads,
+            engine=engine,
             repeat=repeat,
             check=check,
             callback=bars.add_inference(layers, repeat),
@@ -182,6 +190,7 @@ def infer(
         bool, typer.Option("--categories", help="Write the categories, not the activations.")
     ] = False,
     nthreads: NThreads = None,
+    engine: Engine = "auto",
 ) -> None:
     """Run your own files through a network and write the activations of its last layer.
 
@@ -197,7 +206,8 @@ def infer(
             progress=bars.add("reading layers"),
         )  # fmt: skip
         X = read_tsv(features, nrows=inputs, ncols=n, dtype=dtype)
-        Y = gbdnn.infer(net, X, nthreads=nthreads, callback=bars.add_inference(len(net)))
+        callback = bars.add_inference(len(net))
+        Y = gbdnn.infer(net, X, nthreads=nthreads, engine=engine, callback=callback)
     if categories:
         write_categories(gbdnn.categories(Y), out)
     else:
@@ -245,16 +255,19 @@ class _Bars:
         return update
 
     def add_inference(self, layers: int, repeat: int = 1) -> Callable[[LayerStats], None] | None:
-        """Return a callback for `infer` that counts layers, over all runs."""
+        """Return a callback for `infer` that counts the deepest layer reached, over all runs."""
         update = self.add("inference")
         if update is None:
             return None
-        done = 0
+        runs, deepest = 0, -1
 
         def callback(stats: LayerStats) -> None:
-            nonlocal done
-            done += 1
-            update(done, layers * repeat)
+            nonlocal runs, deepest
+            if stats.block == 0 and stats.layer == 0:
+                runs, deepest = runs + 1, -1
+            if stats.layer > deepest:
+                deepest = stats.layer
+                update((runs - 1) * layers + deepest + 1, layers * repeat)
 
         return callback
 
@@ -269,6 +282,7 @@ def _report(outcome: Outcome) -> str:
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "threads": f"{outcome.nthreads}",
+        "engine": outcome.engine,
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
         "seconds": f"{outcome.seconds_median:.3f}{runs}",
         "edge rate": f"{outcome.edge_rate:.4g} edges/s",

@@ -10,7 +10,7 @@ import graphblas as gb
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.matrices import as_dtype, as_matrix, finite, shape_of
+from gbdnn.matrices import as_compressed, as_dtype, finite, import_arrays, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +82,13 @@ class Layer:
         _one_of("activation", activation, get_args(Activation))
         wanted = None if dtype is None else as_dtype(dtype)
         self._shape = shape_of(weights, "weights")
-        self._W = as_matrix(
+        arrays = as_compressed(
             weights, what="weights", dtype=wanted, orientation="columnwise", copy=copy
         )
-        self._dtype = np.dtype(self._W.dtype.np_type)
-        self._edges = int(self._W.nvals)
+        self._dtype = arrays.values.dtype
+        self._edges = len(arrays.indices)
+        self._gain = arrays.largest_sum()
+        self._W = import_arrays(arrays, *self._shape, "columnwise")
         self._bias = _as_bias(bias, self._shape[1], self._dtype)
         self._bias_rule: BiasRule = bias_rule
         self._activation: Activation = activation
@@ -143,13 +145,10 @@ class Layer:
         """Number of stored weights."""
         return self._edges
 
-    @cached_property
+    @property
     def gain(self) -> float:
         """``max_j sum_i |W(i, j)|``: no sum exceeds this times the largest activation."""
-        if not self.edges:
-            return 0.0
-        sums = gb.unary.abs(self._W).new("FP64").reduce_columnwise(gb.monoid.plus).new()
-        return float(sums.reduce(gb.monoid.max).value)
+        return self._gain
 
     @cached_property
     def highest_bias(self) -> float:

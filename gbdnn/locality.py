@@ -36,14 +36,21 @@ class Renumbered(NamedTuple):
 
 def renumber(net: Network) -> Renumbered:
     """Return the network's weights, each layer's neurons in the order of their readers."""
-    arrays = [_csc(layer) for layer in net]
-    orders = [_order(*each, layer.shape) for each, layer in zip(arrays, net, strict=True)]
-    orders.append(np.arange(net.shape[1]))
-    places = [_inverse(order) for order in orders]
-    weights = [
-        _renumbered(*each, layer, place, columns)
-        for each, layer, place, columns in zip(arrays, net, places, orders[1:], strict=False)
-    ]
+    weights, places = [], []
+    arrays = _csc(net[0])
+    order = _order(*arrays, net[0].shape)
+    for k, layer in enumerate(net):
+        if k + 1 < len(net):
+            following = _csc(net[k + 1])
+            columns = _order(*following, net[k + 1].shape)
+        else:
+            columns = np.arange(layer.ncols)
+        places.append(_inverse(order))
+        weights.append(_renumbered(*arrays, layer, places[k], columns))
+        order = columns
+        if k + 1 < len(net):
+            arrays = following
+    places.append(order)
     return Renumbered(weights, places)
 
 
@@ -90,18 +97,21 @@ def _renumbered(
     new_starts = np.concatenate(([0], np.cumsum(degree)))
     entry = np.repeat(starts[:-1][column_order] - new_starts[:-1], degree)
     entry += np.arange(len(entry))
-    # Within each column, rows ascend again.
-    key = np.repeat(np.arange(ncols) * nrows, degree)
-    key += place[rows[entry]]
-    ascending = np.argsort(key)
+    # Within each column, rows ascend again; values follow, unless all are one.
+    column = np.repeat(np.arange(ncols) * nrows, degree)
+    key = column + place[rows[entry]]
+    if values.strides == (0,):
+        key.sort()
+        values = np.array(values)
+    else:
+        ascending = np.argsort(key)
+        key, values = key[ascending], values[entry[ascending]]
     W = gb.Matrix.ss.import_csc(
         nrows=nrows,
         ncols=ncols,
         indptr=new_starts.astype(np.uint64),
-        row_indices=(key[ascending] - np.repeat(np.arange(ncols) * nrows, degree)).astype(
-            np.uint64
-        ),
-        values=values[entry[ascending]],
+        row_indices=(key - column).view(np.uint64),
+        values=values,
         sorted_rows=True,
         take_ownership=True,
     )

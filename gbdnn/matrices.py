@@ -24,6 +24,7 @@ __all__ = [
     "as_dtype",
     "as_matrix",
     "finite",
+    "import_arrays",
     "is_matrix",
     "oriented",
     "shape_of",
@@ -43,6 +44,17 @@ class Compressed(NamedTuple):
     indices: np.ndarray
     values: np.ndarray
     is_iso: bool
+
+    def largest_sum(self) -> float:
+        """Return the largest sum of absolute values in a row (CSR) or column (CSC)."""
+        starts = self.indptr.view(np.int64)
+        degree = np.diff(starts)
+        if not degree.any():
+            return 0.0
+        if self.is_iso:
+            return float(degree.max()) * abs(float(self.values[0]))
+        sizes = np.abs(self.values, dtype=np.float64)
+        return float(np.add.reduceat(sizes, starts[:-1][degree > 0]).max())
 
 
 def is_matrix(x: object) -> bool:
@@ -106,7 +118,7 @@ def as_matrix(
     """
     nrows, ncols = shape_of(x, what)
     arrays = as_compressed(x, what=what, dtype=dtype, orientation=orientation, copy=copy)
-    return _import(arrays, nrows, ncols, orientation)
+    return import_arrays(arrays, nrows, ncols, orientation)
 
 
 def as_compressed(
@@ -127,13 +139,15 @@ def as_compressed(
         arrays = _from_numpy(np.asarray(x), orientation)
     arrays = arrays._replace(values=finite(arrays.values, dtype, what))
     if (arrays.values == 0).any():
-        C = _import(arrays, nrows, ncols, orientation)
+        C = import_arrays(arrays, nrows, ncols, orientation)
         C = gb.select.valuene(C, arrays.values.dtype.type(0)).new()
         arrays = _from_graphblas(C, orientation, copy=False)
     return arrays
 
 
-def _import(arrays: Compressed, nrows: int, ncols: int, orientation: Orientation) -> gb.Matrix:
+def import_arrays(
+    arrays: Compressed, nrows: int, ncols: int, orientation: Orientation
+) -> gb.Matrix:
     """Return the matrix of some arrays, which become GraphBLAS's."""
     importer = getattr(gb.Matrix.ss, f"import_{_FORMAT[orientation]}")
     return importer(

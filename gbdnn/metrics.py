@@ -18,13 +18,14 @@ class LayerStats:
     block : int
         The block of inputs, counted from 0.
     inputs : int
-        Inputs of the block, dead ones too.
+        Inputs of the block, dead ones too if it carries them. Those that have left it for a pool
+        go on in another block; the dead that have left are counted nowhere.
     live : int
         Inputs with at least one entry after the layer.
     entries : int
         Stored activations after the layer.
     form : str
-        How the layer was computed: ``"sparse"``.
+        How the layer was computed: ``"sparse"`` or ``"full"``.
     seconds : float
         Wall time of the layer.
     """

@@ -127,18 +127,21 @@ def stack(pieces: Sequence[Piece], inputs: np.ndarray, ncols: int, dtype: np.dty
     """
     if len(pieces) == 1 and len(pieces[0].inputs) == len(inputs):
         return pieces[0]
-    counts = np.zeros(len(inputs), np.int64)
-    wheres = [np.searchsorted(inputs, piece.inputs) for piece in pieces]
-    for piece, where in zip(pieces, wheres, strict=True):
-        counts[where] = piece.indptr[1:] - piece.indptr[:-1]
     indptr = np.zeros(len(inputs) + 1, np.int64)
-    np.cumsum(counts, out=indptr[1:])
-    columns = np.empty(indptr[-1], np.uint64)
-    values = np.empty(indptr[-1], dtype)
-    for piece, where in zip(pieces, wheres, strict=True):
-        starts = piece.indptr[:-1].view(np.int64)
-        to = np.repeat(indptr[where] - starts, counts[where])
-        to += np.arange(len(to))
-        columns[to] = piece.columns
-        values[to] = piece.values
+    rows = []
+    for p, piece in enumerate(pieces):
+        starts = piece.indptr.view(np.int64)
+        where = np.searchsorted(inputs, piece.inputs)
+        indptr[1 + where] = starts[1:] - starts[:-1]
+        rows.append(np.stack((where, np.full(len(where), p), starts[:-1], starts[1:])))
+    np.cumsum(indptr, out=indptr)
+    # Row by row in order: each is copied as one stretch.
+    table = np.concatenate(rows, axis=1) if rows else np.empty((4, 0), np.int64)
+    order = np.argsort(table[0])
+    _, source, starts, stops = table[:, order].tolist()
+    stretches = list(zip(source, starts, stops, strict=True))
+    columns = np.concatenate(
+        [np.empty(0, np.uint64), *(pieces[p].columns[a:b] for p, a, b in stretches)]
+    )
+    values = np.concatenate([np.empty(0, dtype), *(pieces[p].values[a:b] for p, a, b in stretches)])
     return Piece(inputs, indptr.view(np.uint64), columns, values, ncols)

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Pooling"]
 
-_LONGEST_PAUSE = 8  # layers between two looks for the dead
+_LONGEST_PAUSE = 4  # layers between two looks for the dead
+_POLL = 0.001  # seconds between two looks for work
 
 
 class _Task(NamedTuple):
@@ -109,7 +110,7 @@ class Pooling:
         self._read = 0
         self._ready: list[_Task] = []
         self._pools: dict[int, Block] = {}
-        self._running = 0
+        self._at: dict[int, int] = {}  # the layer that each thread with a task is at
         self._left: dict[int, list[Piece]] = {}
         self._error: BaseException | None = None
 
@@ -143,7 +144,7 @@ class Pooling:
                 while (task := self._next_task()) is not None:
                     self._advance(task)
                     with self._lock:
-                        self._running -= 1
+                        del self._at[threading.get_ident()]
                         self._lock.notify_all()
         except BaseException as error:
             self._fail(error)
@@ -156,33 +157,38 @@ class Pooling:
 
     def _next_task(self) -> _Task | None:
         """Return the deepest ready block, or new inputs, or what the shallowest pool holds."""
+        me = threading.get_ident()
         while True:
             with self._lock:
                 if self._error is not None:
                     return None
                 unread = len(self._piece.inputs) - self._read
-                if not (self._ready or unread or self._running or self._pools):
-                    return None
-                if not (self._ready or unread or self._running):
-                    self._share_out(min(self._pools))
+                if not (self._ready or unread):
+                    self._share_out()
                 if self._ready:
-                    self._running += 1
-                    deepest = max(range(len(self._ready)), key=lambda at: self._ready[at].k)
-                    return self._ready.pop(deepest)
+                    task = self._ready.pop(_deepest(self._ready))
+                    self._at[me] = task.k
+                    return task
                 if unread:
-                    self._running += 1
-                    start, self._read = self._read, self._read + min(self._width, unread)
-                    stop = self._read
+                    self._at[me] = self._first
+                    start, stop = self._read, self._read + min(self._width, unread)
+                    self._read = stop
                     break
-                self._lock.wait(None if self._callback is None else 0.05)
+                if not self._at:
+                    return None
+                self._lock.wait(_POLL)
             self._tell()
         return self._new_block(start, stop)
 
-    def _share_out(self, k: int) -> None:
-        """Make the inputs of the pool of layer `k` ready, a part for every thread."""
+    def _share_out(self) -> None:
+        """Make the shallowest pool's inputs ready, if no thread will add to it: a part for each."""
+        k = min(self._pools, default=None)
+        if k is None or k >= min(self._at.values(), default=k + 1):
+            return
         pool = self._pools.pop(k)
         count = len(pool.inputs)
-        parts = max(1, min(self._workers, count // costs.NARROWEST_COMFORTABLE))
+        idle = self._workers - len(self._at)
+        parts = max(1, min(idle, count // costs.NARROWEST_COMFORTABLE))
         for each in np.array_split(np.arange(count), parts):
             part = self._buffers.get(pool.neurons, padded(len(each)))
             part.array[:, : len(each)] = pool.array[:, each[0] : each[-1] + 1]
@@ -190,6 +196,7 @@ class Pooling:
             part.inputs = pool.inputs[each]
             self._ready.append(_Task(k, self._number(), part, fresh=False))
         self._buffers.put(pool)
+        self._lock.notify_all()
 
     def _number(self) -> int:
         self._blocks += 1
@@ -222,6 +229,7 @@ class Pooling:
             if not stage.exact:
                 self._leave(stage.k, Y, stage.place, mortal=stage.mortal)
                 return
+            self._at[threading.get_ident()] = stage.k
             if stage.k >= look:
                 count = len(Y.inputs)
                 living = _living(Y) if stage.mortal else count
@@ -322,6 +330,10 @@ class Pooling:
             with self._lock:
                 self._left.setdefault(k, []).append(piece)
         self._buffers.put(block)
+
+
+def _deepest(tasks: list[_Task]) -> int:
+    return max(range(len(tasks)), key=lambda at: tasks[at].k)
 
 
 def _sample(block: Block) -> np.ndarray:

@@ -72,7 +72,7 @@ def test_the_default_problem_passes(tmp_path):
 def test_options_do_what_they_say(tmp_path):
     report = tmp_path / "outcome.json"
     done = run("challenge", "--neurons", 4096, "--layers", 9, "--inputs", 50, "--seed", 4,
-               "--nthreads", 1, "--repeat", 3, "--json", report)  # fmt: skip
+               "--nthreads", 1, "--repeat", 3, "--engine", "full", "--json", report)  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(report.read_text())
     assert told["problem"]["neurons"] == 4096

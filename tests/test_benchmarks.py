@@ -1,0 +1,106 @@
+"""Every benchmark runs, tiny, and every program in it finds the right categories."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gbdnn
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+# The gbdnn that is tested, installed or not.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(gbdnn.__file__).parent.parent)}
+TINY = ("--inputs", 64, "--layers", 6, "--rounds", 1)
+
+pytest.importorskip("sklearn")
+pytest.importorskip("typer")
+
+
+def start(script, *options):
+    command = [sys.executable, str(BENCHMARKS / script), *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+
+
+def run(script, tmp_path, *options):
+    """The JSON that a benchmark writes, and what it prints."""
+    file = tmp_path / "found.json"
+    done = start(script, *TINY, *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert found["problem"]["inputs"] == 64
+    assert {"machine", "versions", "environment"} <= found.keys()
+    return found, done.stdout
+
+
+def test_side_by_side(tmp_path):
+    found, printed = run("side_by_side.py", tmp_path, "--nthreads", "1,2", "--slow-inputs", 48)
+    assert 0 < found["categories"] < 64
+    assert {run["check"] for run in found["runs"]} == {"PASSED"}
+    ran = {run["program"] for run in found["runs"]}
+    assert ran >= {"gbdnn", "gbdnn-full", "gbdnn-sparse", "lagraph", "scipy-csr"}
+    assert ran >= {"scipy-dense", "scipy-dense+drop", "scipy-csr+drop"}
+    for package, names in {
+        "torch": ["torch", "torch+drop"],
+        "sparse_dot_mkl": ["mkl-csr", "mkl-csr+drop", "mkl-dense", "mkl-dense+drop"],
+    }.items():
+        for name in names:
+            if importlib.util.find_spec(package) is None:
+                assert name not in ran
+                assert package in found["skipped"][name]
+                assert f"{name}: skipped" in printed
+            else:
+                assert (name in ran) != (name in found["skipped"])
+    inputs = {run["program"]: run["inputs"] for run in found["runs"]}
+    assert inputs["gbdnn"] == inputs["lagraph"] == 64
+    assert inputs["scipy-csr"] == 48
+    for row in found["summary"]:
+        assert row["seconds_per_input_to_gbdnn"] > 0
+        assert row["program"] != "gbdnn" or row["seconds_per_input_to_gbdnn"] == 1
+
+
+def test_an_unknown_program_is_refused():
+    done = start("side_by_side.py", "--programs", "abacus")
+    assert done.returncode == 2
+    assert "abacus" in done.stderr
+
+
+def test_thread_scaling(tmp_path):
+    found, _ = run("thread_scaling.py", tmp_path, "--nthreads", "1,2")
+    assert {run["check"] for run in found["runs"]} == {"PASSED"}
+    assert [row["nthreads"] for row in found["summary"]] == [1, 2]
+    assert {"OMP_PROC_BIND", "OMP_PLACES"} <= found["environment"].keys()
+
+
+def test_floor(tmp_path):
+    found, _ = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1, "--sample", 2)
+    assert found["check"] == "PASSED"
+    assert found["living"][0] == 64
+    assert 0 < found["living"][-1] < 64
+    edges = found["problem"]["edges"] / found["problem"]["layers"]
+    assert found["multiply_adds"] == sum(found["living"]) * edges
+    for row in found["summary"]:
+        assert 0 < row["strict_floor_seconds"] <= row["floor_seconds"]
+
+
+def test_profile(tmp_path):
+    found, _ = run("profile_parts.py", tmp_path, "--engine", "full")
+    assert found["check"] == "PASSED"
+    assert found["missing"] == []
+    assert {"product", "bias", "activate", "read", "leave", "stack"} <= found["parts"].keys()
+    assert list(found["per_layer"]) == list("012345")
+    assert all(row["product"] > 0 for row in found["per_layer"].values())
+    parts = sum(found["parts"].values())
+    assert parts == pytest.approx(sum(found["seconds_with_timers"]), rel=0.1)
+
+
+def test_larger(tmp_path):
+    options = ("--neurons", 1024, "--lagraph", 40, "--check", "--nthreads", 2)
+    found, _ = run("larger.py", tmp_path, *options)
+    assert found["check"] == "PASSED"
+    assert found["lagraph"]["agree"]
+    assert found["lagraph"]["inputs"] == 40
+    assert found["memory_peak"] > 0
