@@ -5,6 +5,9 @@
 Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still follow.
 """
 
+import importlib
+from types import ModuleType
+
 from gbdnn.answers import argmax, categories
 from gbdnn.errors import (
     ArgumentError,
@@ -16,6 +19,7 @@ from gbdnn.errors import (
     NonFiniteError,
     OutputError,
     ShapeError,
+    TooLargeError,
 )
 from gbdnn.inference import infer
 from gbdnn.layer import Layer
@@ -36,6 +40,7 @@ __all__ = [
     "NonFiniteError",
     "OutputError",
     "ShapeError",
+    "TooLargeError",
     "argmax",
     "categories",
     "edge_rate",
@@ -45,3 +50,10 @@ __all__ = [
 ]
 
 __version__ = "0.1.0.dev0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import ``gbdnn.images`` and ``gbdnn.io`` when they are first asked for."""
+    if name in ("images", "io"):
+        return importlib.import_module(f"gbdnn.{name}")
+    raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

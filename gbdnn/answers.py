@@ -8,7 +8,7 @@ import graphblas as gb
 import numpy as np
 
 from gbdnn.errors import ArgumentError
-from gbdnn.matrices import as_matrix
+from gbdnn.matrices import as_compressed, as_matrix, dtype_of, finite, is_graphblas, shape_of
 
 if TYPE_CHECKING:
     from gbdnn.matrices import MatrixLike
@@ -35,7 +35,14 @@ def categories(Y: MatrixLike) -> np.ndarray:
     >>> gbdnn.categories(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0]]))
     array([0, 2])
     """
-    Y = as_matrix(Y, what="Y")
+    if is_graphblas(Y):
+        # As it is held: a hypersparse matrix may have more rows than memory has room for.
+        Y = Y.dup()
+        _, _, values = Y.to_coo(rows=False, columns=False)
+        finite(values, None, "Y")
+        Y = gb.select.valuene(Y, values.dtype.type(0)).new()
+    else:
+        Y = as_matrix(Y, what="Y")
     rows, _ = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
     return rows.astype(np.int64)
 
@@ -60,18 +67,20 @@ def argmax(Y: MatrixLike) -> np.ndarray:
     >>> gbdnn.argmax(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0], [-1.0, -0.5]]))
     array([1, 0, 1, 1])
     """
-    Y = as_matrix(Y, what="Y")
-    if Y.ncols == 0:
-        raise ArgumentError(f"argmax: Y is {Y.nrows} x 0; there is no column to choose")
-    rows, columns, values = (np.asarray(a) for a in Y.to_coo(sort=True))
-    columns = columns.astype(np.int64)
-    starts = np.searchsorted(rows, np.arange(Y.nrows, dtype=rows.dtype))
-    counts = np.diff(np.append(starts, rows.size))
+    nrows, ncols = shape_of(Y, "Y")
+    if ncols == 0:
+        raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
+    own = dtype_of(Y)  # integers are compared as integers: FP32 has not all of them
+    arrays = as_compressed(Y, what="Y", dtype=own if own.kind in "biu" else None)
+    columns = arrays.indices.astype(np.int64)
+    values = np.broadcast_to(arrays.values, columns.shape)
+    starts, counts = arrays.indptr[:-1].astype(np.int64), np.diff(arrays.indptr).astype(np.int64)
+    rows = np.repeat(np.arange(nrows), counts)
 
     # The first column that is not stored, its value 0: where columns stop being 0, 1, 2, ...
     place = np.arange(rows.size) - np.repeat(starts, counts)
-    best = np.bincount(rows[columns == place].astype(np.int64), minlength=Y.nrows)
-    value = np.where(best < Y.ncols, 0.0, -np.inf)
+    best = np.bincount(rows[columns == place], minlength=nrows)
+    value = np.where(best < ncols, 0.0, -np.inf)
 
     # The first stored column that holds the row's largest stored value, if that beats 0.
     some = np.flatnonzero(counts)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.answers import categories
-from gbdnn.errors import ArgumentError, FormatError, MissingPackageError
+from gbdnn.errors import ArgumentError, FormatError, MissingPackageError, ShapeError
 from gbdnn.images import digits, features_from_images
 from gbdnn.inference import infer
 from gbdnn.io import (
     find_categories,
     find_features,
+    find_layers,
     read_categories,
     read_idx,
     read_network,
@@ -188,6 +189,7 @@ def official(
     *,
     images: str | os.PathLike[str] | None = None,
     inputs: int | None = None,
+    truth: bool = True,
     progress: Progress | None = None,
 ) -> Problem:
     """Return a problem from official files.
@@ -203,6 +205,8 @@ def official(
         An IDX file to use in place of the official images; there is no official truth then.
     inputs : int, optional
         Use the first so many only, and the truth for them.
+    truth : bool, default True
+        Whether to read the true categories.
     progress : callable, optional
         Called as ``progress(k, layers)`` when k layers have been read.
 
@@ -216,20 +220,27 @@ def official(
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
-    features, truth, called = _official_inputs(directory, neurons, layers, images, inputs)
+    if images is None:
+        features, called = _official_features(directory, neurons, inputs)
+    else:
+        features, called = _images(images, neurons, inputs)
+    known = None
+    if truth and images is None:
+        known = _official_truth(directory, neurons, layers, features.nrows, inputs)
     network = read_network(directory, neurons, layers, progress=progress)
     degree = CHALLENGE[neurons].degree
-    for k, layer in enumerate(network, start=1):
+    files = find_layers(directory, neurons, layers)
+    for file, layer in zip(files, network, strict=True):
         if layer.edges != degree * neurons:
             raise FormatError(
-                f"layer {k} of {directory}: {layer.edges} edges, but an official one has"
-                f" {degree * neurons}: is n{neurons}-l{k}.tsv cut off?"
+                f"{file}: {layer.edges} edges, but an official layer has {degree * neurons}:"
+                " is it cut off?"
             )
     return Problem(
         name=f"{neurons} neurons x {layers} layers, official, on {called}",
         network=network,
         features=features,
-        truth=truth,
+        truth=known,
     )
 
 
@@ -339,22 +350,18 @@ def _images(
     """Return features and what to call them."""
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)
-    features = features_from_images(pixels, neurons, inputs=inputs)
+    try:
+        features = features_from_images(pixels, neurons, inputs=inputs)
+    except (ArgumentError, ShapeError) as err:
+        raise type(err)(f"{called}: {err}") from err
     shifted = " and shifted copies" if features.nrows > len(pixels) else ""
     return features, f"{features.nrows} inputs ({called}{shifted})"
 
 
-def _official_inputs(
-    directory: str | os.PathLike[str],
-    neurons: int,
-    layers: int,
-    images: str | os.PathLike[str] | None,
-    inputs: int | None,
-) -> tuple[gb.Matrix, np.ndarray | None, str]:
-    """Return features, truth and what to call the inputs."""
-    if images is not None:
-        features, called = _images(images, neurons, inputs)
-        return features, None, called
+def _official_features(
+    directory: str | os.PathLike[str], neurons: int, inputs: int | None
+) -> tuple[gb.Matrix, str]:
+    """Return the features and what to call them."""
     file = find_features(directory, neurons)
     features = read_tsv(file, ncols=neurons)
     if inputs is not None:
@@ -363,11 +370,18 @@ def _official_inputs(
                 f"{inputs} inputs are asked for; {file} has {features.nrows} images"
             )
         features = features[:inputs, :].new()
+    return features, f"{features.nrows} official images"
+
+
+def _official_truth(
+    directory: str | os.PathLike[str], neurons: int, layers: int, images: int, inputs: int | None
+) -> np.ndarray:
+    """Return the categories; all of them are among the images, or among the first `inputs`."""
     file = find_categories(directory, neurons, layers)
     truth = read_categories(file, ninputs=inputs)
-    if truth.size and truth[-1] >= features.nrows:
+    if truth.size and truth[-1] >= images:
         raise FormatError(
-            f"{file} names input {truth[-1] + 1}, but there are {features.nrows} images;"
-            f" inputs={features.nrows} compares those"
+            f"{file} names input {truth[-1] + 1}, but there are {images} images;"
+            f" inputs={images} compares those"
         )
-    return features, truth, f"{features.nrows} official images"
+    return truth

@@ -20,9 +20,11 @@ except ImportError as err:
     sys.stderr.write(f'gbdnn: the shell needs {err.name}: pip install "gbdnn[challenge]"\n')
     sys.exit(2)
 
+import graphblas as gb
+
 import gbdnn
 from gbdnn import challenge as problems
-from gbdnn.errors import GbdnnError
+from gbdnn.errors import ArgumentError, GbdnnError, NonFiniteError
 from gbdnn.io import (
     find_neurons,
     read_network,
@@ -48,7 +50,6 @@ _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
 app = typer.Typer(
     name="gbdnn",
     help="Sparse deep neural network inference in the language of GraphBLAS.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -64,25 +65,32 @@ def main() -> None:
     """Run the command line and exit with its code."""
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         if code == _INTERRUPTED:  # typer catches the KeyboardInterrupt and returns this
             _say("interrupted")
-    except BrokenPipeError:
-        # The reader has gone; nothing more can be said, not even by the interpreter's last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         code = _INTERRUPTED
     except typer.TyperException as err:
         _say(err.format_message())
         code = _BAD_INPUT
+    except NonFiniteError as err:
+        _say(f"{err} (layers count from 0)")
+        code = _BAD_INPUT
     except GbdnnError as err:
         _say(str(err))
         code = _BAD_INPUT
-    except MemoryError:
+    except (MemoryError, gb.exceptions.OutOfMemory):
         _say("out of memory: fewer inputs need less")
         code = _BAD_INPUT
+    except OSError as err:  # standard output; files have their own errors
+        # A reader that has gone is no fault. The interpreter's last flush must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+        if not isinstance(err, BrokenPipeError):
+            _say(f"standard output cannot be written: {err.strerror or err}")
+            code = _BAD_INPUT
     sys.exit(code)
 
 
@@ -94,10 +102,14 @@ Engine = Annotated[
 
 @app.callback(invoke_without_command=True)
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"gbdnn {gbdnn.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
         raise typer.Exit
 
 
@@ -117,7 +129,9 @@ def challenge(
         int | None,
         typer.Option(min=1, help="The first so many inputs; shifted copies beyond the images."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the generated network.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the generated network; 0 without it.")
+    ] = None,
     nthreads: NThreads = None,
     engine: Engine = "auto",
     repeat: Annotated[int, typer.Option(min=1, help="Runs; their median counts.")] = 1,
@@ -131,14 +145,18 @@ def challenge(
     Without options: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797
     digits, checked against SciPy in FP64. No download is needed.
     """
+    if data is not None and seed is not None:
+        raise ArgumentError("--seed beside --data: official networks have none")
     if json_file is not None:
         require_writable(json_file)
     with _Bars() as bars:
         if data is None:
-            problem = problems.generated(neurons, layers, images=images, inputs=inputs, seed=seed)
+            problem = problems.generated(
+                neurons, layers, images=images, inputs=inputs, seed=seed or 0
+            )
         else:
             problem = problems.official(
-                data, neurons, layers, images=images, inputs=inputs,
+                data, neurons, layers, images=images, inputs=inputs, truth=check,
                 progress=bars.add("reading layers"),
             )  # fmt: skip
         outcome = problems.run(
@@ -150,10 +168,10 @@ def challenge(
             callback=bars.add_inference(layers, repeat),
             progress=bars.add("checking"),
         )
-    typer.echo(_report(outcome))
     if json_file is not None:
         with whole_file(json_file) as file:
             file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
+    typer.echo(_report(outcome))
     return _FAILED if outcome.check == "FAILED" else 0
 
 
@@ -183,7 +201,9 @@ def infer(
     bias_rule: Annotated[
         Literal["entries", "all"], typer.Option(help="Where the bias is added.")
     ] = "entries",
-    clip: Annotated[float, typer.Option(help="Upper limit of the activations.")] = 32.0,
+    clip: Annotated[
+        float | None, typer.Option(help="Upper limit of the activations; 32 without it.")
+    ] = None,
     no_clip: Annotated[bool, typer.Option("--no-clip", help="No upper limit.")] = False,
     dtype: Annotated[Literal["FP32", "FP64"], typer.Option(help="What to compute in.")] = "FP32",
     categories: Annotated[
@@ -196,13 +216,16 @@ def infer(
 
     All files are in the challenge's format: tab-separated, counted from 1, plain or gzip.
     """
+    if no_clip and clip is not None:
+        raise ArgumentError("--no-clip beside --clip: one of them")
     require_writable(out)
+    limit = None if no_clip else 32.0 if clip is None else clip
     with _Bars() as bars:
         n = neurons or find_neurons(network)
         net = read_network(
             network, n, layers,
             bias=CHALLENGE[n].bias if bias is None and n in CHALLENGE else bias or 0.0,
-            bias_rule=bias_rule, clip=None if no_clip else clip, dtype=dtype,
+            bias_rule=bias_rule, clip=limit, dtype=dtype,
             progress=bars.add("reading layers"),
         )  # fmt: skip
         X = read_tsv(features, nrows=inputs, ncols=n, dtype=dtype)
@@ -220,7 +243,8 @@ class _Bars:
     """Progress bars on standard error, if a person is watching; otherwise nothing."""
 
     def __init__(self) -> None:
-        self._shown = sys.stdout.isatty() and sys.stderr.isatty()
+        streams = (sys.stdout, sys.stderr)
+        self._shown = all(stream is not None and stream.isatty() for stream in streams)
         self._progress = rich.progress.Progress(
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
@@ -287,14 +311,17 @@ def _report(outcome: Outcome) -> str:
         "seconds": f"{outcome.seconds_median:.3f}{runs}",
         "edge rate": f"{outcome.edge_rate:.4g} edges/s",
         "categories": f"{len(outcome.categories):,}",
-        "check": f"{outcome.check} (against {outcome.checked_against})",
+        "check": outcome.check,
     }
+    if outcome.truth is not None:
+        facts["check"] += f" (against {outcome.checked_against})"
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
 
 def _say(message: str) -> None:
-    """Write one line to standard error."""
-    sys.stderr.write(f"gbdnn: {' '.join(message.split())}\n")
+    """Write one line to standard error, if it is open."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"gbdnn: {' '.join(message.split())}\n")
 
 
 if __name__ == "__main__":

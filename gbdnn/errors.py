@@ -16,6 +16,7 @@ __all__ = [
     "NonFiniteError",
     "OutputError",
     "ShapeError",
+    "TooLargeError",
 ]
 
 
@@ -33,6 +34,10 @@ class ArgumentTypeError(GbdnnError, TypeError):
 
 class ShapeError(GbdnnError, ValueError):
     """Two shapes do not fit: a layer and the one before it, features and the first layer."""
+
+
+class TooLargeError(GbdnnError, MemoryError):
+    """A matrix has more rows or columns than memory has room for, whatever is stored in them."""
 
 
 class NonFiniteError(GbdnnError, ArithmeticError):

@@ -155,7 +155,7 @@ def features_from_images(
     if side > _SIDE:
         raise ArgumentError(f"neurons: {neurons} is more than {_SIDE**2}, the most there can be")
     inputs = n if inputs is None else _positive("inputs", inputs)
-    if order not in ("C", "F"):
+    if not isinstance(order, str) or order not in ("C", "F"):
         raise ArgumentError(f'order: expected "C" or "F", found {order!r}')
     dtype = _checked_dtype(dtype)
 
@@ -204,6 +204,8 @@ def _matrix(parts: list[Ink], neurons: int, dtype: Any) -> gb.Matrix:
 
 
 def _checked_images(images: ArrayLike) -> NDArray:
+    if isinstance(images, np.ma.MaskedArray):
+        raise ArgumentTypeError("images: a masked array; fill what is masked: filled(0)")
     try:
         array = np.asarray(images)
     except ValueError as err:

@@ -25,6 +25,7 @@ import numpy as np
 
 from gbdnn import costs
 from gbdnn.blocks import Buffers
+from gbdnn.compression import Merges, equal_rows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.forms import sparse
 from gbdnn.matrices import as_compressed, as_dtype, as_matrix, shape_of
@@ -66,6 +67,7 @@ def infer(
     clip: float | None = None,
     dtype: Any = None,
     engine: Engine = "auto",
+    compress: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
@@ -91,6 +93,9 @@ def infer(
     engine : {"auto", "sparse", "full"}, default "auto"
         The form of the layers: the cheaper one by a cost model, or this one. A layer whose answer
         the full form cannot give, a positive bias under the rule ``"entries"``, is sparse always.
+    compress : {"auto", True, False}, default "auto"
+        Whether inputs whose activations have become equal, bit for bit, go on as one; each gets its
+        row of the answer. ``"auto"`` looks less where activations were found distinct.
     memory : int, default 512 MiB
         Bytes to use beyond weights, features and result.
     nthreads : int, optional
@@ -143,13 +148,18 @@ def infer(
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if engine not in get_args(Engine):
         raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
+    if compress not in (True, False, "auto"):
+        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
     if isinstance(memory, bool) or not isinstance(memory, int | np.integer):
         raise ArgumentTypeError(f"memory is a number of bytes, not {memory!r}")
+    if not (callback is None or callable(callback)):
+        raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
     with engaged(nthreads):
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
         X = _as_features(features, net)
-        return _Run(net, X, engine, int(memory), callback).answer()
+        merges = Merges(len(X.inputs), always=compress is True) if compress else None
+        return _Run(net, X, engine, int(memory), merges, callback).answer()
 
 
 class _Run:
@@ -161,8 +171,10 @@ class _Run:
         X: Piece,
         engine: Engine,
         memory: int,
+        merges: Merges | None,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
+        self._merges = merges
         self._net, self._engine, self._memory, self._callback = net, engine, memory, callback
         self._X, self._dtype = X, X.values.dtype
         self._threads = available()
@@ -179,7 +191,8 @@ class _Run:
         done: list[Piece] = []
         for start in range(0, len(inputs), batch):
             done += self._through(self._X.rows(start, min(start + batch, len(inputs))))
-        return stack(done, inputs, self._net.shape[1], self._dtype).matrix()
+        same_as = None if self._merges is None else self._merges.same_as()
+        return stack(done, inputs, self._net.shape[1], self._dtype, same_as).matrix()
 
     def _through(self, batch: Piece) -> list[Piece]:
         """Take a batch of inputs through all layers."""
@@ -217,22 +230,36 @@ class _Run:
         """Return the inputs after one layer in the sparse form."""
         began = perf_counter()
         k, layer = stage.k, stage.layer
+        if self._merges is not None and self._merges.wants(k):
+            piece = self._merged(k, piece)
         check = partial(require_finite, k, layer) if stage.watched else None
         Y = sparse.advance(piece.matrix(), layer, layer.prepared(sparse.prepare), check)
         after = piece_of_matrix(Y, piece.inputs)
         if self._callback is not None:
+            live = after.inputs[after.indptr[1:] > after.indptr[:-1]]
             self._callback(
                 LayerStats(
                     layer=k,
                     block=self._batches,
                     inputs=len(after.inputs),
-                    live=int(np.count_nonzero(after.indptr[1:] > after.indptr[:-1])),
+                    live=len(live) if self._merges is None else self._merges.represented(live),
+                    distinct=len(live),
                     entries=after.nvals,
                     form="sparse",
                     seconds=perf_counter() - began,
                 )
             )
         return after
+
+    def _merged(self, k: int, piece: Piece) -> Piece:
+        """Return the inputs without those that are equal to another one."""
+        if self._merges is None:
+            return piece
+        equal = equal_rows(piece)
+        if not self._merges.worth(k, len(equal.stay), len(piece.inputs)):
+            return piece
+        self._merges.merge(piece.inputs[equal.merged], piece.inputs[equal.into])
+        return piece.take(equal.stay)
 
     def _full(self, k: int, piece: Piece) -> dict[int, list[Piece]]:
         """Return the inputs after as many layers as the full form is good for, by layer."""
@@ -250,6 +277,7 @@ class _Run:
             workers=workers,
             inner=inner,
             buffers=Buffers(self._dtype, self._memory),
+            merges=self._merges,
             may_leave=self._engine == "auto",
             callback=self._callback,
         ).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -10,7 +9,17 @@ import graphblas as gb
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.matrices import as_compressed, as_dtype, finite, import_arrays, shape_of
+from gbdnn.matrices import (
+    as_array,
+    as_compressed,
+    as_dtype,
+    dtype_of,
+    finite,
+    floating,
+    import_arrays,
+    require_room,
+    shape_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +57,8 @@ class Layer:
         Weights, bias and clip are cast to it. By default the weights decide: FP32 and FP64 stay,
         bool and integers become FP32.
     copy : bool, default True
-        False lets the layer take over a ``graphblas.Matrix``, which must not be used afterwards.
+        False lets the layer take over a ``graphblas.Matrix``, which must not be used afterwards;
+        not after an error about its values either.
 
     Raises
     ------
@@ -58,6 +68,8 @@ class Layer:
         A value is NaN or infinite, overflows in the cast, or an option has no meaning.
     ArgumentTypeError
         An argument is of a kind that has no meaning here.
+    TooLargeError
+        The weights have more rows or columns than memory has room for.
 
     Examples
     --------
@@ -82,17 +94,21 @@ class Layer:
         _one_of("activation", activation, get_args(Activation))
         wanted = None if dtype is None else as_dtype(dtype)
         self._shape = shape_of(weights, "weights")
+        # A form may want them by rows.
+        require_room(8 * self._shape[0], f"weights: {self._shape[0]} rows: row pointers alone")
+        own = floating(dtype_of(weights), "weights")
+        self._dtype = own if wanted is None else wanted
+        # All that can be refused without the weights' values: with copy=False these may be lost.
+        self._bias = _as_bias(bias, self._shape[1], self._dtype)
+        self._clip = _as_clip(clip, self._dtype)
         arrays = as_compressed(
-            weights, what="weights", dtype=wanted, orientation="columnwise", copy=copy
+            weights, what="weights", dtype=self._dtype, orientation="columnwise", copy=copy
         )
-        self._dtype = arrays.values.dtype
         self._edges = len(arrays.indices)
         self._gain = arrays.largest_sum()
         self._W = import_arrays(arrays, *self._shape, "columnwise")
-        self._bias = _as_bias(bias, self._shape[1], self._dtype)
         self._bias_rule: BiasRule = bias_rule
         self._activation: Activation = activation
-        self._clip = _as_clip(clip, self._dtype)
         self._prepared: dict[Callable[[Layer], Any], Any] = {}
 
     @property
@@ -206,6 +222,11 @@ class Layer:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": {}}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self._bias, np.ndarray):  # NumPy pickles no flags
+            self._bias.flags.writeable = False
+
     def __repr__(self) -> str:
         return f"Layer({self.nrows} x {self.ncols}, {self.describe()})"
 
@@ -224,7 +245,7 @@ class Layer:
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         listed = " or ".join(repr(a) for a in allowed)
         raise ArgumentError(f"{name} is {listed}, not {value!r}")
 
@@ -232,9 +253,7 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
     if type(bias).__module__.startswith("graphblas.core.vector"):
         bias = bias.to_dense(fill_value=0)
-    values = np.asarray(bias)
-    if values.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"bias: a number or one per neuron is needed, not {bias!r}")
+    values = as_array(bias, "bias")
     if values.ndim == 0:
         return float(finite(values.reshape(1), dtype, "bias")[0])
     if values.shape != (ncols,):
@@ -249,9 +268,10 @@ def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
         return None
     if isinstance(clip, bool) or not isinstance(clip, int | float | np.integer | np.floating):
         raise ArgumentTypeError(f"clip is a number or None, not {clip!r}")
-    if not (math.isfinite(clip) and clip > 0):
-        raise ArgumentError(f"clip is finite and > 0, or None for no limit; not {clip!r}")
-    limit = float(finite(np.array([float(clip)]), dtype, "clip")[0])
+    value = as_array(clip, "clip")
+    if not (np.isfinite(value) and value > 0):
+        raise ArgumentError(f"clip is finite and > 0, or None for no limit; not {value}")
+    limit = float(finite(value.reshape(1), dtype, "clip")[0])
     if limit == 0:
-        raise ArgumentError(f"clip: {clip!r} becomes 0 as {dtype}")
+        raise ArgumentError(f"clip: {value} becomes 0 as {dtype}")
     return limit

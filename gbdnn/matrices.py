@@ -7,13 +7,14 @@ and hand the arrays to GraphBLAS. What the caller holds is never changed.
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import graphblas as gb
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, TooLargeError
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 __all__ = [
     "MatrixLike",
     "Orientation",
+    "as_array",
     "as_dtype",
     "as_matrix",
+    "dtype_of",
     "finite",
+    "floating",
     "import_arrays",
+    "is_graphblas",
     "is_matrix",
     "oriented",
+    "require_room",
     "shape_of",
 ]
 
@@ -57,9 +63,16 @@ class Compressed(NamedTuple):
         return float(np.add.reduceat(sizes, starts[:-1][degree > 0]).max())
 
 
+def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
+    """Whether `x` is a ``graphblas.Matrix`` or the transpose of one."""
+    # A foreign object never makes GraphBLAS initialise: its classes are looked up by module.
+    module = type(x).__module__
+    return module.startswith("graphblas.core.matrix") and hasattr(x, "nvals")
+
+
 def is_matrix(x: object) -> bool:
     """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
-    return _is_graphblas(x) or _is_scipy(x) or isinstance(x, np.ndarray)
+    return is_graphblas(x) or _is_scipy(x) or isinstance(x, np.ndarray)
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
@@ -69,10 +82,33 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
             f"{what}: a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array is needed,"
             f" not {_kind(x)}"
         )
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
     shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
     if len(shape) != 2:
         raise ShapeError(f"{what}: {len(shape)}-D, shape {shape}; a matrix has two dimensions")
     return int(shape[0]), int(shape[1])
+
+
+def dtype_of(x: Any) -> np.dtype:
+    """Return the dtype of a matrix of any accepted kind, in native byte order."""
+    return np.dtype(getattr(x.dtype, "np_type", x.dtype)).newbyteorder("=")
+
+
+def as_array(x: Any, what: str) -> np.ndarray:
+    """Return a number, or a sequence or array of any rank, as an array of real numbers."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
+    try:
+        # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
+        array = np.asarray(float(x) if type(x) is int else x)
+    except OverflowError as err:
+        raise ArgumentError(f"{what}: a number of {x.bit_length()} bits does not fit") from err
+    except (TypeError, ValueError) as err:
+        raise ArgumentTypeError(f"{what}: not an array of numbers: {err}") from err
+    if array.dtype.kind not in "biuf":
+        raise ArgumentTypeError(f"{what}: real numbers are needed, not {x!r}")
+    return array
 
 
 def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
@@ -114,7 +150,9 @@ def as_matrix(
     ArgumentTypeError
         `x` is no matrix, or complex.
     ArgumentError
-        A value is NaN or infinite, or does not fit the dtype.
+        A value is NaN or infinite, or does not fit the dtype; a SciPy array is corrupt.
+    TooLargeError
+        There is no room for a pointer per row (rowwise) or column (columnwise).
     """
     nrows, ncols = shape_of(x, what)
     arrays = as_compressed(x, what=what, dtype=dtype, orientation=orientation, copy=copy)
@@ -131,10 +169,15 @@ def as_compressed(
 ) -> Compressed:
     """Return the arrays of `x`; parameters and errors are those of `as_matrix`."""
     nrows, ncols = shape_of(x, what)
-    if _is_graphblas(x):
+    along, n = ("row", nrows) if orientation == "rowwise" else ("column", ncols)
+    require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone")
+    if is_graphblas(x):
         arrays = _from_graphblas(x, orientation, copy)
     elif _is_scipy(x):
-        arrays = _from_scipy(x, orientation)
+        try:
+            arrays = _from_scipy(x, orientation)
+        except (ValueError, TypeError, IndexError) as err:
+            raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     else:
         arrays = _from_numpy(np.asarray(x), orientation)
     arrays = arrays._replace(values=finite(arrays.values, dtype, what))
@@ -161,23 +204,39 @@ def import_arrays(
     )
 
 
-def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
-    """Return `values` as a new floating array of `dtype`; refuse NaN, infinities and overflow."""
-    kind = values.dtype.kind
-    if kind not in "bifu" or values.dtype.itemsize > 8:
-        raise ArgumentTypeError(
-            f"{what}: values of dtype {values.dtype}; real numbers of at most 64 bits are needed"
+def require_room(needed: int, what: str) -> None:
+    """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # Windows does not tell
+        memory = 2**36
+    if needed > memory / 4:
+        raise TooLargeError(
+            f"{what} need {needed / 2**30:,.0f} GiB; this machine has {memory / 2**30:,.0f}"
         )
-    if kind == "f" and not np.isfinite(values).all():
+
+
+def floating(dtype: np.dtype, what: str) -> np.dtype:
+    """Return what values of `dtype` become: float64 stays, other real numbers get float32."""
+    if dtype.kind not in "bifu" or dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"{what}: values of dtype {dtype}; real numbers of at most 64 bits are needed"
+        )
+    return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize == 8 else np.float32)
+
+
+def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
+    """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow."""
+    own = floating(values.dtype, what)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
         raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
-    if dtype is None:
-        dtype = values.dtype if values.dtype == np.float64 else np.dtype(np.float32)
+    dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
         cast = values.astype(dtype)  # a copy, whatever the dtype: the caller's array stays its own
     if not np.isfinite(cast).all():
         bad = values[~np.isfinite(cast)][0]
-        raise ArgumentError(f"{what}: {bad!r} does not fit {dtype}")
+        raise ArgumentError(f"{what}: {bad} does not fit {dtype}")
     return cast
 
 
@@ -201,7 +260,13 @@ def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> Compr
 
 
 def _from_scipy(A: Any, orientation: Orientation) -> Compressed:
-    C = A.tocsr(copy=True) if orientation == "rowwise" else A.tocsc(copy=True)
+    # SciPy's conversions trust the indices, and its check of them tidies up: on a copy.
+    if A.format in ("csr", "csc", "bsr"):
+        A = A.copy()
+        A.check_format(full_check=True)
+    else:
+        A = A.tocoo(copy=True)  # checked as it is made
+    C = A.tocsr() if orientation == "rowwise" else A.tocsc()
     C.sum_duplicates()
     return Compressed(C.indptr.astype(np.uint64), C.indices.astype(np.uint64), C.data, False)
 
@@ -212,12 +277,6 @@ def _from_numpy(A: np.ndarray, orientation: Orientation) -> Compressed:
     indptr = np.zeros(along.shape[0] + 1, np.uint64)
     np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
     return Compressed(indptr, minor.astype(np.uint64), along[major, minor], False)
-
-
-def _is_graphblas(x: object) -> bool:
-    # A foreign object never makes GraphBLAS initialise: its classes are looked up by module.
-    module = type(x).__module__
-    return module.startswith("graphblas.core.matrix") and hasattr(x, "nvals")
 
 
 def _is_scipy(x: object) -> bool:

@@ -18,12 +18,14 @@ class LayerStats:
     block : int
         The block of inputs, counted from 0.
     inputs : int
-        Inputs of the block, dead ones too if it carries them. Those that have left it for a pool
-        go on in another block; the dead that have left are counted nowhere.
+        Inputs that were computed: those of the block, the dead too if it carries them. Those that
+        have left it for a pool go on in another block; the dead that have left count nowhere.
     live : int
-        Inputs with at least one entry after the layer.
+        Inputs with at least one entry after the layer; inputs that go on as one count each.
+    distinct : int
+        Living inputs that were computed: fewer than `live` where equal ones go on as one.
     entries : int
-        Stored activations after the layer.
+        Activations after the layer that are not 0, of the inputs that were computed.
     form : str
         How the layer was computed: ``"sparse"`` or ``"full"``.
     seconds : float
@@ -34,6 +36,7 @@ class LayerStats:
     block: int
     inputs: int
     live: int
+    distinct: int
     entries: int
     form: str
     seconds: float

@@ -58,7 +58,12 @@ class Network(Sequence[Layer]):
 
     def __init__(self, layers: Iterable[Layer], *, dtype: Any = None) -> None:
         wanted = None if dtype is None else as_dtype(dtype)
-        found = list(layers)
+        try:
+            found = list(layers)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"layers is a list of Layers, not {type(layers).__qualname__}"
+            ) from None
         for k, layer in enumerate(found):
             if not isinstance(layer, Layer):
                 raise ArgumentTypeError(
@@ -191,18 +196,19 @@ def as_network(
             raise ArgumentTypeError(f"{given[0]} beside Layers: they have their own")
         return Network(items, dtype=dtype)
     biases = _one_bias_per_layer(bias, len(items))
+    bias_rule = "all" if bias_rule is None else bias_rule
+    if not items:  # the options are checked even so
+        Layer(np.empty((0, 0)), bias_rule=bias_rule, clip=clip, dtype=dtype)
     return Network(
         [_layer(k, W, b, bias_rule, clip, dtype) for k, (W, b) in enumerate(zip(items, biases))]  # noqa: B905
     )
 
 
-def _layer(
-    k: int, W: Any, b: Any, bias_rule: BiasRule | None, clip: float | None, dtype: Any
-) -> Layer:
+def _layer(k: int, W: Any, b: Any, bias_rule: BiasRule, clip: float | None, dtype: Any) -> Layer:
     if isinstance(W, Layer):
         raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
     try:
-        return Layer(W, b, bias_rule=bias_rule or "all", clip=clip, dtype=dtype)
+        return Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype)
     except GbdnnError as err:
         raise type(err)(f"layer {k}: {err}") from err
 

@@ -62,6 +62,22 @@ class Piece(NamedTuple):
             self.ncols,
         )
 
+    def take(self, rows: np.ndarray) -> Piece:
+        """Return some rows, in the order asked for, each as often as asked for."""
+        starts = self.indptr.view(np.int64)
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.diff(starts)[rows], out=indptr[1:])
+        stretches = list(zip(starts[rows].tolist(), starts[rows + 1].tolist(), strict=True))
+        columns = [self.columns[:0], *(self.columns[a:b] for a, b in stretches)]
+        values = [self.values[:0], *(self.values[a:b] for a, b in stretches)]
+        return Piece(
+            self.inputs[rows],
+            indptr.view(np.uint64),
+            np.concatenate(columns),
+            np.concatenate(values),
+            self.ncols,
+        )
+
     def without_empty_rows(self) -> Piece:
         """Return the inputs that have an entry."""
         some = np.flatnonzero(self.indptr[1:] > self.indptr[:-1])
@@ -120,11 +136,20 @@ def piece_of_block(block: Block, place: np.ndarray | None, keep: np.ndarray) -> 
     return piece_of_matrix(Y, block.inputs[keep])
 
 
-def stack(pieces: Sequence[Piece], inputs: np.ndarray, ncols: int, dtype: np.dtype) -> Piece:
+def stack(
+    pieces: Sequence[Piece],
+    inputs: np.ndarray,
+    ncols: int,
+    dtype: np.dtype,
+    same_as: np.ndarray | None = None,
+) -> Piece:
     """Return one piece with the rows `inputs` (ascending), from pieces of some of them.
 
-    An input that no piece has gets an empty row.
+    An input that no piece has gets an empty row; with `same_as`, input i gets that of
+    ``same_as[i]``.
     """
+    if same_as is not None:
+        return _repeat(stack(pieces, np.unique(same_as), ncols, dtype), same_as)
     if len(pieces) == 1 and len(pieces[0].inputs) == len(inputs):
         return pieces[0]
     indptr = np.zeros(len(inputs) + 1, np.int64)
@@ -145,3 +170,9 @@ def stack(pieces: Sequence[Piece], inputs: np.ndarray, ncols: int, dtype: np.dty
     )
     values = np.concatenate([np.empty(0, dtype), *(pieces[p].values[a:b] for p, a, b in stretches)])
     return Piece(inputs, indptr.view(np.uint64), columns, values, ncols)
+
+
+def _repeat(distinct: Piece, same_as: np.ndarray) -> Piece:
+    """Return row i as a copy of the row of input ``same_as[i]``."""
+    rows = np.searchsorted(distinct.inputs, same_as)
+    return distinct.take(rows)._replace(inputs=np.arange(len(same_as)))

@@ -30,15 +30,18 @@ import numpy as np
 
 from gbdnn import costs
 from gbdnn.blocks import padded
+from gbdnn.compression import equal_columns, fingerprints
 from gbdnn.forms import full
 from gbdnn.metrics import LayerStats
 from gbdnn.overflow import require_finite
 from gbdnn.pieces import any_bit, fill_block, lives, piece_of_block
+from gbdnn.pools import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.blocks import Block, Buffers
+    from gbdnn.compression import Merges
     from gbdnn.pieces import Piece
     from gbdnn.plan import Stage
 
@@ -74,6 +77,8 @@ class Pooling:
         Blocks side by side, and threads within a product.
     buffers : Buffers
         Where blocks come from.
+    merges : Merges, optional
+        Takes note of inputs that go on as one; without it none do.
     may_leave : bool
         Whether a block may leave where the sparse form is cheaper, too.
     callback : callable, optional
@@ -90,6 +95,7 @@ class Pooling:
         workers: int,
         inner: int,
         buffers: Buffers,
+        merges: Merges | None,
         may_leave: bool,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
@@ -100,6 +106,7 @@ class Pooling:
         self._workers = workers
         self._inner = inner
         self._buffers = buffers
+        self._merges = merges
         self._may_leave = may_leave
         self._callback = callback
         self._told: deque[LayerStats] = deque()
@@ -109,7 +116,7 @@ class Pooling:
         self._lock = threading.Condition()
         self._read = 0
         self._ready: list[_Task] = []
-        self._pools: dict[int, Block] = {}
+        self._pools: dict[int, Pool] = {}
         self._at: dict[int, int] = {}  # the layer that each thread with a task is at
         self._left: dict[int, list[Piece]] = {}
         self._error: BaseException | None = None
@@ -185,7 +192,7 @@ class Pooling:
         k = min(self._pools, default=None)
         if k is None or k >= min(self._at.values(), default=k + 1):
             return
-        pool = self._pools.pop(k)
+        pool = self._pools.pop(k).block
         count = len(pool.inputs)
         idle = self._workers - len(self._at)
         parts = max(1, min(idle, count // costs.NARROWEST_COMFORTABLE))
@@ -241,9 +248,14 @@ class Pooling:
                     waste += costs.full_layer(count - living, stage.layer.edges, stage.layer.ncols)
                     if waste > costs.gather(Y.neurons, count, living):
                         waste = 0.0
-                        living = self._gather(stage.k, Y)
+                        living = self._gather(stage, Y)
                         if living == 0:
                             return
+                # Where a pool was shared out, equal inputs are one already.
+                if (stage.k > task.k or task.fresh) and self._repeats(stage.k, Y):
+                    living = self._gather(stage, Y, merge=True)
+                    if living == 0:
+                        return
                 # Only as it was read, and not before it has done a layer: whoever reads the same
                 # inputs decides alike, and comes to an end.
                 fresh = task.fresh and living == count and stage.k > task.k
@@ -267,60 +279,89 @@ class Pooling:
         full.activate(Z, layer)
         self._buffers.put(Y)
         if self._callback is not None:
-            self._told.append(
-                LayerStats(
-                    layer=stage.k,
-                    block=number,
-                    inputs=len(Z.inputs),
-                    live=int(np.count_nonzero(lives(Z))),
-                    entries=int(np.count_nonzero(Z.filled)),
-                    form="full",
-                    seconds=perf_counter() - began,
-                )
-            )
+            self._told.append(self._stats(stage.k, number, Z, perf_counter() - began))
             self._tell()
         return Z
 
-    def _gather(self, k: int, block: Block) -> int:
-        """Move the living of a block to the pool of layer `k`.
+    def _stats(self, k: int, number: int, block: Block, seconds: float) -> LayerStats:
+        live = block.inputs[lives(block)]
+        return LayerStats(
+            layer=k,
+            block=number,
+            inputs=len(block.inputs),
+            live=len(live) if self._merges is None else self._merges.represented(live),
+            distinct=len(live),
+            entries=int(np.count_nonzero(block.filled)),
+            form="full",
+            seconds=seconds,
+        )
+
+    def _repeats(self, k: int, block: Block) -> bool:
+        """Whether so many of a block's inputs look equal that it is worth to merge them."""
+        if self._merges is None or not self._merges.wants(k):
+            return False
+        distinct = len(np.unique(fingerprints(_sample(block.filled))))
+        return self._merges.worth(k, distinct, len(block.inputs))
+
+    def _gather(self, stage: Stage, block: Block, *, merge: bool = False) -> int:
+        """Move the living of a block to the pool of the layer, equal ones as one.
 
         Returns
         -------
         int
-            How many live, if the block is to go on as it is: it has no dead, or a pool no room.
-            0 if all have died or have moved.
+            How many live, if the block is to go on as it is: it has no dead (and nothing to
+            `merge`), or a pool no room. 0 if all have died or have moved.
         """
-        live = np.flatnonzero(lives(block))
-        if len(live) == len(block.inputs):
-            return len(live)
+        count = len(block.inputs)
+        live = np.flatnonzero(lives(block)) if stage.mortal else np.arange(count)
+        if len(live) == count and not merge:
+            return count
         if len(live) == 0:
             self._buffers.put(block)
             return 0
         with self._lock:
-            if k not in self._pools and not self._buffers.has_room(block.neurons, 2 * self._width):
+            has_room = self._buffers.has_room(block.neurons, 2 * self._width)
+            if stage.k not in self._pools and not has_room:
                 return len(live)
         # np.take is fast into contiguous memory only: it goes by way of a block of its own.
         scratch = self._buffers.get(block.neurons, block.width)
         moved = scratch.array.reshape(-1)[: block.neurons * len(live)].reshape(-1, len(live))
         np.take(block.array, live, axis=1, out=moved, mode="wrap")
-        inputs = block.inputs[live]
+        inputs, marks = block.inputs[live], None
         self._buffers.put(block)
-        with self._lock:
-            while len(inputs):
-                pool = self._pools.get(k)
-                if pool is None:
-                    pool = self._pools[k] = self._buffers.get(block.neurons, self._width)
-                    pool.inputs = inputs[:0]
-                used = len(pool.inputs)
-                fits = min(len(inputs), self._width - used)
-                pool.array[:, used : used + fits] = moved[:, :fits]
-                pool.inputs = np.concatenate((pool.inputs, inputs[:fits]))
-                inputs, moved = inputs[fits:], moved[:, fits:]
-                if len(pool.inputs) == self._width:
-                    self._ready.append(_Task(k, self._number(), self._pools.pop(k), fresh=False))
-                    self._lock.notify()
+        if self._merges is not None:
+            marks = fingerprints(_sample(moved))
+            equal = equal_columns(moved, marks)
+            if merge:
+                self._merges.worth(stage.k, len(equal.stay), len(live))
+            if len(equal.merged):
+                self._merges.merge(inputs[equal.merged], inputs[equal.into])
+                moved, inputs, marks = moved[:, equal.stay], inputs[equal.stay], marks[equal.stay]
+        self._pool(stage.k, moved, inputs, marks)
         self._buffers.put(scratch)
         return 0
+
+    def _pool(
+        self, k: int, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray | None
+    ) -> None:
+        """Add columns to the pool of layer `k`; when it is full, the next one takes them."""
+        with self._lock:
+            while len(inputs):
+                if k not in self._pools:
+                    self._pools[k] = Pool(self._buffers.get(len(array), self._width))
+                pool = self._pools[k]
+                if self._merges is not None and marks is not None:
+                    other = pool.merge(array, inputs, marks, self._merges)
+                    if len(other) < len(inputs):
+                        array, inputs, marks = array[:, other], inputs[other], marks[other]
+                fits = pool.add(array, inputs, marks)
+                array, inputs = array[:, fits:], inputs[fits:]
+                marks = None if marks is None else marks[fits:]
+                if pool.is_full:
+                    self._ready.append(
+                        _Task(k, self._number(), self._pools.pop(k).block, fresh=False)
+                    )
+                    self._lock.notify()
 
     def _leave(self, k: int, block: Block, place: np.ndarray | None, *, mortal: bool) -> None:
         """Turn a block's inputs back into sparse rows, at layer `k`; the dead only if they may."""
@@ -336,19 +377,19 @@ def _deepest(tasks: list[_Task]) -> int:
     return max(range(len(tasks)), key=lambda at: tasks[at].k)
 
 
-def _sample(block: Block) -> np.ndarray:
-    """Return the block's inputs at one neuron in sixteen, at some 64 at least."""
-    return block.filled[:: min(16, max(1, block.neurons // 64))]
+def _sample(array: np.ndarray) -> np.ndarray:
+    """Return activations at one neuron in sixteen, at some 64 at least."""
+    return array[:: min(16, max(1, len(array) // 64))]
 
 
 def _living(block: Block) -> int:
     """Estimate, from below, how many inputs of a block live."""
-    return int(np.count_nonzero(any_bit(_sample(block))))
+    return int(np.count_nonzero(any_bit(_sample(block.filled))))
 
 
 def _is_sparse(block: Block, stage: Stage) -> bool:
     """Whether the sparse form is clearly the cheaper one, the way there included."""
-    sample, layer, inputs = _sample(block), stage.layer, len(block.inputs)
+    sample, layer, inputs = _sample(block.filled), stage.layer, len(block.inputs)
     entries = np.count_nonzero(sample) * block.neurons / max(len(sample), 1)
     sparse = costs.sparse_layer(inputs, entries, layer.edges, layer.nrows, layer.ncols)
     sparse += costs.CONVERT * entries

@@ -19,7 +19,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.layer import Layer
-from gbdnn.matrices import as_dtype
+from gbdnn.matrices import as_array, as_dtype, finite, require_room
 from gbdnn.network import Network
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ def radixnet(neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32") -
       layer  shape        edges
       0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
+    neurons = _count("neurons", neurons)
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
-            f"neurons={neurons!r}: the challenge has {sizes}; radix_layers makes other sizes"
+            f"neurons={neurons}: the challenge has {sizes}; radix_layers makes other sizes"
         )
     layers = _count("layers", layers)
     constants = CHALLENGE[neurons]
@@ -140,7 +141,11 @@ def radix_layers(
     Raises
     ------
     ArgumentError
-        Radices, products or widths that make no network; the message says which.
+        Radices, products, widths or a weight that make no network; the message says which.
+    ArgumentTypeError
+        Systems or widths are no sequences, or the weight is no number.
+    TooLargeError
+        A layer has more edges than memory has room for.
 
     Notes
     -----
@@ -157,7 +162,13 @@ def radix_layers(
     >>> [W.shape for W in gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
     [(6, 12), (12, 12), (12, 6)]
     """
-    systems = [tuple(_radix(r) for r in system) for system in systems]
+    try:
+        systems = [tuple(_radix(r) for r in system) for system in systems]
+        widths = widths if widths is None else [_count("width", w) for w in widths]
+    except TypeError as err:
+        raise ArgumentTypeError(
+            f"systems is a list of lists of radices, widths a list or None: {err}"
+        ) from err
     levels = sum(map(len, systems)) + 1
     if not systems or not all(systems):
         raise ArgumentError("systems: at least one mixed-radix system, each with a radix")
@@ -169,10 +180,16 @@ def radix_layers(
                 f"system {m} {system} has the product {prod(system)}; needed is {N}"
                 + (" or a divisor of it" if last else "")
             )
-    widths = [1] * levels if widths is None else [_count("width", w) for w in widths]
+    widths = [1] * levels if widths is None else widths
     if len(widths) != levels:
         raise ArgumentError(f"{len(widths)} widths for {levels} levels of neurons")
-    value = as_dtype(dtype).type(weight)
+    value = as_array(weight, "weight")
+    if value.ndim:
+        raise ArgumentTypeError(f"weight is one number, not {weight!r}")
+    (value,) = finite(value.reshape(1), as_dtype(dtype), "weight")
+    radices = [radix for system in systems for radix in system]
+    edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
+    require_room(8 * edges, f"a layer of {edges} edges: indices alone")
     return [pattern.matrix(value) for pattern in _patterns(systems, widths)]
 
 

@@ -11,6 +11,8 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["available", "engaged"]
 
+_MOST = 2**31 - 1  # GraphBLAS holds it in a C int
+
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
     """Engage a GraphBLAS Context of `nthreads` threads for the length of a ``with`` block.
@@ -23,6 +25,8 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
         raise ArgumentTypeError(f"nthreads is a whole number or None, not {nthreads!r}")
     if nthreads < 1:
         raise ArgumentError(f"nthreads is at least 1, not {nthreads}")
+    if nthreads > _MOST:
+        raise ArgumentError(f"nthreads is at most {_MOST}, not {nthreads}")
     context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=int(nthreads))
     return context
 

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import gbdnn
 from gbdnn import blocks, costs
+
+# The first example of a test may wait for GraphBLAS to start.
+settings.register_profile("gbdnn", deadline=None)
+settings.load_profile("gbdnn")
 
 
 def narrow(patch):

@@ -1,6 +1,7 @@
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -38,3 +39,15 @@ def test_argmax_of_one_row(row, best):
 
 def test_edge_rate():
     assert gbdnn.edge_rate(60_000, 3_932_160, 2.0) == 117_964_800_000
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize("make", [np.array, gb.Matrix.from_dense, sp.csr_array])
+def test_argmax_tells_large_integers_apart(make, dtype):
+    A = np.array([[16777216, 16777217], [2**31 - 1, 2**31 - 2]], dtype)
+    assert gbdnn.argmax(make(A)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float16, ">f8"])
+def test_argmax_of_other_dtypes(dtype):
+    assert gbdnn.argmax(np.array([[0, 1, 1], [0, 0, 0]], dtype)).tolist() == [1, 0]

@@ -105,7 +105,7 @@ def test_bias_of_the_wrong_shape():
     bad(ValueError, r"bias has shape \(2,\) but the layer has 3 neurons", lambda: Layer(W, [1, 2]))
     bad(ValueError, r"bias= has 2 items for 1 layers", lambda: infer([W], X, bias=[0, 0]))
     bad(ValueError, r"layer 1: bias has shape", lambda: infer([W, W], X, bias=[0, [1, 2]]))
-    bad(TypeError, r"bias: a number or one per neuron", lambda: Layer(W, "0.5"))
+    bad(TypeError, r"bias: real numbers are needed", lambda: Layer(W, "0.5"))
     bad(TypeError, r"bias= is one number", lambda: infer([W], X, bias="0.5"))
     bad(TypeError, r"bias= is one number",
         lambda: infer([W], X, bias=gb.Vector.from_coo([0], [1.0], size=3)))  # fmt: skip
@@ -213,3 +213,119 @@ def test_radixnet(arguments):
 )
 def test_radix_layers(systems, widths, match):
     bad(ValueError, match, lambda: gbdnn.radix_layers(systems, widths))
+
+
+def test_radix_layers_of_the_wrong_kind():
+    bad(TypeError, "systems is a list of lists", lambda: gbdnn.radix_layers(5))
+    bad(TypeError, "systems is a list of lists", lambda: gbdnn.radix_layers([2, 2]))
+    bad(TypeError, "widths a list", lambda: gbdnn.radix_layers([(2, 3)], 3))
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, 1e39, 10**400])
+def test_radix_layers_with_a_weight_that_is_not_finite(weight):
+    bad(ValueError, "weight", lambda: gbdnn.radix_layers([(2, 3)], weight=weight))
+
+
+@pytest.mark.parametrize("weight", ["a", None, [1.0]])
+def test_radix_layers_with_a_weight_that_is_no_number(weight):
+    bad(TypeError, "weight", lambda: gbdnn.radix_layers([(2, 3)], weight=weight))
+
+
+@pytest.mark.parametrize("systems", [[(2,) * 62], [(2,) * 34]])
+def test_radix_layers_of_absurd_sizes(systems):
+    bad(MemoryError, "GiB", lambda: gbdnn.radix_layers(systems))
+
+
+def test_more_rows_than_memory_has_room_for():
+    tall = gb.Matrix.from_coo([0, 2**40], [1, 2], [1.0, 0.0], nrows=2**50, ncols=3)
+    bad(MemoryError, r"features: 1125899906842624 x 3: row pointers alone need 8,388,608 GiB",
+        lambda: infer([W], tall))  # fmt: skip
+    bad(MemoryError, "weights: 1125899906842624 rows", lambda: Layer(tall))
+    bad(MemoryError, "weights: .*column pointers", lambda: Layer(tall.T))
+    bad(MemoryError, "Y: .*row pointers", lambda: gbdnn.argmax(tall))
+    bad(MemoryError, "features", lambda: infer([W], sp.coo_array((2**50, 3))))
+    assert gbdnn.categories(tall).tolist() == [0]
+    bad(ValueError, "Y: contains nan",
+        lambda: gbdnn.categories(gb.Matrix.from_coo([5], [1], [np.nan], nrows=2**50)))  # fmt: skip
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "coo"])
+def test_scipy_arrays_with_indices_out_of_range(kind, index):
+    A = sp.csr_array(np.eye(4)).asformat(kind)
+    (A.coords[1] if kind == "coo" else A.indices)[2] = index
+    bad(ValueError, "weights: a corrupt SciPy array", lambda: Layer(A))
+    bad(ValueError, "features: a corrupt SciPy array", lambda: infer([np.eye(4)], A))
+
+
+def test_scipy_pointers_out_of_range():
+    A = sp.csr_array(W)
+    A.indptr[1] = 7
+    bad(ValueError, "layer 0: weights: a corrupt SciPy array", lambda: infer([A], X))
+
+
+def test_masked_arrays():
+    masked = np.ma.MaskedArray(W, mask=W > 0)
+    bad(TypeError, "weights: a masked array", lambda: Layer(masked))
+    bad(TypeError, "features: a masked array", lambda: infer([W], masked))
+    bad(TypeError, "bias: a masked array", lambda: Layer(W, masked[0]))
+    bad(TypeError, "bias: a masked array", lambda: infer([W], X, bias=masked[0][:1]))
+
+
+@pytest.mark.parametrize(
+    ("bias", "error"),
+    [
+        ([1, [2, 3], 4], TypeError),
+        (gb.Matrix.from_dense(W), TypeError),
+        (sp.csr_array(W), TypeError),
+        (None, TypeError),
+        (10**400, ValueError),
+    ],
+)
+def test_bias_of_no_use(bias, error):
+    bad(error, "bias: ", lambda: Layer(W, bias))
+
+
+def test_numbers_of_any_size():
+    assert Layer(W, 10**30).bias == 1e30
+    bad(ValueError, "clip: a number of 1329 bits", lambda: Layer(W, clip=10**400))
+    bad(ValueError, r"clip: 1e\+39 does not fit float32", lambda: Layer(W, clip=1e39, dtype="FP32"))
+    bad(ValueError, "nthreads is at most 2147483647", lambda: infer([W], X, nthreads=2**31))
+
+
+@pytest.mark.parametrize("layers", [None, 3, Layer(W)])
+def test_a_network_of_no_list(layers):
+    bad(TypeError, "layers is a list of Layers", lambda: Network(layers))
+
+
+def test_options_of_the_wrong_kind():
+    bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: Layer(W, bias_rule=np.ones(2)))
+    bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: infer([W], X, bias_rule=""))
+    bad(TypeError, "callback is callable or None, not 5", lambda: infer([W], X, callback=5))
+    bad(ValueError, "neurons is a whole number", lambda: gbdnn.radixnet([1024], 1))
+
+
+@pytest.mark.parametrize("option", [{"bias_rule": "some"}, {"clip": -1}, {"dtype": "INT8"}])
+def test_options_are_checked_without_layers(option):
+    with pytest.raises(gbdnn.GbdnnError, match=next(iter(option))):
+        infer([], X, **option)
+
+
+def test_a_refused_layer_leaves_the_matrix():
+    A = gb.Matrix.from_dense(W, missing_value=0)
+    for option in ({"bias": [1, 2]}, {"bias": np.nan}, {"clip": 0}, {"dtype": "INT8"}):
+        with pytest.raises(gbdnn.GbdnnError):
+            Layer(A, copy=False, **option)
+    assert A.isequal(gb.Matrix.from_dense(W, missing_value=0))
+
+
+def test_a_sum_of_two_finite_numbers_may_overflow():
+    half = Layer(np.ones((1, 1)), 3e38, dtype="FP32")
+    one = np.ones((1, 1))
+    bad(ArithmeticError, "layer 1", lambda: infer([half, Layer(one * 2, dtype="FP32")], one))
+    # An upper limit does not bound what is negative.
+    down = Layer(-1e30 * one, activation="identity", clip=1, dtype="FP32")
+    bad(ArithmeticError, "layer 1",
+        lambda: infer([down, Layer(-1e30 * one, dtype="FP32")], one))  # fmt: skip
+    # A bound between the largest number and its double.
+    bad(ArithmeticError, "layer 0", lambda: infer([half], np.array([[2e38]])))

@@ -22,7 +22,9 @@ pytest.importorskip("typer")
 
 def start(script, *options):
     command = [sys.executable, str(BENCHMARKS / script), *map(str, options)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=100
+    )
 
 
 def run(script, tmp_path, *options):

@@ -1,5 +1,6 @@
 """Challenge problems, in Python."""
 
+import graphblas as gb
 import numpy as np
 import pytest
 from oracles import Dense, dense_inference
@@ -93,7 +94,7 @@ def test_a_layer_cut_off_at_a_line(files):
     layer = files / "DNN" / "neuron1024" / "n1024-l5.tsv"
     lines = layer.read_text().splitlines(keepends=True)
     layer.write_text("".join(lines[:-100]))
-    with pytest.raises(gbdnn.FormatError, match=r"layer 5 .*32668 edges.*32768.*cut off"):
+    with pytest.raises(gbdnn.FormatError, match=r"n1024-l5.tsv: 32668 edges.*32768.*cut off"):
         challenge.official(files, 1024, 12)
 
 
@@ -134,3 +135,52 @@ def test_scipy_agrees_with_the_official_truth(official):
     problem = challenge.official(official)
     found = challenge.scipy_categories(problem.network, problem.features)
     np.testing.assert_array_equal(found, problem.truth)
+
+
+def test_a_wrong_answer_fails(problem, monkeypatch):
+    def wrong(*arguments, **options):
+        Y = gbdnn.infer(*arguments, **options)
+        return gb.Matrix.from_coo([0, 7], [0, 0], [1.0, 1.0], nrows=Y.nrows, ncols=Y.ncols)
+
+    monkeypatch.setattr(challenge, "infer", wrong)
+    assert dense_categories(problem).tolist() != [0, 7]
+    assert challenge.run(problem).check == "FAILED"
+
+
+def test_the_median_of_the_seconds_counts(problem):
+    outcome = challenge.Outcome(
+        problem=problem, seconds=[9.0, 1.0, 2.0], categories=np.array([3]), truth=None,
+        checked_against="nothing", nthreads=1, engine="auto",
+    )  # fmt: skip
+    assert outcome.seconds_median == 2.0
+    assert outcome.edge_rate == 300 * 12 * 32768 / 2.0
+
+
+def test_scipy_clips_as_the_network_does():
+    # Input 0 passes 11.5 on, clipped to 2: not enough for the second layer's bias.
+    W = np.array([[3.0, 0.0], [1.0, 1.0]])
+    layers = [Dense(W, -0.5, "entries", clip=2.0), Dense(np.eye(2), -2.25, "entries", clip=2.0)]
+    X = np.array([[4.0, 0.0], [0.0, 1.0]])
+    unclipped = [Dense(layer.W, layer.b, "entries") for layer in layers]
+    for those in (layers, unclipped):
+        truth = np.flatnonzero(dense_inference(those, X).any(axis=1))
+        net = gbdnn.Network(
+            [gbdnn.Layer(d.W, d.b, bias_rule="entries", clip=d.clip) for d in those]
+        )
+        found = challenge.scipy_categories(net, gb.Matrix.from_dense(X, missing_value=0))
+        np.testing.assert_array_equal(found, truth)
+        assert truth.tolist() == ([] if those is layers else [0])
+
+
+def test_the_truth_is_not_looked_for_unless_wanted(files):
+    (files / "DNN" / "neuron1024-l12-categories.tsv").unlink()
+    assert challenge.official(files, 1024, 12, truth=False).truth is None
+    with pytest.raises(gbdnn.MissingFileError, match="no categories"):
+        challenge.official(files, 1024, 12)
+
+
+def test_errors_about_images_name_the_file(tmp_path):
+    file = tmp_path / "blank.idx"
+    file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
+    with pytest.raises(gbdnn.ArgumentError, match=r"blank.idx: images: no image has ink"):
+        challenge.generated(1024, 1, images=file)

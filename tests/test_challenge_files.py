@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gbdnn import Layer, Network
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,6 +23,7 @@ from gbdnn.errors import (
     OutputError,
     ShapeError,
 )
+from gbdnn.io import read_network, require_writable, write_network
 from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io._layers import read_layers, write_layers
 from gbdnn.io._layout import find_categories, find_features, find_layers
@@ -320,9 +322,9 @@ def test_bad_line(file, case, dtype, packed):
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ({"nrows": 2}, "line 2: the row '3' is past nrows, 2"),
-        ({"ncols": 4}, "line 3: the column '5' is past ncols, 4"),
-        ({"nrows": 2, "ncols": 4}, "line 2: the row '3' is past nrows, 2"),
+        ({"nrows": 2}, "line 2: the row '3' is past the number of rows, 2"),
+        ({"ncols": 4}, "line 3: the column '5' is past the number of columns, 4"),
+        ({"nrows": 2, "ncols": 4}, "line 2: the row '3' is past the number of rows, 2"),
     ],
 )
 def test_index_past_the_shape(file, shape, message):
@@ -706,7 +708,9 @@ def test_read_layers_looks_for_files_at_once_and_reads_when_asked(tmp_path):
     put(tmp_path / "n16-l2.tsv", "17\t1\t1\n")
     layers = read_layers(tmp_path, 16)
     assert next(layers).shape == (16, 16)
-    with pytest.raises(FormatError, match=r"n16-l2\.tsv, line 1: the row '17' is past nrows, 16"):
+    with pytest.raises(
+        FormatError, match=r"n16-l2\.tsv, line 1: the row '17' is past the number of rows, 16"
+    ):
         next(layers)
 
 
@@ -786,3 +790,34 @@ def test_official_features_and_categories(official, tmp_path):
     ids = [int(line) - 1 for line in truth.read_text().split()]
     assert read_categories(truth).tolist() == ids
     assert read_categories(truth, ninputs=400).tolist() == [x for x in ids if x < 400]
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    for name in ("x" * 300, "a\0b"):
+        path = tmp_path / name
+        for read in (read_tsv, read_categories):
+            with pytest.raises(MissingFileError):
+                read(path)
+        with pytest.raises(MissingFileError):
+            find_layers(path, 1024)
+        with pytest.raises(OutputError):
+            write_categories([1], path)
+        with pytest.raises(OutputError):
+            require_writable(path)
+
+
+def test_ragged_categories(tmp_path):
+    with pytest.raises(ArgumentError, match="not a list of ids"):
+        write_categories([1, [2, 3]], tmp_path / "ids.tsv")
+
+
+def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
+    square = Layer(np.eye(3))
+    net = Network([square, square, Layer(np.ones((3, 2)))])
+    with pytest.raises(ShapeError, match="layer 2: weights are 3 x 2, not 3 x 3"):
+        write_network(net, tmp_path / "net")
+    with pytest.raises(ArgumentTypeError, match="a Network is needed, not list"):
+        write_network([square], tmp_path / "net")
+    with pytest.raises(ArgumentTypeError, match="neurons"):
+        read_network(tmp_path, [3])
+    assert list(tmp_path.iterdir()) == []

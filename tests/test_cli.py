@@ -232,3 +232,135 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert process.wait(timeout=60) in (0, 1)
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A network of two layers of 3 neurons, each passed on times 10, and 2 inputs."""
+    for k in (1, 2):
+        lines = "".join(f"{i}\t{i}\t10\n" for i in (1, 2, 3))
+        (tmp_path / f"n3-l{k}.tsv").write_text(lines)
+    (tmp_path / "X.tsv").write_text("1\t1\t1\n2\t3\t0.1\n")
+    return tmp_path
+
+
+def answer(folder, *options, features="X.tsv", dtype="FP32"):
+    """What `gbdnn infer` writes for a folder's own files."""
+    out = folder / "Y.tsv"
+    done = run("infer", folder, folder / features, "-o", out, "--dtype", dtype, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return read_tsv(out, dtype=dtype)
+
+
+def test_nthreads_is_passed_on(small, monkeypatch):
+    from typer.testing import CliRunner
+
+    from gbdnn import cli
+
+    seen, infer = [], gbdnn.infer
+
+    def recorded(*arguments, **options):
+        seen.append(options["nthreads"])
+        return infer(*arguments, **options)
+
+    monkeypatch.setattr(gbdnn, "infer", recorded)
+    command = ["infer", str(small), str(small / "X.tsv"), "-o", str(small / "Y.tsv")]
+    for options in ([], ["--nthreads", "1"]):
+        CliRunner().invoke(cli.app, command + options, catch_exceptions=False)
+    assert seen == [None, 1]
+
+
+def test_an_empty_last_input_is_an_input(small):
+    Y = answer(small, "--inputs", 4, "--bias", 1, "--bias-rule", "all")
+    assert Y.nrows == 4
+    assert Y[3, :].new().to_dense().tolist() == [11, 11, 11]
+
+
+def test_features_are_read_in_the_dtype_of_the_run(small):
+    assert answer(small, dtype="FP64")[1, 2].new().value == 0.1 * 10 * 10
+
+
+def test_clip_and_no_clip(small):
+    assert answer(small)[0, 0].new().value == 32
+    assert answer(small, "--clip", 50)[0, 0].new().value == 50
+    assert answer(small, "--no-clip")[0, 0].new().value == 100
+
+
+def test_a_bias_of_0_is_not_the_default(folder):
+    features, out = folder / "sparse-images-1024.tsv", folder / "Y.tsv"
+    nvals = []
+    for options in ([], ["--bias", 0]):
+        assert run("infer", folder, features, "-o", out, *options).returncode == 0
+        nvals.append(read_tsv(out).nvals)
+    assert nvals[0] < nvals[1]
+
+
+def test_faults_of_the_run_are_one_line(small):
+    def refused(match, *options, features="X.tsv"):
+        fails("infer", small, small / features, "-o", small / "Y.tsv", *options, match=match)
+
+    refused("--no-clip beside --clip", "--clip", 3, "--no-clip")
+    refused("clip: 1e+39 does not fit float32", "--clip", "1e39")
+    refused("row pointers alone need", "--inputs", 10**15)
+    refused("nthreads is at most", "--nthreads", 2**31)
+    refused("cannot be read: File name too long", features="x" * 300)
+    (small / "wide.tsv").write_text("1\t5\t1\n")
+    refused("line 1: the column '5' is past the number of columns, 3", features="wide.tsv")
+    (small / "big.tsv").write_text("1\t1\t3e38\n")
+    refused("layer 0: Y W + b leaves the range", "--no-clip", features="big.tsv")
+    fails("challenge", "--data", small, "--seed", 1, match="--seed beside --data")
+    fails("challenge", "--images", small, match="is a folder")
+    fails("challenge", "--images", "x" * 300, match="File name too long")
+    # The output's fault comes before what the work would find.
+    (small / "n3-l1.tsv").write_text("nonsense\n")
+    fails("infer", small, small / "X.tsv", "-o", small / "no" / "Y.tsv", match="cannot be written")
+
+
+def test_without_a_command_there_is_help():
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Commands:\n" in done.stdout
+
+
+def test_memory_that_runs_out_is_one_line(small, monkeypatch, capsys):
+    import graphblas as gb
+
+    from gbdnn import cli
+
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["gbdnn", "infer", str(small), str(small / "X.tsv"), "-o", str(small / "Y.tsv")],
+    )
+    for error in (MemoryError, gb.exceptions.OutOfMemory):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(gbdnn, "infer", fail)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == "gbdnn: out of memory: fewer inputs need less\n"
+
+
+def shell(line):
+    """A line for the shell, `gbdnn` in it standing for the command."""
+    command = line.replace("gbdnn", f"{sys.executable} -m gbdnn", 1)
+    return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+def test_standard_streams_that_take_nothing(tmp_path):
+    few = "gbdnn challenge --layers 2 --inputs 20"
+    done = shell(f"{few} --json {tmp_path}/full.json > /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "gbdnn: standard output cannot be written: No space left on device\n"
+    done = shell(f"{few} --json {tmp_path}/closed.json >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("full.json", "closed.json"):
+        assert json.loads((tmp_path / name).read_text())["check"] == "PASSED"
+    assert shell("gbdnn challenge --layers 0 2>&-").returncode == 2
+    done = shell(f"{few} --no-check 2>&-")
+    assert done.returncode == 0
+    assert done.stdout.endswith("check       NOT CHECKED\n")

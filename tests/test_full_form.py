@@ -227,7 +227,7 @@ def test_activations_that_become_sparse_change_the_form():
     stats = []
     layers = [(0.0, wide), (bias, wide), (0.0, wide)]
     net = gbdnn.Network([gbdnn.Layer(W, b, dtype="FP32") for b, W in layers])
-    Y = gbdnn.infer(net, X, callback=stats.append)
+    Y = gbdnn.infer(net, X, compress=False, callback=stats.append)
     forms = {k: {s.form for s in stats if s.layer == k} for k in range(3)}
     assert forms == {0: {"full"}, 1: {"full"}, 2: {"sparse"}}
     assert Y.isequal(gbdnn.infer(net, X, engine="sparse"))

@@ -97,5 +97,7 @@ def test_what_is_not_idx(write, data, message):
 def test_no_file(tmp_path):
     with pytest.raises(MissingFileError, match="nothing-here: no such file"):
         read_idx(tmp_path / "nothing-here")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(MissingFileError, match="File name too long"):
+        read_idx(tmp_path / ("x" * 300))
+    with pytest.raises(FormatError, match="is a folder"):
         read_idx(tmp_path)

@@ -340,3 +340,8 @@ def test_mnist_dies_like_the_official_images(data, mnist):
     layers = [read_tsv(folder / f"n1024-l{layer}.tsv") for layer in range(1, 31)]
     Y = scipy_of(features_from_images(mnist))
     assert 0.02 < alive(Y[::4], layers, -0.3) < 0.05
+
+
+def test_masked_images_are_refused():
+    with pytest.raises(ArgumentTypeError, match="images: a masked array"):
+        features_from_images(np.ma.MaskedArray(blobs(2, 8), mask=False), 64)

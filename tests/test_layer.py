@@ -1,3 +1,4 @@
+import copy
 import pickle
 
 import graphblas as gb
@@ -119,3 +120,19 @@ def test_repr_groups_layers_that_read_alike():
         "  3      1024 x 2      2048  bias -1 to 0.5 (all), relu, clip 1",
     ]
     assert repr(Network([])) == "Network: 0 layers"
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])  # noqa: S301
+def test_a_copy_is_immutable_too(again):
+    layer = again(Layer(W, [1.0, 2.0, 3.0]))
+    assert layer.isequal(Layer(W, [1.0, 2.0, 3.0]))
+    with pytest.raises(ValueError, match="read-only"):
+        layer.bias[0] = 5
+
+
+@pytest.mark.parametrize(("given", "expected"), [(">f8", "f8"), (">f4", "f4"), (">i4", "f4")])
+def test_byte_order_does_not_matter(given, expected):
+    layer = Layer(W.astype(given))
+    assert layer.dtype == expected
+    assert layer.dtype.isnative
+    assert layer.isequal(Layer(W.astype(expected)))

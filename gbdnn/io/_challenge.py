@@ -87,9 +87,9 @@ def read_tsv(
         raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
     row, column = Index("row"), Index("column")
     if nrows is not None:
-        row = Index("row", dimension(nrows, "nrows"), "nrows")
+        row = Index("row", dimension(nrows, "nrows"), "the number of rows")
     if ncols is not None:
-        column = Index("column", dimension(ncols, "ncols"), "ncols")
+        column = Index("column", dimension(ncols, "ncols"), "the number of columns")
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
@@ -220,7 +220,10 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     MissingPackageError
         polars is not installed.
     """
-    ids = np.asarray(rows)
+    try:
+        ids = np.asarray(rows)
+    except ValueError as err:
+        raise ArgumentError(f"categories: not a list of ids: {err}") from err
     if ids.ndim != 1:
         raise ArgumentError(f"categories: shape {ids.shape}; a list of ids is needed")
     if ids.dtype.kind not in "iu" and ids.size:

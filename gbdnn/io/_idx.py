@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.errors import FormatError, MissingFileError
+from gbdnn.errors import FormatError
+from gbdnn.io._table import read_bytes
 
 if TYPE_CHECKING:
     import os
@@ -40,14 +41,12 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Raises
     ------
     MissingFileError
-        There is no such file.
+        There is no such file, or it may not be read.
     FormatError
-        The file is empty, is not IDX, is cut off, or goes on after its last element.
+        The file is a folder, is empty, is not IDX, is cut off, or goes on after its last element.
     """
     file = Path(path)
-    if not file.is_file():
-        raise MissingFileError(f"{file}: no such file; expected an IDX file, gzip or not")
-    data = file.read_bytes()
+    data = read_bytes(file)
     if not data:
         raise FormatError(f"{file}: the file is empty; expected an IDX file, gzip or not")
     if data.startswith(b"\x1f\x8b"):

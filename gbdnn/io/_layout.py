@@ -149,7 +149,9 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
     root = _folder(directory)
     layer = re.compile(r"n([1-9][0-9]*)-l[1-9][0-9]*\.tsv(\.gz)?")
     folders = [root, *root.glob("neuron*"), *root.glob("DNN/neuron*")]
-    names = [path.name for folder in folders if folder.is_dir() for path in _listing(folder)]
+    names = [
+        path.name for folder in folders if _is(Path.is_dir, folder) for path in _listing(folder)
+    ]
     sizes = sorted({int(match[1]) for name in names if (match := layer.fullmatch(name))})
     if not sizes:
         raise MissingFileError(
@@ -196,7 +198,7 @@ def _folder(directory: str | os.PathLike[str]) -> Path:
     root = Path(directory)
     if not _is(Path.exists, root):
         raise MissingFileError(f"{root}: the folder does not exist")
-    if not root.is_dir():
+    if not _is(Path.is_dir, root):
         raise MissingFileError(f"{root}: is no folder")
     return root
 
@@ -206,3 +208,5 @@ def _is(test: Callable[[Path], bool], path: Path) -> bool:
         return test(path)
     except OSError as err:  # a folder on the way may not be entered
         raise MissingFileError(f"{path}: {err.strerror}") from err
+    except ValueError as err:  # a NUL in the name, where Path does not overlook it
+        raise MissingFileError(f"{path}: {err}") from err

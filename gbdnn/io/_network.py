@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.io._layers import read_layers, write_layers
+from gbdnn.io._table import dimension
 from gbdnn.layer import Layer
 from gbdnn.network import Network
 from gbdnn.radixnet import CHALLENGE
@@ -66,6 +67,7 @@ def read_network(
     ArgumentError
         No bias, and the challenge has none for this number of neurons.
     """
+    neurons = dimension(neurons, "neurons")
     if bias is None:
         if neurons not in CHALLENGE:
             raise ArgumentError(f"the challenge has no bias for {neurons} neurons: give bias=")
@@ -89,9 +91,17 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     Raises
     ------
     ShapeError
-        A layer is not square; the format carries no shape.
+        A layer is not square (the format carries no shape); nothing is written.
+    ArgumentTypeError
+        `net` is no Network.
     OutputError
         A file cannot be written, or files of further layers stand there.
     """
+    if not isinstance(net, Network):
+        raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
+    n = net.shape[0]
+    for k, layer in enumerate(net):
+        if layer.shape != (n, n):
+            raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
     weights = (layer.weights for layer in net)
-    write_layers(weights, directory, net.shape[0], count=len(net))
+    write_layers(weights, directory, n, count=len(net))

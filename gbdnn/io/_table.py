@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import operator
+import os
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from gbdnn.io._strict import MAX_INDEX, Index, read_strict
 from gbdnn.io._whole import whole_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "dimension",
     "first_duplicate",
     "import_polars",
+    "read_bytes",
     "read_columns",
     "whole_number",
     "write_columns",
@@ -149,15 +150,22 @@ def import_polars() -> Any:
     return polars
 
 
-def _content(path: Path, name: str) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, or say why it cannot be read."""
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as err:
-        raise MissingFileError(f"{name}: no such file") from err
+        raise MissingFileError(f"{path}: no such file") from err
     except OSError as err:
-        if path.is_dir():  # Windows calls this a permission that is missing
-            raise FormatError(f"{name}: is a folder, not a file") from err
-        raise MissingFileError(f"{name}: cannot be read: {err.strerror}") from err
+        if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises; Windows: no permission
+            raise FormatError(f"{path}: is a folder, not a file") from err
+        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
+    except ValueError as err:  # a NUL in the name
+        raise MissingFileError(f"{path}: cannot be read: {err}") from err
+
+
+def _content(path: Path, name: str) -> bytes:
+    data = read_bytes(path)
     if not data.startswith(_GZIP_MAGIC):
         return data
     try:

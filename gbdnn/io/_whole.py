@@ -49,6 +49,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         is one of gbdnn's own.
     """
     path = os.fspath(path)
+    if "\0" in path:
+        raise OutputError(f"{path!r}: cannot be written: a NUL in the name")
     try:
         old = _stat(path)
         if old is not None and stat.S_ISDIR(old.st_mode):
@@ -83,9 +85,10 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     class WithdrawnError(Exception):
         pass
 
-    old = Path(path)
-    if os.fspath(path) and old.exists() and not (old.is_file() or old.is_dir()):
-        return
+    with contextlib.suppress(OSError, ValueError):
+        mode = os.stat(path).st_mode  # noqa: PTH116 -- as in _stat
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return
     with contextlib.suppress(WithdrawnError), whole_file(path):
         raise WithdrawnError
 

@@ -1,0 +1,144 @@
+"""Gbdnn on the larger networks: seconds, categories and memory; beside it the LAGraph form.
+
+    python benchmarks/larger.py --neurons 65536 --lagraph 300 --json larger-65536.json
+
+Memory is that of this process: with the libraries alone, before the inference, and at most during
+it (on systems that cannot forget an earlier peak, at most since the start).
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import problems
+import report
+import typer
+
+if TYPE_CHECKING:
+    from gbdnn.challenge import Problem
+
+
+def main(
+    neurons: problems.Neurons = 4096,
+    layers: problems.Layers = 120,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    nthreads: Annotated[
+        int | None, typer.Option(min=1, help="Threads; GraphBLAS's default without it.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs on all inputs.")] = 1,
+    lagraph: Annotated[
+        int | None,
+        typer.Option(min=1, help="Compare with the LAGraph form on the first so many inputs."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each for --lagraph.")] = 3,
+    check: Annotated[
+        bool, typer.Option(help="Compare all categories with the right ones: takes long.")
+    ] = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Run gbdnn on a larger network, and report seconds, edge rate, categories and memory."""
+    import graphblas as gb
+    import memory
+
+    import gbdnn
+    from gbdnn.metrics import edge_rate
+
+    gb.Vector("FP32", 1).wait()  # GraphBLAS is loaded and initialised
+    libraries = memory.now()
+    nthreads = nthreads or int(gb.ss.global_context["nthreads"])
+    problem = problems.build(neurons, layers, inputs, data, images, seed)
+    found = report.facts(problem, nthreads=nthreads)
+    report.heading(found)
+
+    before, fresh = memory.now(), memory.forget_peak()
+    seconds = []
+    for _ in range(repeat):
+        began = perf_counter()
+        Y = gbdnn.infer(problem.network, problem.features, nthreads=nthreads)
+        seconds.append(perf_counter() - began)
+        print(f"{seconds[-1]:.3f} s", flush=True)
+    peak, rows = memory.peak(), gbdnn.categories(Y)
+    rate = edge_rate(problem.inputs, problem.network.edges, median(seconds))
+    found |= {
+        "seconds": seconds,
+        "edges_per_second": rate,
+        "categories": len(rows),
+        "check": _check(problem, rows) if check else "NOT CHECKED",
+        "memory_libraries": libraries,
+        "memory_before": before,
+        "memory_peak": peak,
+        "memory_peak_is_of_inference": fresh,
+    }
+    print(
+        f"median {median(seconds):.3f} s on {nthreads} threads, {rate:.3g} edges/s,"
+        f" {len(rows)} categories ({found['check']})\n"
+        f"memory: {memory.mib(libraries)} with the libraries, {memory.mib(before)} before"
+        f" inference, {memory.mib(peak)} at most"
+    )
+    if lagraph is not None:
+        del Y
+        found["lagraph"] = _beside_lagraph(problem, lagraph, rounds, nthreads, rows)
+        print(_told(found["lagraph"]))
+    report.write(json_file, found)
+    if found["check"] == "FAILED" or not found.get("lagraph", {}).get("agree", True):
+        raise typer.Exit(1)
+
+
+def _check(problem: Problem, rows: np.ndarray) -> str:
+    truth, _ = problems.true_categories(problem)
+    return "PASSED" if np.array_equal(rows, truth) else "FAILED"
+
+
+def _beside_lagraph(
+    problem: Problem, inputs: int, rounds: int, nthreads: int, rows: np.ndarray
+) -> dict[str, Any]:
+    """Return seconds of both forms in turn, on the first `inputs` inputs."""
+    import lagraph
+
+    import gbdnn
+
+    net, inputs = problem.network, min(inputs, problem.inputs)
+    X = problem.features[:inputs, :].new()
+    weights = (layer._W for layer in net)
+    prepared = lagraph.prepare(weights, (layer.bias for layer in net), net[0].clip or np.inf)
+    parts = lagraph.batches(X)
+    runs: dict[str, list[float]] = {"gbdnn": [], "lagraph": []}
+    agree = True
+    for turn in range(rounds + 1):
+        began = perf_counter()
+        mine = gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads))
+        between = perf_counter()
+        its = lagraph.categories(prepared, parts, nthreads)
+        if turn:  # the first one finds memory and prepares what is kept
+            runs["gbdnn"].append(between - began)
+            runs["lagraph"].append(perf_counter() - between)
+        agree = agree and np.array_equal(mine, its) and np.array_equal(mine, rows[rows < inputs])
+    ratios = [its / mine for mine, its in zip(runs["gbdnn"], runs["lagraph"], strict=True)]
+    return {
+        "inputs": inputs,
+        "seconds": runs,
+        "ratios": ratios,
+        "ratio": median(ratios),
+        "categories": len(mine),
+        "agree": bool(agree),
+    }
+
+
+def _told(beside: dict[str, Any]) -> str:
+    middle = {name: median(seconds) for name, seconds in beside["seconds"].items()}
+    low, high = min(beside["ratios"]), max(beside["ratios"])
+    return (
+        f"on {beside['inputs']} inputs: gbdnn {middle['gbdnn']:.3f} s, LAGraph form"
+        f" {middle['lagraph']:.3f} s: x {beside['ratio']:.2f} ({low:.2f} to {high:.2f});"
+        f" categories {'agree' if beside['agree'] else 'DIFFER'}"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,228 @@
+"""Other programs on the same problem: SciPy, PyTorch and MKL, each as fast as it comes.
+
+Each function prepares its matrices and returns ``run(nthreads) -> categories``, the part that is
+timed. Activations are dense, neurons x a batch of inputs, or sparse, a batch of inputs x neurons:
+
+    Z  = W' Y + b     or     Z = Y W, Z += b on its entries
+    Y' = min(max(Z, 0), clip)
+
+Weights are CSR, in FP32 with 32-bit indices. With `drop`, inputs without an activation leave their
+batch after each layer. Biases are <= 0, as the challenge's are: adding them everywhere and adding
+them to entries give the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import scipy.sparse as sp
+    from problems import Arrays
+
+    Run = Callable[[int], np.ndarray]
+
+
+def gbdnn(problem: Arrays, **options: Any) -> Run:
+    """Gbdnn itself, in one of its engines."""
+    import gbdnn
+
+    layers = [
+        gbdnn.Layer(_matrix(W), b, bias_rule="entries", clip=problem.clip, copy=False)
+        for W, b in zip(problem.weights, problem.bias, strict=True)
+    ]
+    net, X = gbdnn.Network(layers), _matrix(problem.features)
+
+    def run(nthreads: int) -> np.ndarray:
+        return gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads, **options))
+
+    return run
+
+
+def lagraph(problem: Arrays) -> Run:
+    """The LAGraph form, on the GraphBLAS that gbdnn runs on."""
+    import lagraph
+
+    network = lagraph.prepare(map(_matrix, problem.weights), problem.bias, problem.clip)
+    parts = lagraph.batches(_matrix(problem.features))
+    return lambda nthreads: lagraph.categories(network, parts, nthreads)
+
+
+def scipy_csr(problem: Arrays, batch: int, drop: bool) -> Run:
+    """SciPy, CSR activations x CSR weights, on one thread."""
+    parts = _rows(problem, batch)
+
+    def multiply(Y: sp.csr_array, W: sp.csr_array) -> sp.csr_array:
+        return Y @ W
+
+    return lambda _: _sparse(problem, parts, multiply, drop)
+
+
+def scipy_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+    """SciPy, CSR weights x dense activations, on one thread."""
+    parts, weights = _columns(problem, batch), _transposed(problem)
+
+    def multiply(W: sp.csr_array, Y: np.ndarray) -> np.ndarray:
+        return W @ Y
+
+    return lambda _: _dense(problem, weights, parts, multiply, drop)
+
+
+def mkl_csr(problem: Arrays, batch: int, drop: bool) -> Run:
+    """MKL, CSR activations x CSR weights."""
+    mkl = _mkl()
+    parts = _rows(problem, batch)
+
+    def run(nthreads: int) -> np.ndarray:
+        mkl.mkl_set_num_threads(nthreads)
+        return _sparse(problem, parts, mkl.dot_product_mkl, drop)
+
+    return run
+
+
+def mkl_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+    """MKL, CSR weights x dense activations."""
+    mkl = _mkl()
+    parts, weights = _columns(problem, batch), _transposed(problem)
+
+    def run(nthreads: int) -> np.ndarray:
+        mkl.mkl_set_num_threads(nthreads)
+        return _dense(problem, weights, parts, mkl.dot_product_mkl, drop)
+
+    return run
+
+
+def torch_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+    """PyTorch, CSR weights x dense activations."""
+    import torch
+
+    warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
+    parts = _columns(problem, batch)
+    weights = [
+        torch.sparse_csr_tensor(*map(torch.from_numpy, (W.indptr, W.indices, W.data)), W.shape)
+        for W in _transposed(problem)
+    ]
+    bias, clip = [float(b) for b in problem.bias], float(problem.clip)
+
+    def one(X: sp.csr_array, first: int) -> np.ndarray:
+        Y = torch.from_numpy(X.toarray())
+        alive = torch.arange(first, first + Y.shape[1])
+        for W, b in zip(weights, bias, strict=True):
+            Y = (W @ Y).add_(b).clamp_(0, clip)
+            if drop:
+                live = Y.amax(0).nonzero()[:, 0]
+                if len(live) < len(alive):
+                    Y, alive = Y.index_select(1, live), alive[live]
+                if not len(alive):
+                    break
+        return alive[Y.amax(0).nonzero()[:, 0]].numpy() if len(alive) else alive.numpy()
+
+    def run(nthreads: int) -> np.ndarray:
+        torch.set_num_threads(nthreads)
+        with torch.inference_mode():
+            return np.concatenate([one(X, k * batch) for k, X in enumerate(parts)])
+
+    return run
+
+
+def _dense(
+    problem: Arrays,
+    weights: list[sp.csr_array],
+    parts: list[sp.csr_array],
+    multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
+    drop: bool,
+) -> np.ndarray:
+    """Return the categories by ``multiply(W', Y)``, Y dense."""
+    found, first = [], 0
+    for X in parts:
+        Y = X.toarray()
+        alive = np.arange(first, first + Y.shape[1])
+        first += Y.shape[1]
+        for W, b in zip(weights, problem.bias, strict=True):
+            Y = multiply(W, Y)
+            Y += b
+            np.clip(Y, 0, problem.clip, out=Y)
+            if drop:
+                live = np.flatnonzero(Y.max(axis=0))
+                if len(live) < len(alive):
+                    Y, alive = np.take(Y, live, axis=1), alive[live]
+                if not len(alive):
+                    break
+        found.append(alive[Y.any(axis=0)] if len(alive) else alive)
+    return np.concatenate(found)
+
+
+def _sparse(
+    problem: Arrays,
+    parts: list[sp.csr_array],
+    multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
+    drop: bool,
+) -> np.ndarray:
+    """Return the categories by ``multiply(Y, W)``, Y sparse."""
+    found, first = [], 0
+    for X in parts:
+        Y, alive = X, np.arange(first, first + X.shape[0])
+        first += X.shape[0]
+        for W, b in zip(problem.weights, problem.bias, strict=True):
+            Y = multiply(Y, W)
+            Y.data += b
+            np.clip(Y.data, 0, problem.clip, out=Y.data)
+            Y.eliminate_zeros()
+            if drop:
+                live = np.flatnonzero(np.diff(Y.indptr))
+                if len(live) < len(alive):
+                    Y, alive = Y[live], alive[live]
+                if not len(alive):
+                    break
+        found.append(alive[np.diff(Y.indptr) > 0])
+    return np.concatenate(found)
+
+
+def _rows(problem: Arrays, batch: int) -> list[sp.csr_array]:
+    """Return batches of inputs."""
+    X = problem.features
+    return [X[at : at + batch] for at in range(0, X.shape[0], batch)]
+
+
+def _columns(problem: Arrays, batch: int) -> list[sp.csr_array]:
+    """Return batches of inputs, transposed, neurons x inputs."""
+    return [X.T.tocsr() for X in _rows(problem, batch)]
+
+
+def _transposed(problem: Arrays) -> list[sp.csr_array]:
+    return [W.T.tocsr() for W in problem.weights]
+
+
+def _matrix(A: sp.csr_array) -> object:
+    """Return a GraphBLAS matrix; equal values are held as one value."""
+    import graphblas as gb
+
+    is_iso = bool(A.nnz) and bool((A.data == A.data[0]).all())
+    return gb.Matrix.ss.import_csr(
+        nrows=A.shape[0],
+        ncols=A.shape[1],
+        indptr=A.indptr.astype(np.uint64),
+        col_indices=A.indices.astype(np.uint64),
+        values=A.data[:1].copy() if is_iso else A.data.copy(),
+        is_iso=is_iso,
+        sorted_cols=True,
+        take_ownership=True,
+    )
+
+
+def _mkl() -> Any:
+    """Return sparse_dot_mkl; where MKL_RT is not set, MKL may lie in this environment."""
+    import os
+
+    if "MKL_RT" not in os.environ:
+        for file in sorted(Path(sys.prefix, "lib").glob("libmkl_rt.*")):
+            os.environ["MKL_RT"] = str(file)
+    import sparse_dot_mkl
+
+    return sparse_dot_mkl

@@ -1,0 +1,69 @@
+"""What the benchmarks print and write: aligned tables, and JSON with machine and versions."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gbdnn.challenge import Problem
+
+_ENVIRONMENT = (
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OMP_PLACES",
+    "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",
+    "KMP_BLOCKTIME",
+    "MKL_NUM_THREADS",
+)
+
+
+def facts(problem: Problem, **more: Any) -> dict[str, Any]:
+    """Return what goes with every measurement: problem, machine, versions, environment."""
+    from gbdnn.machine import machine, versions
+
+    net = problem.network
+    return {
+        "problem": {
+            "name": problem.name,
+            "neurons": net.shape[0],
+            "layers": len(net),
+            "edges": net.edges,
+            "inputs": problem.inputs,
+            "seed": problem.seed,
+        },
+        "machine": machine(),
+        "versions": versions(),
+        "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+        **more,
+    }
+
+
+def heading(found: dict[str, Any]) -> None:
+    """Print problem and machine."""
+    on, with_ = found["machine"], found["versions"]
+    print(found["problem"]["name"])
+    print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
+    print(", ".join(f"{name} {version}" for name, version in with_.items()))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table: the first column to the left, the others to the right."""
+    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
+    wide = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    print()
+    for line in lines:
+        cells = [line[0].ljust(wide[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], wide[1:], strict=True)]
+        print("  ".join(cells).rstrip(), flush=True)
+
+
+def write(file: Path | None, found: dict[str, Any]) -> None:
+    """Write the numbers as JSON, if there is a file for them."""
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n")

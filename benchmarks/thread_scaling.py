@@ -1,0 +1,112 @@
+"""Seconds of `gbdnn.infer` on 1, 2, ... threads, in turn.
+
+    python benchmarks/thread_scaling.py --nthreads 1,2,4,8 --json thread_scaling.json
+
+Where the system places threads is its own choice unless ``OMP_PROC_BIND`` and ``OMP_PLACES`` say
+otherwise; they are recorded. Blocks side by side run in Python threads, which they do not bind.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter, process_time
+from typing import Annotated, Any
+
+import numpy as np
+import problems
+import report
+import typer
+
+
+def main(
+    neurons: problems.Neurons = 1024,
+    layers: problems.Layers = 120,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    nthreads: problems.Threads = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs on each number.")] = 5,
+    engine: Annotated[str, typer.Option(help="auto, full or sparse.")] = "auto",
+    compress: problems.Compress = True,
+    check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
+    json_file: problems.Json = None,
+) -> None:
+    """Run gbdnn on 1 to all cores, or --nthreads, interleaved; print speed-up and efficiency."""
+    import gbdnn
+    from gbdnn.machine import machine
+
+    cores = int(machine()["cores"] or 1)
+    counts = problems.thread_counts(nthreads, list(range(1, cores + 1)))
+    problem = problems.build(neurons, layers, inputs, data, images, seed)
+    found = report.facts(problem, rounds=rounds, engine=engine, compress=compress)
+    options = {"engine": engine} | problems.merging(compress)
+    report.heading(found)
+    print({name: found["environment"][name] for name in ("OMP_PROC_BIND", "OMP_PLACES")})
+    truth = problems.true_categories(problem)[0] if check else None
+    runs: list[dict[str, Any]] = []
+    for turn in range(rounds + 1):  # the first one prepares the network
+        for count in counts if turn else counts[-1:]:
+            cpu, began = process_time(), perf_counter()
+            Y = gbdnn.infer(problem.network, problem.features, nthreads=count, **options)
+            seconds = perf_counter() - began
+            cpu = process_time() - cpu
+            run = {"round": turn, "nthreads": count, "seconds": seconds, "cpu": cpu}
+            right = truth is not None and np.array_equal(gbdnn.categories(Y), truth)
+            run["check"] = "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED"
+            runs.append(run)
+    found["runs"] = runs
+    found["summary"] = _summary(runs, counts)
+    _print(found["summary"])
+    report.write(json_file, found)
+    if any(run["check"] == "FAILED" for run in runs):
+        raise typer.Exit(1)
+
+
+def _summary(runs: list[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
+    """Return a row per number of threads; speed-ups are medians over rounds of the ratio."""
+
+    def of(count: int) -> list[dict[str, Any]]:
+        return [run for run in runs if run["nthreads"] == count and run["round"]]
+
+    base = of(min(counts))
+    rows = []
+    for count in counts:
+        mine = of(count)
+        speed_up = median(
+            one["seconds"] / run["seconds"] for one, run in zip(base, mine, strict=True)
+        )
+        rows.append(
+            {
+                "nthreads": count,
+                "seconds_median": median(run["seconds"] for run in mine),
+                "seconds_min": min(run["seconds"] for run in mine),
+                "speed_up": speed_up,
+                "efficiency": speed_up * min(counts) / count,
+                "cpu_to_wall": median(run["cpu"] / run["seconds"] for run in mine),
+                "check": sorted({run["check"] for run in mine})[0],
+            }
+        )
+    return rows
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    report.table(
+        ["threads", "median s", "min s", "speed-up", "efficiency", "cpu/wall", "categories"],
+        [
+            (
+                row["nthreads"],
+                f"{row['seconds_median']:.3f}",
+                f"{row['seconds_min']:.3f}",
+                f"x {row['speed_up']:.2f}",
+                f"{row['efficiency']:.0%}",
+                f"{row['cpu_to_wall']:.2f}",
+                row["check"],
+            )
+            for row in rows
+        ],
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

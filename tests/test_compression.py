@@ -1,0 +1,172 @@
+"""Equal inputs once: the same bits with and without, whatever collides."""
+
+import numpy as np
+import pytest
+from conftest import narrow, network, renumbered
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from oracles import case
+from test_properties import ANY, problems
+
+import gbdnn
+from gbdnn import compression, pooling
+from gbdnn.compression import equal_columns, equal_rows, fingerprints
+from gbdnn.matrices import as_compressed
+from gbdnn.pieces import piece_of_arrays
+
+few = st.sampled_from([0.0, -0.0, 1.0, 2.0])
+
+
+def converging(inputs=200, layers=12, neurons=40, seed=0):
+    """A network under which inputs become equal one after the other, and inputs with repeats."""
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(layers):
+        W = (random.random((neurons, neurons)) < 0.3) * random.integers(1, 4, (neurons, neurons))
+        made.append(gbdnn.Layer(W / 2, -0.5, bias_rule="entries", clip=4.0))
+    X = (random.random((inputs, neurons)) < 0.15) * random.integers(1, 3, (inputs, neurons))
+    X[::7] = 0
+    return gbdnn.Network(made), X[random.integers(0, inputs, inputs)].astype(np.float32)
+
+
+@pytest.mark.parametrize("engine", ["full", "sparse", "auto"])
+@pytest.mark.parametrize("nthreads", [1, 3])
+@pytest.mark.parametrize("patches", [[], [narrow], [narrow, renumbered]])
+@pytest.mark.parametrize("compress", [True, "auto"])
+def test_bitwise_the_same_as_without(engine, nthreads, patches, compress, monkeypatch):
+    for patch in patches:
+        patch(monkeypatch)
+    net, X = converging()
+    plain = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=False)
+    assert 0 < len(gbdnn.categories(plain)) < len(X)
+    Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=compress)
+    assert Y.isequal(plain)
+
+
+@pytest.mark.parametrize("engine", ["full", "sparse"])
+def test_statistics_tell_living_distinct_and_computed(engine, monkeypatch):
+    narrow(monkeypatch)
+    net, X = converging()
+    live = {}
+    for compress in (False, True):
+        stats = []
+        gbdnn.infer(net, X, engine=engine, compress=compress, callback=stats.append)
+        live[compress] = [sum(s.live for s in stats if s.layer == k) for k in range(len(net))]
+        distinct = [sum(s.distinct for s in stats if s.layer == k) for k in range(len(net))]
+        computed = [sum(s.inputs for s in stats if s.layer == k) for k in range(len(net))]
+        if compress:
+            assert distinct[-1] < 0.2 * live[True][-1]
+            assert computed[-1] < 0.2 * live[True][-1]
+        else:
+            assert distinct == live[False]
+    assert live[True] == live[False]
+
+
+@pytest.mark.parametrize("engine", ["full", "sparse"])
+def test_collisions_of_fingerprints_cost_nothing_but_time(engine, monkeypatch):
+    narrow(monkeypatch)
+    monkeypatch.setattr(pooling, "fingerprints", lambda array: np.zeros(array.shape[1], np.uint64))
+    monkeypatch.setattr(compression, "_ODD", np.uint64(0))
+    net, X = converging()
+    plain = gbdnn.infer(net, X, engine=engine, compress=False)
+    assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+
+
+def test_equal_inputs_in_different_blocks_become_one(monkeypatch):
+    narrow(monkeypatch)
+    net, X = converging()
+    X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
+    stats = []
+    Y = gbdnn.infer(net, X, engine="full", compress=True, nthreads=1, callback=stats.append)
+    assert sum(s.inputs for s in stats if s.layer == 11) == 1
+    assert sum(s.live for s in stats if s.layer == 11) == 200
+    assert len(gbdnn.categories(Y)) == 200
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    net, X = converging()
+    order = np.random.default_rng(3).permutation(len(X))
+    Y = gbdnn.infer(net, X, engine="full", compress=True)
+    assert gbdnn.infer(net, X[order], engine="full", compress=True).isequal(Y[order, :].new())
+
+
+@ANY
+@given(problems())
+def test_any_network(problem):
+    layers, X = problem
+    net, X = network(layers), np.repeat(X, 3, axis=0)
+    for engine in ("full", "sparse"):
+        plain = gbdnn.infer(net, X, engine=engine, compress=False)
+        assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+
+
+@given(arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=few))
+def test_equal_columns_against_a_loop(A):
+    bits = A.view(np.uint32)
+    equal = equal_columns(A, fingerprints(A))
+    seen, stay, merged = {}, [], []
+    for j in range(A.shape[1]):
+        key = bits[:, j].tobytes()
+        if key in seen:
+            merged.append((j, seen[key]))
+        else:
+            seen[key] = j
+            stay.append(j)
+    assert equal.stay.tolist() == stay
+    assert list(zip(equal.merged.tolist(), equal.into.tolist(), strict=True)) == merged
+
+
+@given(arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=few))
+def test_equal_rows_against_a_loop(A):
+    piece = piece_of_arrays(as_compressed(A, what="A"), A.shape[1])
+    equal = equal_rows(piece)
+    seen = {}
+    first = [seen.setdefault((row + 0.0).tobytes(), i) for i, row in enumerate(A)]
+    assert equal.stay.tolist() == sorted(set(first))
+    assert [first[i] for i in equal.merged] == equal.into.tolist()
+
+
+def test_distinct_inputs_are_looked_at_less_and_less():
+    merges = compression.Merges(10, always=False)
+    assert not merges.wants(0)
+    looks = [k for k in range(40) if merges.wants(k)]
+    assert looks == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]
+    assert not merges.worth(5, 10, 10)
+    assert [merges.wants(5) for _ in range(9)] == [False] * 8 + [True]
+    assert merges.worth(6, 5, 10)
+    assert merges.wants(6)
+    always = compression.Merges(10, always=True)
+    always.worth(5, 10, 10)
+    assert always.wants(5)
+
+
+def test_chains_of_merges_end_at_the_representative():
+    merges = compression.Merges(6, always=True)
+    assert merges.same_as() is None
+    merges.merge(np.array([1, 2]), np.array([0, 0]))
+    merges.merge(np.array([0]), np.array([5]))
+    assert merges.same_as().tolist() == [5, 5, 5, 3, 4, 5]
+    assert merges.represented(np.array([5, 3])) == 5
+
+
+def test_compress_without_meaning():
+    with pytest.raises(ValueError, match="compress is True, False or 'auto', not 'yes'"):
+        gbdnn.infer([np.eye(2)], np.eye(2), compress="yes")
+
+
+def test_official_bits(official):
+    from gbdnn.io import read_network, read_tsv
+
+    net = read_network(official, 1024)
+    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
+    plain = gbdnn.infer(net, X, engine="full", compress=False)
+    for compress in (True, "auto"):
+        assert gbdnn.infer(net, X, engine="full", compress=compress).isequal(plain)
+
+
+def test_without_equal_inputs_nothing_changes():
+    rough = case(31, exact=False, sizes=(60, 70, 50), inputs=70, density=0.1)
+    net = network(rough.layers)
+    plain = gbdnn.infer(net, rough.X, engine="full", compress=False)
+    assert gbdnn.infer(net, rough.X, engine="full", compress=True).isequal(plain)
