@@ -134,6 +134,9 @@ def challenge(
     ] = None,
     nthreads: NThreads = None,
     engine: Engine = "auto",
+    compress: Annotated[
+        bool, typer.Option("--compress", help="Equal inputs go on as one; the rate is effective.")
+    ] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; their median counts.")] = 1,
     check: Annotated[bool, typer.Option(help="Compare with the truth.")] = True,
     json_file: Annotated[
@@ -163,6 +166,7 @@ def challenge(
             problem,
             nthreads=nthreads,
             engine=engine,
+            compress=compress,
             repeat=repeat,
             check=check,
             callback=bars.add_inference(layers, repeat),
@@ -211,6 +215,9 @@ def infer(
     ] = False,
     nthreads: NThreads = None,
     engine: Engine = "auto",
+    compress: Annotated[
+        bool, typer.Option(help="Inputs that have become equal go on as one.")
+    ] = True,
 ) -> None:
     """Run your own files through a network and write the activations of its last layer.
 
@@ -230,7 +237,10 @@ def infer(
         )  # fmt: skip
         X = read_tsv(features, nrows=inputs, ncols=n, dtype=dtype)
         callback = bars.add_inference(len(net))
-        Y = gbdnn.infer(net, X, nthreads=nthreads, engine=engine, callback=callback)
+        Y = gbdnn.infer(
+            net, X, nthreads=nthreads, engine=engine, compress="auto" if compress else False,
+            callback=callback,
+        )  # fmt: skip
     if categories:
         write_categories(gbdnn.categories(Y), out)
     else:
@@ -309,13 +319,24 @@ def _report(outcome: Outcome) -> str:
         "engine": outcome.engine,
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
         "seconds": f"{outcome.seconds_median:.3f}{runs}",
-        "edge rate": f"{outcome.edge_rate:.4g} edges/s",
+        "edge rate": _rate(outcome),
         "categories": f"{len(outcome.categories):,}",
         "check": outcome.check,
     }
     if outcome.truth is not None:
         facts["check"] += f" (against {outcome.checked_against})"
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
+
+
+def _rate(outcome: Outcome) -> str:
+    """Return the edge rate; a compressed run's is effective, with the real number beside it."""
+    if outcome.processed is None:
+        return f"{outcome.edge_rate:.4g} edges/s"
+    real = outcome.processed / outcome.seconds_median
+    return (
+        f"{outcome.edge_rate:.4g} edges/s EFFECTIVE: equal inputs went on as one;"
+        f" really processed {outcome.processed:.4g} edges, {real:.4g} edges/s"
+    )
 
 
 def _say(message: str) -> None:

@@ -364,3 +364,16 @@ def test_standard_streams_that_take_nothing(tmp_path):
     done = shell(f"{few} --no-check 2>&-")
     assert done.returncode == 0
     assert done.stdout.endswith("check       NOT CHECKED\n")
+
+
+def test_a_compressed_run_tells_the_edges_really_processed(tmp_path):
+    report = tmp_path / "outcome.json"
+    done = run("challenge", "--layers", 60, "--inputs", 900, "--compress", "--json", report)
+    assert done.returncode == 0, done.stderr
+    assert "EFFECTIVE" in done.stdout
+    told = json.loads(report.read_text())
+    assert told["compress"] is True
+    assert 0 < told["edges_processed"] < told["problem"]["edges"] * 900
+    plain = run("challenge", "--layers", 6, "--inputs", 50, "--json", report)
+    assert "EFFECTIVE" not in plain.stdout
+    assert json.loads(report.read_text())["edges_processed"] is None
