@@ -112,8 +112,8 @@ class Outcome:
     checked_against: str
     nthreads: int
     engine: Engine
-    compress: bool
-    processed: int | None
+    compress: bool = False
+    processed: int | None = None
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
 
