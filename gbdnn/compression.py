@@ -101,8 +101,13 @@ def fingerprints(array: np.ndarray) -> np.ndarray:
     """Return an integer for each column of an array; equal columns have equal ones."""
     bits = array.view(f"u{array.itemsize}").astype(np.uint64)
     with np.errstate(over="ignore"):
-        odd = (np.arange(1, 2 * len(bits), 2, dtype=np.uint64) * _ODD) | np.uint64(1)
-        mixed: np.ndarray = odd @ bits
+        # Numbers without a pattern (splitmix64), odd: those of an arithmetic sequence have equal
+        # sums of different members.
+        factor = np.arange(1, len(bits) + 1, dtype=np.uint64) * _ODD
+        factor = (factor ^ (factor >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        factor = (factor ^ (factor >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        factor = (factor ^ (factor >> np.uint64(31))) | np.uint64(1)
+        mixed: np.ndarray = factor @ bits
     return mixed
 
 

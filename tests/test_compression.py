@@ -101,6 +101,14 @@ def test_any_network(problem):
         assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
 
 
+def test_fingerprints_of_a_few_ones_differ():
+    """Columns with two ones each: no two pairs of neurons have one fingerprint."""
+    pairs = np.array([(i, j) for i in range(64) for j in range(i)])
+    A = np.zeros((64, len(pairs)), np.float32)
+    A[pairs.T, np.arange(len(pairs))] = 1
+    assert len(np.unique(fingerprints(A))) == len(pairs)
+
+
 @given(arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=few))
 def test_equal_columns_against_a_loop(A):
     bits = A.view(np.uint32)
