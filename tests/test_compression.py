@@ -11,9 +11,11 @@ from test_properties import ANY, problems
 
 import gbdnn
 from gbdnn import compression, pooling
+from gbdnn.blocks import Block
 from gbdnn.compression import equal_columns, equal_rows, fingerprints
 from gbdnn.matrices import as_compressed
 from gbdnn.pieces import piece_of_arrays
+from gbdnn.pools import Pool
 
 few = st.sampled_from([0.0, -0.0, 1.0, 2.0])
 
@@ -82,6 +84,18 @@ def test_equal_inputs_in_different_blocks_become_one(monkeypatch):
     assert sum(s.inputs for s in stats if s.layer == 11) == 1
     assert sum(s.live for s in stats if s.layer == 11) == 200
     assert len(gbdnn.categories(Y)) == 200
+
+
+def test_a_pool_merges_equal_bits_not_equal_fingerprints():
+    pool = Pool(Block(3, 16, np.dtype("f4")))
+    merges = compression.Merges(6, always=True)
+    first = np.array([[1, 2], [0, 0], [3, 3]], np.float32)
+    marks = np.array([7, 7], np.uint64)
+    assert pool.add(first, np.array([0, 1]), marks) == 2
+    then = np.array([[1, 5, 2], [0, 0, 0], [3, 3, 4]], np.float32)
+    others = pool.merge(then, np.array([2, 3, 4]), np.array([7, 7, 7], np.uint64), merges)
+    assert others.tolist() == [1, 2]
+    assert merges.same_as().tolist() == [0, 1, 0, 3, 4, 5]
 
 
 def test_the_order_of_the_rows_does_not_matter():
