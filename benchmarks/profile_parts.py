@@ -20,7 +20,7 @@ from timers import Timers
 
 # Functions where they are looked up when they are called, and the part that each one is.
 PLACES = {
-    "gbdnn.inference:_as_features": "check features",
+    "gbdnn.inference:as_features": "check features",
     "gbdnn.inference:stages": "prepare",
     "gbdnn.pooling:fill_block": "read",
     "gbdnn.forms.full:start": "bias",

@@ -111,15 +111,18 @@ def fingerprints(array: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def equal_columns(array: np.ndarray, marks: np.ndarray) -> Equal:
-    """Return which columns repeat an earlier one, bit for bit, among those of equal marks."""
+def equal_columns(array: np.ndarray, marks: np.ndarray, columns: np.ndarray) -> Equal:
+    """Return which of some columns repeat an earlier one, bit for bit, among those of equal marks.
+
+    ``columns[i]`` has the fingerprint ``marks[i]``; the answer has positions i.
+    """
     first = _first_of_equal(marks)
     candidates = np.flatnonzero(first != np.arange(len(first)))
     bits = array.view(f"u{array.itemsize}")
     same = np.empty(len(candidates), bool)
     for at in range(0, len(candidates), _CHUNK):
         some = candidates[at : at + _CHUNK]
-        these, those = (np.take(bits, c, axis=1) for c in (some, first[some]))
+        these, those = (np.take(bits, columns[c], axis=1) for c in (some, first[some]))
         same[at : at + _CHUNK] = (these == those).all(axis=0)
     return _split(first, candidates[same])
 

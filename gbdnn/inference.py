@@ -17,6 +17,7 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -26,13 +27,14 @@ import numpy as np
 from gbdnn import costs
 from gbdnn.blocks import Buffers
 from gbdnn.compression import Merges, equal_rows
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.features import as_features
 from gbdnn.forms import sparse
-from gbdnn.matrices import as_compressed, as_dtype, as_matrix, shape_of
+from gbdnn.matrices import as_dtype, as_matrix
 from gbdnn.metrics import LayerStats
 from gbdnn.network import as_network
 from gbdnn.overflow import require_finite
-from gbdnn.pieces import piece_of_arrays, piece_of_matrix, stack
+from gbdnn.pieces import piece_of_matrix, stack
 from gbdnn.plan import stages
 from gbdnn.pooling import Pooling
 from gbdnn.threads import available, engaged
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
+    from gbdnn.features import Features
     from gbdnn.layer import BiasLike, BiasRule, Layer
     from gbdnn.matrices import MatrixLike
     from gbdnn.network import Network
@@ -157,7 +160,7 @@ def infer(
     with engaged(nthreads):
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-        X = _as_features(features, net)
+        X = as_features(features, net)
         merges = Merges(len(X.inputs), always=compress is True) if compress else None
         return _Run(net, X, engine, int(memory), merges, callback).answer()
 
@@ -168,7 +171,7 @@ class _Run:
     def __init__(
         self,
         net: Network,
-        X: Piece,
+        X: Features | Piece,
         engine: Engine,
         memory: int,
         merges: Merges | None,
@@ -176,12 +179,11 @@ class _Run:
     ) -> None:
         self._merges = merges
         self._net, self._engine, self._memory, self._callback = net, engine, memory, callback
-        self._X, self._dtype = X, X.values.dtype
+        self._X, self._dtype = X, net[0].dtype
         self._threads = available()
         self._batches = 0
-        largest = max(float(X.values.max(initial=0)), -float(X.values.min(initial=0)))
         renumbered = costs.renumbering_pays(len(X.inputs))
-        self._stages = stages(net, largest, renumbered=renumbered)
+        self._stages = stages(net, X.largest, renumbered=renumbered)
         self._neurons = max(max(layer.shape) for layer in net)
 
     def answer(self) -> gb.Matrix:
@@ -194,37 +196,44 @@ class _Run:
         same_as = None if self._merges is None else self._merges.same_as()
         return stack(done, inputs, self._net.shape[1], self._dtype, same_as).matrix()
 
-    def _through(self, batch: Piece) -> list[Piece]:
+    def _through(self, batch: Features | Piece) -> list[Piece]:
         """Take a batch of inputs through all layers."""
-        waiting: dict[int, list[Piece]] = {0: [batch], len(self._stages): []}
-        while (k := min(waiting)) < len(self._stages):
+        last = len(self._stages)
+        waiting: defaultdict[int, list[Piece]] = defaultdict(list)
+        self._onward(0, batch, waiting)
+        while (k := min(waiting, default=last)) < last:
             pieces, stage = waiting.pop(k), self._stages[k]
             inputs = np.sort(np.concatenate([piece.inputs for piece in pieces]))
             piece = stack(pieces, inputs, stage.layer.nrows, self._dtype)
-            if stage.mortal:
-                piece = piece.without_empty_rows()
-            form = self._form(stage, piece)
-            _log.debug("layer %d: %s form for %d inputs", k, form, len(piece.inputs))
-            if form == "sparse":
-                waiting.setdefault(k + 1, []).append(self._sparse(stage, piece))
-            else:
-                for at, left in self._full(k, piece).items():
-                    waiting.setdefault(at, []).extend(left)
+            self._onward(k, piece.without_empty_rows() if stage.mortal else piece, waiting)
         self._batches += 1
-        return waiting[len(self._stages)]
+        return waiting[last]
 
-    def _form(self, stage: Stage, piece: Piece) -> str:
-        """Return the form in which these inputs take the layer."""
+    def _onward(
+        self, k: int, inputs: Features | Piece, waiting: defaultdict[int, list[Piece]]
+    ) -> None:
+        """Take inputs on from layer `k`, in the form that is to be; they wait where it ends."""
+        stage, count = self._stages[k], len(inputs.inputs)
+        form = self._form(stage, count, inputs.nvals)
+        _log.debug("layer %d: %s form for %d inputs", k, form, count)
+        if form == "sparse":
+            waiting[k + 1].append(self._sparse(stage, inputs.rows(0, count)))
+        else:
+            for at, left in self._full(k, inputs).items():
+                waiting[at] += left
+
+    def _form(self, stage: Stage, inputs: int, entries: int) -> str:
+        """Return the form in which so many inputs, with so many entries in all, take the layer."""
         if not stage.exact:
             return "sparse"
         if self._engine != "auto":
             return self._engine
-        inputs, layer = len(piece.inputs), stage.layer
+        layer = stage.layer
         width = min(self._width(inputs), max(inputs, 1))
         blocks = -(-inputs // width)
-        cheap = costs.sparse_layer(inputs, piece.nvals, layer.edges, layer.nrows, layer.ncols)
+        cheap = costs.sparse_layer(inputs, entries, layer.edges, layer.nrows, layer.ncols)
         dear = blocks * costs.full_layer(width, layer.edges, layer.ncols)
-        return "sparse" if cheap < dear + costs.CONVERT * piece.nvals else "full"
+        return "sparse" if cheap < dear + costs.CONVERT * entries else "full"
 
     def _sparse(self, stage: Stage, piece: Piece) -> Piece:
         """Return the inputs after one layer in the sparse form."""
@@ -261,17 +270,17 @@ class _Run:
         self._merges.merge(piece.inputs[equal.merged], piece.inputs[equal.into])
         return piece.take(equal.stay)
 
-    def _full(self, k: int, piece: Piece) -> dict[int, list[Piece]]:
+    def _full(self, k: int, inputs: Features | Piece) -> dict[int, list[Piece]]:
         """Return the inputs after as many layers as the full form is good for, by layer."""
-        inputs = len(piece.inputs)
-        width = self._width(inputs)
+        count = len(inputs.inputs)
+        width = self._width(count)
         edges = max(stage.layer.edges for stage in self._stages[k:])
-        workers, inner = costs.inner_threads(self._threads, -(-inputs // width), width, edges)
+        workers, inner = costs.inner_threads(self._threads, -(-count // width), width, edges)
         workers = max(1, min(workers, self._memory // self._block_bytes(width)))
         _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
         return Pooling(
             self._stages,
-            piece,
+            inputs,
             k,
             width=width,
             workers=workers,
@@ -305,8 +314,9 @@ class _Run:
         between sparse layers, there are as many as have room for a few full rows each.
         """
         everywhere = self._engine != "sparse" and all(stage.exact for stage in self._stages)
-        if everywhere and self._form(self._stages[0], self._X) == "full":
-            return max(1, len(self._X.inputs))
+        count = len(self._X.inputs)
+        if everywhere and self._form(self._stages[0], count, self._X.nvals) == "full":
+            return max(1, count)
         row = 4 * self._neurons * (8 + self._dtype.itemsize)
         if row > self._memory:
             raise ArgumentError(
@@ -315,13 +325,3 @@ class _Run:
             )
         return self._memory // row
 
-
-def _as_features(features: MatrixLike, net: Network) -> Piece:
-    """Return the features in the network's dtype, or say why they do not fit."""
-    nrows, ncols = shape_of(features, "features")
-    if ncols != net[0].nrows:
-        raise ShapeError(
-            f"features are {nrows} x {ncols} but layer 0, {net[0].nrows} x {net[0].ncols},"
-            f" reads {net[0].nrows} neurons"
-        )
-    return piece_of_arrays(as_compressed(features, what="features", dtype=net.dtype), ncols)

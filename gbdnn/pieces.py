@@ -39,6 +39,11 @@ class Piece(NamedTuple):
         """Number of activations that are not 0."""
         return len(self.columns)
 
+    @property
+    def largest(self) -> float:
+        """The largest absolute value, 0 if there is none."""
+        return max(float(self.values.max(initial=0)), -float(self.values.min(initial=0)))
+
     def matrix(self) -> gb.Matrix:
         """Return the activations as a row-wise matrix; the arrays go into it."""
         return gb.Matrix.ss.import_csr(
@@ -53,6 +58,8 @@ class Piece(NamedTuple):
 
     def rows(self, start: int, stop: int) -> Piece:
         """Return rows `start` to `stop`; a view, not a copy, but for `indptr`."""
+        if stop - start == len(self.inputs):
+            return self
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         return Piece(
             self.inputs[start:stop],
@@ -67,7 +74,8 @@ class Piece(NamedTuple):
         starts = self.indptr.view(np.int64)
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.diff(starts)[rows], out=indptr[1:])
-        stretches = list(zip(starts[rows].tolist(), starts[rows + 1].tolist(), strict=True))
+        some = rows[starts[rows + 1] > starts[rows]]
+        stretches = list(zip(starts[some].tolist(), starts[some + 1].tolist(), strict=True))
         columns = [self.columns[:0], *(self.columns[a:b] for a, b in stretches)]
         values = [self.values[:0], *(self.values[a:b] for a, b in stretches)]
         return Piece(
@@ -131,9 +139,14 @@ def piece_of_block(block: Block, place: np.ndarray | None, keep: np.ndarray) -> 
     """Return the inputs at the positions `keep` of a block, neuron i from row ``place[i]``."""
     array = block.array if place is None else np.take(block.array, place, axis=0)
     dense = np.ascontiguousarray(np.take(array, keep, axis=1).T)
-    Y = gb.Matrix.ss.import_fullr(dense, take_ownership=True)
-    Y = gb.select.valuene(Y, dense.dtype.type(0)).new()
-    return piece_of_matrix(Y, block.inputs[keep])
+    present = dense != 0
+    columns = np.flatnonzero(present)
+    starts = np.arange(len(keep) + 1) * block.neurons
+    indptr = np.searchsorted(columns, starts)
+    columns -= np.repeat(starts[:-1], np.diff(indptr))
+    values = dense[present] if len(columns) < dense.size else dense.reshape(-1)
+    inputs = block.inputs[keep]
+    return Piece(inputs, indptr.view(np.uint64), columns.view(np.uint64), values, block.neurons)
 
 
 def stack(
@@ -150,7 +163,7 @@ def stack(
     """
     if same_as is not None:
         return _repeat(stack(pieces, np.unique(same_as), ncols, dtype), same_as)
-    if len(pieces) == 1 and len(pieces[0].inputs) == len(inputs):
+    if len(pieces) == 1 and np.array_equal(pieces[0].inputs, inputs):
         return pieces[0]
     indptr = np.zeros(len(inputs) + 1, np.int64)
     rows = []

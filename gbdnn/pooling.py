@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from gbdnn.blocks import Block, Buffers
     from gbdnn.compression import Merges
+    from gbdnn.features import Features
     from gbdnn.pieces import Piece
     from gbdnn.plan import Stage
 
@@ -67,7 +68,7 @@ class Pooling:
     ----------
     stages : list of Stage
         All layers of the network.
-    piece : Piece
+    inputs : Features or Piece
         The inputs, as they are before layer `first`.
     first : int
         The first layer.
@@ -88,7 +89,7 @@ class Pooling:
     def __init__(
         self,
         stages: list[Stage],
-        piece: Piece,
+        inputs: Features | Piece,
         first: int,
         *,
         width: int,
@@ -100,7 +101,7 @@ class Pooling:
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self._stages = stages
-        self._piece = piece
+        self._inputs = inputs
         self._first = first
         self._width = width
         self._workers = workers
@@ -169,7 +170,7 @@ class Pooling:
             with self._lock:
                 if self._error is not None:
                     return None
-                unread = len(self._piece.inputs) - self._read
+                unread = len(self._inputs.inputs) - self._read
                 if not (self._ready or unread):
                     self._share_out()
                 if self._ready:
@@ -221,7 +222,7 @@ class Pooling:
         """Read inputs into a block."""
         stage = self._stages[self._first]
         block = self._buffers.get(stage.layer.nrows, padded(stop - start))
-        fill_block(block, self._piece.rows(start, stop), stage.place)
+        fill_block(block, self._inputs.rows(start, stop), stage.place)
         with self._lock:
             number = self._number()
         return _Task(self._first, number, block, fresh=True)
@@ -323,20 +324,20 @@ class Pooling:
             has_room = self._buffers.has_room(block.neurons, 2 * self._width)
             if stage.k not in self._pools and not has_room:
                 return len(live)
+        marks = None
+        if self._merges is not None:
+            marks = fingerprints(_sample(block.filled))[live]
+            equal = equal_columns(block.array, marks, live)
+            if merge:
+                self._merges.worth(stage.k, len(equal.stay), len(live))
+            self._merges.merge(block.inputs[live[equal.merged]], block.inputs[live[equal.into]])
+            live, marks = live[equal.stay], marks[equal.stay]
         # np.take is fast into contiguous memory only: it goes by way of a block of its own.
         scratch = self._buffers.get(block.neurons, block.width)
         moved = scratch.array.reshape(-1)[: block.neurons * len(live)].reshape(-1, len(live))
         np.take(block.array, live, axis=1, out=moved, mode="wrap")
-        inputs, marks = block.inputs[live], None
+        inputs = block.inputs[live]
         self._buffers.put(block)
-        if self._merges is not None:
-            marks = fingerprints(_sample(moved))
-            equal = equal_columns(moved, marks)
-            if merge:
-                self._merges.worth(stage.k, len(equal.stay), len(live))
-            if len(equal.merged):
-                self._merges.merge(inputs[equal.merged], inputs[equal.into])
-                moved, inputs, marks = moved[:, equal.stay], inputs[equal.stay], marks[equal.stay]
         self._pool(stage.k, moved, inputs, marks)
         self._buffers.put(scratch)
         return 0

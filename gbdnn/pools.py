@@ -25,7 +25,7 @@ class Pool:
     def __init__(self, block: Block) -> None:
         self.block = block
         block.inputs = np.empty(0, np.int64)
-        self._marks: dict[int, int] = {}  # where a column with this fingerprint is
+        self._marks = np.empty(0, np.uint64)  # the columns' fingerprints
 
     @property
     def is_full(self) -> bool:
@@ -39,9 +39,9 @@ class Pool:
         bits = self.block.array.view(f"u{array.itemsize}")
         columns = array.view(bits.dtype)
         into = np.full(len(inputs), -1)
-        for at, mark in enumerate(marks.tolist()):
-            known = self._marks.get(mark)
-            if known is not None and np.array_equal(bits[:, known], columns[:, at]):
+        for at in np.flatnonzero((marks[:, np.newaxis] == self._marks).any(axis=1)):
+            known = int(np.argmax(self._marks == marks[at]))
+            if np.array_equal(bits[:, known], columns[:, at]):
                 into[at] = known
         merged = np.flatnonzero(into >= 0)
         if len(merged):
@@ -55,6 +55,5 @@ class Pool:
         self.block.array[:, used : used + fits] = array[:, :fits]
         self.block.inputs = np.concatenate((self.block.inputs, inputs[:fits]))
         if marks is not None:
-            for at, mark in enumerate(marks[:fits].tolist()):
-                self._marks.setdefault(mark, used + at)
+            self._marks = np.concatenate((self._marks, marks[:fits]))
         return fits

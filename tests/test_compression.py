@@ -126,7 +126,7 @@ def test_fingerprints_of_a_few_ones_differ():
 @given(arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=few))
 def test_equal_columns_against_a_loop(A):
     bits = A.view(np.uint32)
-    equal = equal_columns(A, fingerprints(A))
+    equal = equal_columns(A, fingerprints(A), np.arange(A.shape[1]))
     seen, stay, merged = {}, [], []
     for j in range(A.shape[1]):
         key = bits[:, j].tobytes()

@@ -14,6 +14,7 @@ import gbdnn
 from gbdnn import blocks, costs
 from gbdnn.forms import full
 from gbdnn.locality import renumber
+from gbdnn.pieces import piece_of_block, stack
 
 
 def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
@@ -69,6 +70,21 @@ def test_the_kernel_computes_a_row_by_itself():
             full.multiply(Y, Z, weights)
             seen.add(Z.array[:, at].tobytes())
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("inputs", [[0, 1, 2], [0, 1, 2, 5]])
+@pytest.mark.parametrize("parts", [[[2, 0, 1]], [[2], [0, 1]]])
+def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
+    """Survivors of several blocks leave in any order, also all of them in one block."""
+    dense = np.array([[0, 1, 0], [2, 0, 3], [0, 0, 4], [0, 0, 0]], "f4")
+    pieces = []
+    for part in parts:
+        block = blocks.Block(3, 16, np.dtype("f4"))
+        block.array[:, : len(part)] = dense[part].T
+        block.inputs = np.array(part)
+        pieces.append(piece_of_block(block, None, np.arange(len(part))))
+    Y = stack(pieces, np.array(inputs), 3, np.dtype("f4")).matrix()
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
 
 
 def test_padding_never_surfaces():
