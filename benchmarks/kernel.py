@@ -39,6 +39,17 @@ def sampled(layers: int, count: int) -> list[int]:
     return sorted({round(at) for at in np.linspace(0, layers - 1, min(count, layers))})
 
 
+def rate(
+    net: Network, ks: Sequence[int], repeat: int, nthreads: int, numbering: str, width: int
+) -> float:
+    """Return multiply-adds per second for one numbering and width, all threads together."""
+    weights = numberings(net)[numbering]
+    chosen = [(weights[k], *net[k].shape) for k in ks]
+    seconds = _side_by_side(chosen, width, net[0].dtype, repeat, nthreads)
+    work = float(width * sum(each.edges for each, *_ in chosen))
+    return sum(work / one.sum() for one in seconds)
+
+
 def sweep(
     net: Network, ks: Sequence[int], repeat: int, nthreads: int, widths: Sequence[int] = WIDTHS
 ) -> list[dict[str, Any]]:

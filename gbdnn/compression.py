@@ -47,13 +47,14 @@ class Merges:
     inputs : int
         Number of inputs.
     always : bool
-        Look at every layer that is looked at at all, in every block, whatever was found before.
+        Look at every layer that is looked at at all, in every block, whatever was found before, and
+        wherever inputs are moved.
     """
 
     def __init__(self, inputs: int, *, always: bool) -> None:
         self._parent = np.arange(inputs)
         self._weight = np.ones(inputs, np.int64)
-        self._always = always
+        self.always = always
         self._skip: dict[int, int] = {}
         self._lock = threading.Lock()
 
@@ -63,7 +64,7 @@ class Merges:
             return False
         with self._lock:
             skip = self._skip.get(k, 0)
-            if skip and not self._always:
+            if skip and not self.always:
                 self._skip[k] = skip - 1
                 return False
         return True

@@ -46,12 +46,14 @@ class Features:
         self.largest = largest
         self.inputs = np.arange(X.nrows)
         self.nvals = int(X.nvals)
+        self._is_iso = bool(X.ss.is_iso)
 
     def rows(self, start: int, stop: int) -> Piece:
         """Return rows `start` to `stop`, without stored zeros."""
         rows = self._X[start:stop, :].new(name="rows")
         piece = piece_of_matrix(rows, self.inputs[start:stop])
-        if (piece.values == 0).any():
+        values = piece.values[:1] if self._is_iso else piece.values
+        if (values == 0).any():
             zero = piece.values.dtype.type(0)
             return piece_of_matrix(gb.select.valuene(piece.matrix(), zero).new(), piece.inputs)
         return piece

@@ -192,7 +192,8 @@ class _Run:
         batch = self._batch()
         done: list[Piece] = []
         for start in range(0, len(inputs), batch):
-            done += self._through(self._X.rows(start, min(start + batch, len(inputs))))
+            stop = min(start + batch, len(inputs))
+            done += self._through(self._X if batch >= len(inputs) else self._X.rows(start, stop))
         same_as = None if self._merges is None else self._merges.same_as()
         return stack(done, inputs, self._net.shape[1], self._dtype, same_as).matrix()
 
@@ -324,4 +325,3 @@ class _Run:
                 f" to {row} bytes in the sparse form"
             )
         return self._memory // row
-

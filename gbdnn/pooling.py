@@ -230,7 +230,8 @@ class Pooling:
     def _advance(self, task: _Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs are pooled."""
         Y = task.block
-        waste, look, pause = 0.0, task.k, 1
+        # Among those just read, none is dead; where few neurons are on, the sample would miss them.
+        waste, look, pause = 0.0, task.k + task.fresh, 1
         for stage in self._stages[task.k :]:
             if self._error is not None:
                 return
@@ -242,8 +243,8 @@ class Pooling:
                 count = len(Y.inputs)
                 living = _living(Y) if stage.mortal else count
                 # Where nothing has died, there is no hurry to look again.
+                look = stage.k + (1 if living < count else pause)
                 pause = 1 if living < count else min(2 * pause, _LONGEST_PAUSE)
-                look = stage.k + pause
                 if living < count:
                     # Rent, until it has cost as much as to buy.
                     waste += costs.full_layer(count - living, stage.layer.edges, stage.layer.ncols)
@@ -253,13 +254,13 @@ class Pooling:
                         if living == 0:
                             return
                 # Where a pool was shared out, equal inputs are one already.
-                if (stage.k > task.k or task.fresh) and self._repeats(stage.k, Y):
+                if stage.k > task.k and self._repeats(stage.k, Y):
                     living = self._gather(stage, Y, merge=True)
                     if living == 0:
                         return
                 # Only as it was read, and not before it has done a layer: whoever reads the same
                 # inputs decides alike, and comes to an end.
-                fresh = task.fresh and living == count and stage.k > task.k
+                fresh = task.fresh and living == count
                 if fresh and self._may_leave and _is_sparse(Y, stage):
                     self._leave(stage.k, Y, stage.place, mortal=stage.mortal)
                     return
@@ -325,7 +326,7 @@ class Pooling:
             if stage.k not in self._pools and not has_room:
                 return len(live)
         marks = None
-        if self._merges is not None:
+        if self._merges is not None and (merge or self._merges.always):
             marks = fingerprints(_sample(block.filled))[live]
             equal = equal_columns(block.array, marks, live)
             if merge:

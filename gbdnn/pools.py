@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 __all__ = ["Pool"]
 
 
+_UNKNOWN = np.uint64(0)  # no fingerprint was taken
+
+
 class Pool:
     """A block that is being filled, column by column.
 
@@ -39,8 +42,9 @@ class Pool:
         bits = self.block.array.view(f"u{array.itemsize}")
         columns = array.view(bits.dtype)
         into = np.full(len(inputs), -1)
-        for at in np.flatnonzero((marks[:, np.newaxis] == self._marks).any(axis=1)):
-            known = int(np.argmax(self._marks == marks[at]))
+        same = (marks[:, np.newaxis] == self._marks) & (self._marks != _UNKNOWN)
+        for at in np.flatnonzero(same.any(axis=1)):
+            known = int(np.argmax(same[at]))
             if np.array_equal(bits[:, known], columns[:, at]):
                 into[at] = known
         merged = np.flatnonzero(into >= 0)
@@ -54,6 +58,7 @@ class Pool:
         fits = min(len(inputs), self.block.width - used)
         self.block.array[:, used : used + fits] = array[:, :fits]
         self.block.inputs = np.concatenate((self.block.inputs, inputs[:fits]))
-        if marks is not None:
-            self._marks = np.concatenate((self._marks, marks[:fits]))
+        if marks is None:
+            marks = np.full(fits, _UNKNOWN)
+        self._marks = np.concatenate((self._marks, marks[:fits]))
         return fits
