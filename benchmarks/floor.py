@@ -8,9 +8,11 @@ Living inputs are those with an entry before the layer; the others need no work.
 best that the product alone reaches over block sizes and numberings of the neurons, on layers of
 this network sampled evenly; for T threads it is that of T threads side by side. The best block size
 and numbering are fixed first; their rate is then taken again before and after every run of gbdnn,
-for a machine that others share is not as fast in one minute as in the next. Inputs that have become equal count each: where gbdnn lets them
-go on as one (`compress`), it may take less than the floor, so it is timed without that too. A
-second, stricter floor takes for all layers the best rate of any one of them.
+for a machine that others share is not as fast in one minute as in the next.
+
+Inputs that have become equal count each: where gbdnn lets them go on as one (`compress`), it may
+take less than the floor, so it is timed without that too. A second, stricter floor takes for all
+layers the best rate of any one of them.
 """
 
 from __future__ import annotations

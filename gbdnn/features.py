@@ -13,7 +13,7 @@ import graphblas as gb
 import numpy as np
 
 from gbdnn.errors import ShapeError
-from gbdnn.matrices import as_compressed, dtype_of, is_graphblas, shape_of
+from gbdnn.matrices import as_compressed, dtype_of, is_graphblas, require_room, shape_of
 from gbdnn.pieces import Piece, piece_of_arrays, piece_of_matrix
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def as_features(features: MatrixLike, net: Network) -> Features | Piece:
             f"features are {nrows} x {ncols} but layer 0, {net[0].nrows} x {net[0].ncols},"
             f" reads {net[0].nrows} neurons"
         )
+    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if _is_readable(features, net.dtype):
         largest = _largest(features)
         if math.isfinite(largest):
