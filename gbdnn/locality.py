@@ -36,44 +36,32 @@ class Renumbered(NamedTuple):
 
 def renumber(net: Network) -> Renumbered:
     """Return the network's weights, each layer's neurons in the order of their readers."""
-    weights, places = [], []
-    arrays = _csc(net[0])
-    order = _order(*arrays, net[0].shape)
-    for k, layer in enumerate(net):
-        if k + 1 < len(net):
-            following = _csc(net[k + 1])
-            columns = _order(*following, net[k + 1].shape)
-        else:
-            columns = np.arange(layer.ncols)
-        places.append(_inverse(order))
-        weights.append(_renumbered(*arrays, layer, places[k], columns))
-        order = columns
-        if k + 1 < len(net):
-            arrays = following
-    places.append(order)
-    return Renumbered(weights, places)
+    orders = [_order(layer._W) for layer in net]
+    orders.append(np.arange(net.shape[1]))
+    weights = [
+        _renumbered(layer, orders[k], orders[k + 1])  # by its own readers, and by the next layer's
+        for k, layer in enumerate(net)
+    ]
+    return Renumbered(weights, [_inverse(order) for order in orders])
 
 
-def _csc(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return starts of the columns, rows and values."""
-    found = layer._W.ss.export("csc", sort=True)
-    rows = found["row_indices"].view(np.int64)
-    values = np.broadcast_to(found["values"], rows.shape)
-    return found["indptr"].view(np.int64), rows, values
-
-
-def _order(
-    starts: np.ndarray, rows: np.ndarray, values: np.ndarray, shape: tuple[int, int]
-) -> np.ndarray:
+def _order(W: gb.Matrix) -> np.ndarray:
     """Return the rows sorted by the mean of their columns, rows of one pattern together."""
-    nrows, ncols = shape
-    columns = np.repeat(np.arange(ncols), np.diff(starts))
-    degree = np.bincount(rows, minlength=nrows)
-    mean = np.bincount(rows, columns, minlength=nrows) / np.maximum(degree, 1)
+    columns = np.arange(W.ncols)
     # Equal patterns have equal sums of any numbers given to the columns; others hardly ever.
-    golden = np.arange(1, ncols + 1) * 0.6180339887498949 % 1.0
-    mark = np.bincount(rows, golden[columns], minlength=nrows)
-    return np.lexsort((mark, mean))
+    marks = columns.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    marks ^= marks >> np.uint64(29)
+    degree = _sums(W, np.ones(W.ncols, np.int64))
+    mean = _sums(W, columns) / np.maximum(degree, 1)
+    return np.lexsort((_sums(W, marks), mean))
+
+
+def _sums(W: gb.Matrix, numbers: np.ndarray) -> np.ndarray:
+    """Return for each row the sum of the numbers of its columns: whole ones, in any order."""
+    v = gb.Vector.from_dense(numbers)
+    sums = gb.semiring.plus_second[v.dtype](W @ v).new()
+    found: np.ndarray = sums.to_dense(fill_value=0)
+    return found
 
 
 def _inverse(order: np.ndarray) -> np.ndarray:
@@ -82,38 +70,22 @@ def _inverse(order: np.ndarray) -> np.ndarray:
     return place
 
 
-def _renumbered(
-    starts: np.ndarray,
-    rows: np.ndarray,
-    values: np.ndarray,
-    layer: Layer,
-    place: np.ndarray,
-    column_order: np.ndarray,
-) -> FullWeights:
-    """Return the weights with row i at ``place[i]`` and the columns in a new order, not iso."""
-    nrows, ncols = layer.shape
-    # The columns one after the other in their new order: where each entry is in the old arrays.
-    degree = np.diff(starts)[column_order]
-    new_starts = np.concatenate(([0], np.cumsum(degree)))
-    entry = np.repeat(starts[:-1][column_order] - new_starts[:-1], degree)
-    entry += np.arange(len(entry))
-    # Within each column, rows ascend again; values follow, unless all are one.
-    column = np.repeat(np.arange(ncols) * nrows, degree)
-    key = column + place[rows[entry]]
-    if values.strides == (0,):
-        key.sort()
-        values = np.array(values)
-    else:
-        ascending = np.argsort(key)
-        key, values = key[ascending], values[entry[ascending]]
+def _renumbered(layer: Layer, rows: np.ndarray, columns: np.ndarray) -> FullWeights:
+    """Return the weights with rows and columns in a new order, not iso."""
+    W = gb.Matrix(layer._W.dtype, *layer.shape, name="W")
+    W.ss.config["format"] = "by_col"
+    W << layer._W[rows, columns]
+    arrays = W.ss.export("csc", give_ownership=True, sort=True)
+    indices = arrays["row_indices"]
     W = gb.Matrix.ss.import_csc(
-        nrows=nrows,
-        ncols=ncols,
-        indptr=new_starts.astype(np.uint64),
-        row_indices=(key - column).view(np.uint64),
-        values=values,
+        nrows=layer.nrows,
+        ncols=layer.ncols,
+        indptr=arrays["indptr"],
+        row_indices=indices,
+        # The kernel is faster where each edge has a value of its own.
+        values=np.array(np.broadcast_to(arrays["values"], indices.shape)),
         sorted_rows=True,
         take_ownership=True,
     )
-    b = layer.bias if isinstance(layer.bias, float) else layer.bias[column_order]
+    b = layer.bias if isinstance(layer.bias, float) else layer.bias[columns]
     return FullWeights(W, b, layer.edges)
