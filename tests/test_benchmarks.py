@@ -106,3 +106,22 @@ def test_larger(tmp_path):
     assert found["lagraph"]["agree"]
     assert found["lagraph"]["inputs"] == 40
     assert found["memory_peak"] > 0
+
+
+def test_merging(tmp_path):
+    options = ("--inputs", 300, "--rounds", 1, "--depths", "20,40")
+    options += ("--distinct-inputs", 200, "--distinct-layers", 4)
+    file = tmp_path / "found.json"
+    done = start("merging.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert [each["layers"] for each in found["depths"]] == [20, 40]
+    assert all(each["equal"] for each in [*found["depths"], found["distinct"]])
+
+
+def test_lock(tmp_path):
+    file = tmp_path / "found.json"
+    done = start("lock.py", "--repeat", 1, "--sizes", "1024", "--layers", 4, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert 0 < found["held"] < found["calls"]

@@ -1,0 +1,118 @@
+"""What it gains to let equal inputs go on as one, by depth; what it loses where none are equal.
+
+    python benchmarks/merging.py --json merging.json
+
+Every depth of one network runs with and without, in turn. A converged layer's time is what the
+deepest network takes beyond the shallowest one, over the layers between. The network where nothing
+becomes equal has weights drawn at random, without a clip, and dense inputs drawn at random.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import problems
+import report
+import typer
+
+if TYPE_CHECKING:
+    import graphblas as gb
+
+    import gbdnn
+
+
+def main(
+    neurons: problems.Neurons = 1024,
+    depths: Annotated[str, typer.Option(help="Numbers of layers.")] = "120,480,1920",
+    inputs: problems.Inputs = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    nthreads: Annotated[int, typer.Option(min=1)] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 5,
+    distinct_inputs: Annotated[int, typer.Option(min=1, help="Dense random inputs.")] = 20_000,
+    distinct_layers: Annotated[int, typer.Option(min=1, help="Layers of random weights.")] = 60,
+    json_file: problems.Json = None,
+) -> None:
+    """Time inference with and without merging."""
+    layers = sorted(int(word) for word in depths.split(","))
+    problem = problems.build(neurons, layers[-1], inputs, None, images, seed)
+    found = report.facts(problem, rounds=rounds, nthreads=nthreads)
+    report.heading(found)
+    found["depths"] = [
+        {"layers": depth, **_beside(problem.network[:depth], problem.features, rounds, nthreads)}
+        for depth in layers
+    ]
+    for fewer, more in pairwise(found["depths"]):
+        for way in ("with", "without"):
+            seconds = median(more[way]) - median(fewer[way])
+            more[f"layer_{way}"] = seconds / (more["layers"] - fewer["layers"])
+    net, X = _random(neurons, distinct_layers, distinct_inputs, seed)
+    found["distinct"] = _beside(net, X, rounds, nthreads)
+    _print(found, f"{distinct_layers}, random weights, {distinct_inputs} dense inputs")
+    report.write(json_file, found)
+
+
+def _beside(net: gbdnn.Network, X: gb.Matrix, rounds: int, nthreads: int) -> dict[str, Any]:
+    """Return seconds with and without, in turn; the first run of each is not among them."""
+    import gbdnn
+
+    seconds: dict[str, list[float]] = {"without": [], "with": []}
+    equal = True
+    for turn in range(rounds + 1):
+        answers = []
+        for way, compress in (("without", False), ("with", "auto")):
+            began = perf_counter()
+            answers.append(gbdnn.infer(net, X, compress=compress, nthreads=nthreads))
+            if turn:
+                seconds[way].append(perf_counter() - began)
+        equal = equal and answers[0].isequal(answers[1])
+    ratios = [a / b for a, b in zip(seconds["without"], seconds["with"], strict=True)]
+    return {**seconds, "ratio": median(ratios), "ratios": ratios, "equal": equal}
+
+
+def _random(neurons: int, layers: int, inputs: int, seed: int) -> tuple[gbdnn.Network, gb.Matrix]:
+    """Return a network in which activations neither die, nor grow, nor become equal."""
+    import graphblas as gb
+
+    import gbdnn
+
+    random = np.random.default_rng(seed)
+    degree = min(32, neurons)
+    made = []
+    for _ in range(layers):
+        rows = random.permuted(np.tile(np.arange(neurons), (neurons, 1)), axis=1)[:, :degree]
+        # Half of all sums are positive: weights of variance 2 / degree keep the activations' size.
+        values = random.normal(0, np.sqrt(2 / degree), rows.size).astype(np.float32)
+        columns = np.repeat(np.arange(neurons), degree)
+        W = gb.Matrix.from_coo(rows.reshape(-1), columns, values, nrows=neurons, ncols=neurons)
+        made.append(gbdnn.Layer(W, copy=False))
+    X = gb.Matrix.from_dense(random.random((inputs, neurons), np.float32))
+    return gbdnn.Network(made), X
+
+
+def _print(found: dict[str, Any], distinct: str) -> None:
+    head = ["layers", "without s", "with s", "without / with", "ms a layer, without", "with"]
+    rows = [
+        (
+            each["layers"],
+            f"{median(each['without']):.3f}",
+            f"{median(each['with']):.3f}",
+            f"{each['ratio']:.2f}",
+            f"{1e3 * each['layer_without']:.3f}" if "layer_without" in each else "",
+            f"{1e3 * each['layer_with']:.3f}" if "layer_with" in each else "",
+        )
+        for each in [*found["depths"], {"layers": distinct, **found["distinct"]}]
+    ]
+    report.table(head, rows)
+    same = all(each["equal"] for each in [*found["depths"], found["distinct"]])
+    print(f"\nanswers with and without: {'equal' if same else 'DIFFERENT'}")
+    if not same:
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
