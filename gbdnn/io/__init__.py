@@ -1,9 +1,12 @@
-"""Files: the challenge's tab-separated layout, and IDX images."""
+"""Files and formats: the challenge's layout, IDX images, SciPy, Matrix Market, PyTorch, ONNX."""
 
 from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io._idx import read_idx
 from gbdnn.io._layout import find_categories, find_features, find_layers, find_neurons
+from gbdnn.io._matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io._network import read_network, write_network
+from gbdnn.io._npz import read_npz, write_npz
+from gbdnn.io._scipy import from_scipy, to_scipy
 from gbdnn.io._whole import require_writable, whole_file
 
 __all__ = [
@@ -11,13 +14,19 @@ __all__ = [
     "find_features",
     "find_layers",
     "find_neurons",
+    "from_scipy",
     "read_categories",
     "read_idx",
+    "read_matrix_market",
     "read_network",
+    "read_npz",
     "read_tsv",
     "require_writable",
+    "to_scipy",
     "whole_file",
     "write_categories",
+    "write_matrix_market",
     "write_network",
+    "write_npz",
     "write_tsv",
 ]

@@ -1,0 +1,170 @@
+"""SciPy's sparse arrays in memory, as a `Network` and back."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from gbdnn.layer import Layer
+from gbdnn.matrices import is_matrix
+from gbdnn.network import Network, as_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    import scipy.sparse
+
+    from gbdnn.layer import Activation, BiasLike, BiasRule
+    from gbdnn.matrices import MatrixLike
+
+__all__ = [
+    "as_csc",
+    "from_scipy",
+    "import_scipy",
+    "require_activation",
+    "require_network",
+    "to_scipy",
+]
+
+
+def from_scipy(
+    layers: Iterable[MatrixLike | tuple[MatrixLike, BiasLike | None]],
+    *,
+    bias: BiasLike | Sequence[BiasLike] | None = None,
+    bias_rule: BiasRule = "all",
+    clip: float | None = None,
+    last_activation: Activation = "relu",
+    dtype: Any = None,
+) -> Network:
+    """Make a network of matrices, or of pairs of weights and bias.
+
+    Parameters
+    ----------
+    layers : iterable of matrices, or of pairs ``(W, b)``
+        `W` of shape (nrows, ncols), SciPy sparse, 2-D ndarray or ``graphblas.Matrix``: ``W(i, j)``
+        is the edge from neuron i to neuron j. `b` is a number, a vector of length ncols, or None
+        for no bias. All of them are copied.
+    bias : float, or sequence with one item per layer, optional
+        Beside matrices without their own: one number, or a number or a vector per layer.
+    bias_rule : {"all", "entries"}, default "all"
+        See `Layer`.
+    clip : float, optional
+        Upper limit of every ReLU; none by default.
+    last_activation : {"relu", "identity"}, default "relu"
+        ``"identity"`` leaves the last layer without activation (and without clip), as in a trained
+        classifier. The others have a ReLU.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        By default the weights decide, and must agree.
+
+    Returns
+    -------
+    Network
+
+    Raises
+    ------
+    ShapeError
+        Two layers, or a layer and its bias, do not fit; the message names the layer.
+    ArgumentError
+        A value is NaN or infinite (the layer is named), or an option has no meaning.
+    ArgumentTypeError
+        Something is no matrix, complex, or there is a `bias` beside pairs.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> W = sp.csr_array(np.array([[1.0, 0.0], [2.0, -1.0]]))
+    >>> from_scipy([(W, [0.5, 0.0]), (W, None)], last_activation="identity")
+    Network: 2 layers, 2 inputs to 2 outputs, 6 edges, FP64
+      layer  shape  edges
+      0      2 x 2      3  bias 0 to 0.5 (all), relu
+      1      2 x 2      3  bias 0 (all), identity
+    """
+    require_activation(last_activation)
+    if isinstance(layers, Network) or is_matrix(layers):
+        raise ArgumentTypeError(f"layers is a list, not one {type(layers).__qualname__}")
+    try:
+        items: list[Any] = list(layers)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"layers is a list of matrices or of pairs (W, b), not {type(layers).__qualname__}"
+        ) from None
+    pairs = [isinstance(item, tuple | list) and len(item) == 2 for item in items]
+    if any(pairs):
+        if bias is not None:
+            raise ArgumentTypeError("bias= beside pairs (W, b): they have their own")
+        bias = [0.0 if not p or x[1] is None else x[1] for p, x in zip(pairs, items, strict=True)]
+        items = [x[0] if p else x for p, x in zip(pairs, items, strict=True)]
+    for k, item in enumerate(items):
+        if isinstance(item, Layer):
+            raise ArgumentTypeError(f"layer {k} is a Layer; a Network takes those")
+    net = as_network(items, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    if last_activation == "relu" or not items:
+        return net
+    last = Layer(
+        net[-1].weights, net[-1].bias, bias_rule=bias_rule, activation="identity", copy=False
+    )
+    return Network([*net[:-1], last])
+
+
+def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndarray]]:
+    """Return a network's weights and biases as SciPy has them.
+
+    Parameters
+    ----------
+    net : Network
+        Its rules, activations and clips have no place among arrays.
+
+    Returns
+    -------
+    list of (csc_array of shape (nrows, ncols), float or ndarray of shape (ncols,))
+        New arrays of the network's dtype, indices sorted, no duplicates, no stored zeros.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `net` is no Network.
+    MissingPackageError
+        SciPy is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> [(W, b)] = to_scipy(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]))
+    >>> W.format, W.shape, W.nnz, b
+    ('csc', (3, 3), 3, 0.5)
+    """
+    require_network(net)
+    import_scipy()
+    return [(as_csc(layer), copy.copy(layer.bias)) for layer in net]
+
+
+def as_csc(layer: Layer) -> scipy.sparse.csc_array:
+    """Return a layer's weights as a new CSC array with sorted indices."""
+    W = gb.io.to_scipy_sparse(layer.weights, "csc")
+    W.sort_indices()
+    return W
+
+
+def require_network(net: object) -> None:
+    """Raise ArgumentTypeError unless `net` is a Network."""
+    if not isinstance(net, Network):
+        raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
+
+
+def require_activation(last: object) -> None:
+    """Raise ArgumentError unless `last` is an activation."""
+    if last not in ("relu", "identity"):
+        raise ArgumentError(f"last_activation is 'relu' or 'identity', not {last!r}")
+
+
+def import_scipy() -> Any:
+    """Return the package scipy.sparse; without it, say how to install it."""
+    try:
+        import scipy.sparse
+    except ImportError as err:
+        raise MissingPackageError('SciPy is needed: pip install "gbdnn[files]"') from err
+    return scipy.sparse
