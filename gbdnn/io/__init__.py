@@ -7,6 +7,7 @@ from gbdnn.io._matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io._network import read_network, write_network
 from gbdnn.io._npz import read_npz, write_npz
 from gbdnn.io._scipy import from_scipy, to_scipy
+from gbdnn.io._torch import from_torch, to_torch
 from gbdnn.io._whole import require_writable, whole_file
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "find_layers",
     "find_neurons",
     "from_scipy",
+    "from_torch",
     "read_categories",
     "read_idx",
     "read_matrix_market",
@@ -23,6 +25,7 @@ __all__ = [
     "read_tsv",
     "require_writable",
     "to_scipy",
+    "to_torch",
     "whole_file",
     "write_categories",
     "write_matrix_market",

@@ -1,0 +1,100 @@
+"""A chain of operations, as frameworks have them, put together to layers.
+
+A layer is a product, a bias and what follows it up to the next product: ReLUs and clamps, which
+compose to one upper limit. Whatever else is on the way is an error that names it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, GbdnnError
+from gbdnn.layer import Layer
+from gbdnn.network import Network
+
+if TYPE_CHECKING:
+    from gbdnn.layer import Activation
+
+__all__ = ["Chain", "add_everywhere", "no_meaning"]
+
+
+def no_meaning(name: str, why: str = "") -> ArgumentError:
+    """Return the error for an operation that no layer can hold."""
+    return ArgumentError(
+        f"{name} has no meaning here{': ' + why if why else ''}; a network is a chain of linear"
+        " layers, each with a ReLU, an upper limit, both or neither"
+    )
+
+
+class Chain:
+    """Layers in the making; `dtype` casts all of them."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = dtype
+        self._layers: list[Layer] = []
+        self._pending: tuple[str, Any, Any] | None = None
+        self._activation: Activation = "identity"
+        self._clip: float | None = None
+
+    def linear(self, W: Any, b: Any, name: str) -> None:
+        """Begin a layer ``Y W + b``; `b` is a number, a vector or None."""
+        self._finish()
+        self._pending = name, W, b
+
+    def add(self, b: Any, name: str) -> None:
+        """Add a bias to the product that comes just before."""
+        if self._pending is None or self._activation != "identity" or self._clip is not None:
+            raise no_meaning(name, "it adds to something other than a product")
+        product, W, old = self._pending
+        self._pending = product, W, b if old is None else old + b
+
+    def clamp(self, low: float | None, high: float | None, name: str) -> None:
+        """Bound the activations; None, or an infinity, is no bound. A ReLU has ``0, None``."""
+        if self._pending is None:
+            raise no_meaning(name, "an activation before the first linear layer")
+        low = None if low is None or low == -math.inf else low
+        high = None if high is None or high == math.inf else high
+        if low not in (None, 0):
+            raise no_meaning(name, f"the lower bound is {low:g}, not 0")
+        if high is not None and not high > 0:
+            raise no_meaning(name, f"the upper bound is {high:g}, not above 0")
+        if low == 0:
+            self._activation = "relu"
+        if high is not None:
+            self._clip = high if self._clip is None else min(high, self._clip)
+
+    def network(self) -> Network:
+        """Return the layers so far."""
+        self._finish()
+        return Network(self._layers)
+
+    def _finish(self) -> None:
+        if self._pending is None:
+            return
+        name, W, b = self._pending
+        try:
+            layer = Layer(
+                W,
+                0.0 if b is None else b,
+                activation=self._activation,
+                clip=self._clip,
+                dtype=self._dtype,
+            )
+        except GbdnnError as err:
+            raise type(err)(f"layer {len(self._layers)}, {name}: {err}") from err
+        self._layers.append(layer)
+        self._pending, self._activation, self._clip = None, "identity", None
+
+
+def add_everywhere(net: Network) -> None:
+    """Raise ArgumentError if a layer's rule ``entries`` differs from adding its bias everywhere."""
+    for k, layer in enumerate(net):
+        harmless = layer.activation == "relu" and layer.highest_bias <= 0
+        if layer.bias_rule == "entries" and not harmless and np.any(layer.bias):
+            raise ArgumentError(
+                f"layer {k}: the bias rule 'entries' has no equal there: its bias, up to"
+                f" {layer.highest_bias:g}, would be added to every neuron"
+            )

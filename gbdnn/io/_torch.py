@@ -1,0 +1,235 @@
+"""PyTorch's linear layers as a `Network`, and back.
+
+PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` never imports
+PyTorch: whoever has a module has it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from gbdnn.io._chain import Chain, add_everywhere, no_meaning
+from gbdnn.io._scipy import require_activation, require_network
+from gbdnn.matrices import as_dtype, require_room
+
+if TYPE_CHECKING:
+    import torch
+
+    from gbdnn.layer import Activation
+    from gbdnn.network import Network
+
+__all__ = ["add_linear", "from_torch", "to_torch"]
+
+_PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
+
+
+def from_torch(
+    source: torch.nn.Module | Mapping[str, Any],
+    *,
+    clip: float | None = None,
+    last_activation: Activation | None = None,
+    dtype: Any = None,
+) -> Network:
+    """Make a network of a PyTorch module, or of its ``state_dict``.
+
+    Parameters
+    ----------
+    source : torch.nn.Module or mapping of str to tensors
+        A module whose forward is one chain of ``Linear`` (``bias=False`` too), ``ReLU``,
+        ``ReLU6``, ``Hardtanh(0, c)`` and their functions, ``clamp(0, c)``; ``Identity``,
+        ``Dropout`` and ``Flatten`` (inputs are rows here) are passed over. It may be nested, or
+        have a forward of its own that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers
+        alone, in the order of their use. Weights may be sparse, of any layout; the masks of
+        ``torch.nn.utils.prune`` are applied. Nothing of it is changed or shared.
+    clip : float, optional
+        Beside a ``state_dict``, which has no activations: upper limit of every ReLU.
+    last_activation : {"identity", "relu"}, optional
+        Beside a ``state_dict``: of the last layer, ``"identity"`` by default. The others have a
+        ReLU.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        By default double stays, float, half and bfloat16 become FP32; the layers must agree.
+
+    Returns
+    -------
+    Network
+        Its bias rule is ``all``. Dropout is what it is in evaluation, whatever the module's mode.
+
+    Raises
+    ------
+    ArgumentError
+        A module, function or parameter has no meaning here (a convolution, a skip, a lower bound
+        other than 0); it is named. A value is NaN or infinite.
+    ArgumentTypeError
+        `source` is neither, or options go with a ``state_dict`` alone.
+    ShapeError
+        Two layers do not fit.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> model = torch.nn.Sequential(torch.nn.Linear(784, 10), torch.nn.ReLU6())  # doctest: +SKIP
+    >>> from_torch(model)  # doctest: +SKIP
+    Network: 1 layer, 784 inputs to 10 outputs, 7840 edges, FP32
+      layer  shape     edges
+      0      784 x 10   7840  bias -0.0347 to 0.0301 (all), relu, clip 6
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.nn.Module):
+        if clip is not None or last_activation is not None:
+            raise ArgumentTypeError("clip= and last_activation= beside a module: it has its own")
+        from gbdnn.io._torch_trace import trace
+
+        return trace(source, Chain(wanted)).network()
+    if isinstance(source, Mapping):
+        last = "identity" if last_activation is None else last_activation
+        require_activation(last)
+        return _from_state(source, clip, last, Chain(wanted)).network()
+    raise ArgumentTypeError(
+        f"a torch.nn.Module or its state_dict is needed, not {type(source).__qualname__}"
+    )
+
+
+def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
+    """Return a network as a ``torch.nn.Sequential`` of Linear, ReLU and Hardtanh.
+
+    Parameters
+    ----------
+    net : Network
+        A layer under the rule ``entries`` needs a ReLU and no positive bias, or no bias at all:
+        then adding it everywhere gives the same.
+    layout : {"strided", "sparse_csr"}, default "strided"
+        How weights are held. ``"strided"``, dense tensors, works everywhere in PyTorch;
+        ``"sparse_csr"`` takes memory for the edges alone, and no gradient.
+
+    Returns
+    -------
+    torch.nn.Sequential
+        New parameters, of the network's dtype, on the CPU. A layer's limit is a
+        ``Hardtanh(0, clip)``, or ``Hardtanh(-inf, clip)`` without a ReLU.
+
+    Raises
+    ------
+    ArgumentError
+        A bias under ``entries`` cannot be said in PyTorch (the layer is named), or `layout` is
+        none of these.
+    ArgumentTypeError
+        `net` is no Network.
+    TooLargeError
+        Dense weights are more than memory has room for.
+    MissingPackageError
+        PyTorch is not installed.
+    """
+    require_network(net)
+    if layout not in ("strided", "sparse_csr"):
+        raise ArgumentError(f"layout is 'strided' or 'sparse_csr', not {layout!r}")
+    try:
+        import torch
+    except ImportError as err:
+        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
+    add_everywhere(net)
+    modules: list[torch.nn.Module] = []
+    for k, layer in enumerate(net):
+        biased = bool(np.any(layer.bias)) or np.ndim(layer.bias) > 0
+        # On the meta device nothing is drawn from PyTorch's generator.
+        linear = torch.nn.Linear(*layer.shape, bias=biased, device="meta")
+        rows, columns, values = layer.weights.to_coo()
+        places = torch.from_numpy(np.stack([columns, rows]).astype(np.int64))
+        size = (layer.ncols, layer.nrows)
+        weight: torch.Tensor
+        if layout == "strided":
+            require_room(layer.dtype.itemsize * size[0] * size[1], f"layer {k}: dense weights")
+            weight = torch.zeros(size, dtype=getattr(torch, layer.dtype.name))
+            weight[places[0], places[1]] = torch.from_numpy(values)
+        else:
+            weight = torch.sparse_coo_tensor(
+                places, torch.from_numpy(values), size, check_invariants=True
+            ).to_sparse_csr()
+        linear.weight = torch.nn.Parameter(weight, requires_grad=layout == "strided")
+        if biased:
+            bias = np.broadcast_to(np.asarray(layer.bias, layer.dtype), layer.ncols)
+            linear.bias = torch.nn.Parameter(torch.from_numpy(bias.copy()))
+        modules.append(linear)
+        low = 0.0 if layer.activation == "relu" else -np.inf
+        if layer.clip is not None:
+            modules.append(torch.nn.Hardtanh(low, layer.clip))
+        elif layer.activation == "relu":
+            modules.append(torch.nn.ReLU())
+    return torch.nn.Sequential(*modules)
+
+
+def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
+    """Begin a layer with the parameters of a Linear, maybe pruned; `name` is for errors."""
+    weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
+    if weight is None:
+        raise no_meaning(name, "it has no weight")
+    W = _as_weights(weight, name)
+    chain.linear(W, None if bias is None else _as_array(bias), name)
+
+
+def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
+    """Return a parameter, if there, with its mask: ``weight_orig * weight_mask``."""
+    origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
+    if (origin is None) != (mask is None):
+        raise ArgumentError(f"{name}: one of {key}_orig and {key}_mask is missing")
+    # The attribute `weight` of a pruned module is as old as its last forward: not used.
+    return tensors.get(key) if origin is None else origin * mask
+
+
+def _as_weights(weight: Any, name: str) -> Any:
+    """Return a weight, outputs x inputs, as a matrix of inputs x outputs."""
+    if isinstance(weight, np.ndarray):
+        return weight.T
+    try:
+        if weight.ndim != 2:
+            raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
+        if str(weight.layout) == "torch.strided":
+            return _as_array(weight).T
+        entries = weight.detach().cpu()
+        if str(weight.layout) != "torch.sparse_coo":
+            entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
+        entries = entries.coalesce()  # sums what is there twice, as PyTorch does
+        outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
+        return gb.Matrix.from_coo(
+            inputs, outputs, _as_array(entries.values()), nrows=weight.shape[1], ncols=len(weight)
+        )
+    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
+        if isinstance(err, ArgumentError):
+            raise
+        raise ArgumentError(f"{name}: no values to be had: {err}") from err
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """Return a tensor's values; those of 16 bits as float32, which has all of them."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    tensor = tensor.detach().cpu()
+    if tensor.dtype.is_floating_point and tensor.element_size() < 4:
+        tensor = tensor.float()
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
+def _from_state(
+    state: Mapping[str, Any], clip: float | None, last: Activation, chain: Chain
+) -> Chain:
+    layers: dict[str, dict[str, Any]] = {}
+    for key, tensor in state.items():
+        if not hasattr(tensor, "ndim") or not hasattr(tensor, "dtype"):
+            raise ArgumentTypeError(f"state_dict: {key!r} is a {type(tensor).__qualname__}")
+        module, _, parameter = str(key).rpartition(".")
+        if parameter not in _PARAMETERS:
+            raise no_meaning(f"state_dict: {key!r}")
+        layers.setdefault(module, {})[parameter] = tensor
+    for k, (module, tensors) in enumerate(layers.items()):
+        name = repr(module or "weight")
+        add_linear(chain, tensors, name)
+        if k < len(layers) - 1 or last == "relu":
+            chain.clamp(0, clip, name)
+    return chain

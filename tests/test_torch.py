@@ -1,0 +1,382 @@
+"""Networks from and to PyTorch, where it is installed: it is no part of the extra `test`."""
+
+import copy
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gbdnn
+from gbdnn import io
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+F = torch.nn.functional
+prune = pytest.importorskip("torch.nn.utils.prune")
+
+FEW = settings(max_examples=25, deadline=None)
+SPARSE_WARNS = pytest.mark.filterwarnings("ignore:Sparse")
+
+
+def seeded(module, seed=0):
+    """Give a module's parameters values, multiples of 1/16 of both signs: sums are exact."""
+    random = np.random.default_rng(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            values = random.integers(-16, 17, tuple(parameter.shape)) / 16
+            parameter.copy_(torch.from_numpy(values))
+    return module
+
+
+def features(neurons, inputs=30, seed=1):
+    return np.random.default_rng(seed).integers(-8, 17, (inputs, neurons)) / 16
+
+
+def assert_computes(net, module, X):
+    """`net` gives what PyTorch's own forward does, to the last bit (the sums are exact)."""
+    dtype = next(module.parameters()).dtype
+    with torch.no_grad():
+        expected = module.eval()(torch.from_numpy(X).to(dtype)).numpy()
+    assert np.count_nonzero(expected) > 3
+    assert len(np.unique(expected)) > 3
+    got = gbdnn.infer(net, X).to_dense(fill_value=0)
+    np.testing.assert_array_equal(got, expected)
+
+
+def small(*activations, dtype=None):
+    sizes = [6, 9, 7, 5, 4][: len(activations) + 1]
+    parts = [
+        [nn.Linear(n, m, dtype=dtype), *([] if act is None else [act])]
+        for (n, m), act in zip(itertools.pairwise(sizes), activations, strict=True)
+    ]
+    return seeded(nn.Sequential(*itertools.chain.from_iterable(parts)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        (nn.ReLU(), ("relu", None)),
+        (nn.ReLU(inplace=True), ("relu", None)),
+        (nn.ReLU6(), ("relu", 6.0)),
+        (nn.Hardtanh(0, 1.5), ("relu", 1.5)),
+        (nn.Hardtanh(-np.inf, 0.5), ("identity", 0.5)),
+        (nn.Sequential(nn.ReLU(), nn.Hardtanh(0, 2), nn.ReLU6()), ("relu", 2.0)),
+        (nn.Sequential(nn.Dropout(), nn.Identity()), ("identity", None)),
+        (None, ("identity", None)),
+    ],
+)
+def test_every_activation(dtype, activation, expected):
+    module = small(activation, nn.ReLU(), None, dtype=dtype)
+    net = io.from_torch(module)
+    assert [(x.activation, x.clip) for x in net] == [expected, ("relu", None), ("identity", None)]
+    assert {x.bias_rule for x in net} == {"all"}
+    assert net[0].bias.min() < 0 < net[0].bias.max()
+    assert_computes(net, module, features(6))
+
+
+def test_nested_without_bias_and_bare():
+    module = seeded(
+        nn.Sequential(
+            nn.Flatten(),
+            nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU()),
+            nn.Sequential(nn.Sequential(nn.Linear(5, 4))),
+        )
+    )
+    net = io.from_torch(module)
+    assert net[0].bias == 0
+    assert_computes(net, module, features(6))
+    assert_computes(io.from_torch(module[1][0]), module[1][0], features(6))
+    assert len(io.from_torch(nn.Sequential())) == 0
+
+
+class Functional(nn.Module):
+    """All the functions and methods that have a meaning, in a forward of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(6, 6) for _ in range(4))
+        self.out = nn.Linear(6, 4)
+        self.relu = nn.ReLU()
+
+    def forward(self, x, mask=None):
+        x = torch.flatten(x, 1)
+        x = torch.clamp(torch.relu(self.a(x)), 0, 4)
+        x = F.hardtanh(F.relu(self.b(x), True), min_val=0, max_val=3.0)
+        x = F.dropout(F.relu6(self.c(x)), training=self.training)
+        x = self.d(x).clamp(min=0).clamp_max(5).relu_().view(-1, 6).flatten(1)
+        x = self.relu(self.b(x))  # a layer twice is two layers
+        return self.out(torch.clip(self.relu(self.d(x)), max=2))
+
+
+def test_a_forward_of_its_own():
+    module = seeded(Functional().double())
+    net = io.from_torch(module)
+    assert [x.clip for x in net] == [4, 3, 6, 5, None, 2, None]
+    assert [x.activation for x in net] == ["relu"] * 6 + ["identity"]
+    assert_computes(net, module, features(6) / 4)
+
+
+def test_nothing_of_it_changes():
+    module = small(nn.ReLU(), nn.Dropout(0.9)).train()
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    before = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+    state = torch.random.get_rng_state()
+    io.to_torch(io.from_torch(module))
+    assert module.training
+    assert list(module.state_dict()) == list(before)
+    assert all(torch.equal(module.state_dict()[key], before[key]) for key in before)
+    assert all(x.requires_grad and x.grad is None for x in module.parameters())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    net = io.from_torch(module)
+    with torch.no_grad():
+        module[0].weight_orig.zero_()
+    assert net[0].edges > 0
+
+
+def test_masks_are_applied_to_the_weights_of_now():
+    module = small(nn.ReLU(), None)
+    prune.l1_unstructured(module[0], "weight", 0.5)
+    prune.random_unstructured(module[0], "bias", 2)
+    prune.global_unstructured([(module[2], "weight")], prune.L1Unstructured, amount=0.9)
+    with torch.no_grad():  # an optimiser's step, after which no forward has run
+        module[0].weight_orig.mul_(2)
+    net = io.from_torch(module)
+    mask = module[0].weight_mask.numpy().T != 0
+    got = net[0].weights.to_dense(fill_value=0)
+    assert not got[~mask].any()
+    np.testing.assert_array_equal(got[mask], module[0].weight_orig.detach().numpy().T[mask])
+    assert np.count_nonzero(net[0].bias == 0) >= 2
+    assert net[1].edges <= 7
+    assert_computes(net, module, features(6))
+    assert io.from_torch(module.state_dict()).isequal(net)
+    prune.remove(module[0], "weight")
+    assert io.from_torch(module).isequal(net)
+
+
+def test_parametrizations_are_evaluated():
+    module = small(nn.ReLU(), None)
+    nn.utils.parametrizations.weight_norm(module[0])
+    net = io.from_torch(module)
+    np.testing.assert_array_equal(
+        net[0].weights.to_dense(fill_value=0), module[0].weight.detach().numpy().T
+    )
+
+
+@pytest.mark.parametrize("layout", ["coo", "uncoalesced", "csr", "csc", "bsr"])
+@SPARSE_WARNS
+def test_sparse_layouts(layout):
+    module = small(nn.ReLU(), None)
+    dense = module[0].weight.detach() * (torch.rand(9, 6) > 0.6)
+    made = {
+        "coo": dense.to_sparse,
+        "uncoalesced": lambda: torch.sparse_coo_tensor([[0, 0, 8], [1, 1, 5]], [0.5, 1, 3], (9, 6)),
+        "csr": dense.to_sparse_csr,
+        "csc": dense.to_sparse_csc,
+        "bsr": lambda: dense.to_sparse_bsr((3, 2)),
+    }[layout]()
+    module[0].weight = nn.Parameter(made, requires_grad=False)
+    for net in io.from_torch(module), io.from_torch(module.state_dict()):
+        np.testing.assert_array_equal(
+            net[0].weights.to_dense(fill_value=0), made.to_dense().numpy().T
+        )
+        assert net[0].edges == torch.count_nonzero(made.to_dense())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@SPARSE_WARNS
+def test_half_precision_becomes_fp32(dtype):
+    module = small(nn.ReLU6(), None)
+    assert io.from_torch(copy.deepcopy(module).to(dtype)).isequal(io.from_torch(module))
+    half = copy.deepcopy(module).to(dtype)
+    half[0].weight = nn.Parameter(half[0].weight.detach().to_sparse_csr(), requires_grad=False)
+    assert io.from_torch(half).isequal(io.from_torch(module))
+
+
+def test_state_dict():
+    module = small(nn.ReLU6(), nn.ReLU6(), None)
+    net = io.from_torch(module)
+    assert io.from_torch(module.state_dict(), clip=6).isequal(net)
+    arrays = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
+    assert io.from_torch(arrays, clip=6).isequal(net)
+    assert io.from_torch(module.state_dict(), last_activation="relu")[-1].activation == "relu"
+    assert io.from_torch(module[0].state_dict())[0].isequal(io.from_torch(module[0])[0])
+    mixed = module.state_dict() | {"4.weight": module[4].weight.double()}
+    with pytest.raises(gbdnn.ArgumentError, match="layer 2 is float64 but layer 1 is float32"):
+        io.from_torch(mixed)
+    assert io.from_torch(mixed, dtype="FP64").dtype == np.float64
+
+
+@st.composite
+def networks(draw):
+    dtype = draw(st.sampled_from(["FP32", "FP64"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        W = random.standard_normal((n, m)) * (random.random((n, m)) < 0.5)
+        layers.append(
+            gbdnn.Layer(
+                W,
+                draw(st.sampled_from([0.0, random.standard_normal(m)])),
+                activation=draw(st.sampled_from(["relu", "identity"])),
+                clip=draw(st.sampled_from([None, 0.1, 32])),
+                dtype=dtype,
+            )
+        )
+    return gbdnn.Network(layers)
+
+
+@FEW
+@SPARSE_WARNS
+@given(networks(), st.sampled_from(["strided", "sparse_csr"]))
+def test_round_trips_are_exact(net, layout):
+    module = io.to_torch(net, layout=layout)
+    assert io.from_torch(module).isequal(net)
+    assert {str(x.weight.layout) for x in module if isinstance(x, nn.Linear)} <= {f"torch.{layout}"}
+    if not net:
+        return
+    X = np.random.default_rng(0).standard_normal((5, net.shape[0])).astype(net.dtype)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(X)).numpy()
+    tolerance = 1e-4 if net.dtype == np.float32 else 1e-11
+    got = gbdnn.infer(net, X).to_dense(fill_value=0)
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_to_torch_and_the_bias_rules():
+    W = np.array([[1.0, -2.0], [0.0, 3.0]])
+    net = gbdnn.Network([gbdnn.Layer(W, -0.5, bias_rule="entries"), gbdnn.Layer(W, 0.25, clip=2)])
+    assert_computes(net, io.to_torch(net), features(2))
+    plain = gbdnn.Layer(W, bias_rule="entries", activation="identity")
+    assert io.to_torch(gbdnn.Network([plain]))[0].bias is None
+    for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
+        bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
+        with pytest.raises(gbdnn.ArgumentError, match="layer 1: the bias rule 'entries' has no"):
+            io.to_torch(bad)
+    with pytest.raises(gbdnn.ArgumentError, match="layout is 'strided' or 'sparse_csr'"):
+        io.to_torch(net, layout="dense")
+    with pytest.raises(gbdnn.ArgumentTypeError, match="a Network is needed"):
+        io.to_torch([net])
+
+
+class Forward(nn.Module):
+    """A small module with the forward of a test."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.fc, self.out, self.act = nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU()
+        self.w = nn.Parameter(torch.ones(4))
+        self.compute = forward
+
+    def forward(self, x):
+        return self.compute(self, x)
+
+
+def skip(m, x):
+    h = m.act(m.fc(x))
+    return m.out(h) + h
+
+
+def depends(m, x):
+    return m.fc(x) if x.sum() > 0 else x
+
+
+class TwoInputs(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+class Louder(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked():
+    module = small(nn.ReLU())
+    module[0].register_forward_hook(lambda m, args, out: 2 * out)
+    return module
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(3))
+
+
+NO_MEANING = {
+    "conv": (nn.Sequential(nn.Linear(4, 4), nn.Conv1d(1, 1, 1)), r"'1' \(Conv1d\) has no meaning"),
+    "nested conv": (nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1))), r"'0.0' \(Conv2d\)"),
+    "softmax": (nn.Sequential(nn.Linear(4, 4), nn.Softmax(1)), r"'1' \(Softmax\)"),
+    "hardtanh": (nn.Sequential(nn.Linear(4, 4), nn.Hardtanh()), r"'1' .*lower bound is -1, not 0"),
+    "upper": (nn.Sequential(nn.Linear(4, 4), nn.Hardtanh(-np.inf, -1.0)), r"upper bound is -1"),
+    "early": (nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), r"'0' \(ReLU\).*before the first linear"),
+    "flatten": (nn.Sequential(nn.Flatten(0), nn.Linear(4, 4)), r"'0' \(Flatten\)"),
+    "own forward": (nn.Sequential(Louder(4, 4)), r"'0.weight' has no meaning here: it is used"),
+    "hook": (hooked(), r"'0' \(Linear\): has forward hooks"),
+    "lazy": (lazy(), r"'0' \(LazyLinear\)"),
+    "meta": (nn.Linear(4, 4, device="meta"), r"layer 0|'0' \(Linear\): no values"),
+    "two inputs": (TwoInputs(), "node 'y'"),
+    "skip": (Forward(skip), r"'act' \(ReLU\) has no meaning here: its result is used more than"),
+    "lower": (Forward(lambda m, x: m.fc(x).clamp(0.1, 1)), "node 'clamp'.*lower bound is 0.1"),
+    "two arms": (Forward(lambda m, x: m.fc(x) * m.w), "'w' has no meaning"),
+    "own weights": (Forward(lambda m, x: x @ m.w), "'w' has no meaning"),
+    "tanh": (Forward(lambda m, x: torch.tanh(m.fc(x))), "node 'tanh' has no meaning"),
+    "view": (Forward(lambda m, x: m.fc(x.view(4, -1))), "node 'view' .*a row per input"),
+    "two outputs": (Forward(lambda m, x: (m.fc(x),)), "node 'output'"),
+    "control flow": (Forward(depends), "Forward: torch.fx cannot trace its forward"),
+    "constant": (Forward(lambda m, x: m.fc(m.w)), "'w' has no meaning"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize(("module", "message"), NO_MEANING.values(), ids=NO_MEANING.keys())
+def test_no_meaning(module, message):
+    with pytest.raises(gbdnn.ArgumentError, match=message):
+        io.from_torch(module)
+
+
+def nan():
+    module = small(nn.ReLU(), None)
+    with torch.no_grad():
+        module[2].weight[1, 2] = np.nan
+    return module
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        (nan(), gbdnn.ArgumentError, r"layer 1, '2' \(Linear\): weights: contains nan"),
+        (nan().state_dict(), gbdnn.ArgumentError, "layer 1, '2': weights: contains nan"),
+        (nn.Linear(2, 2, dtype=torch.complex64), gbdnn.ArgumentTypeError, "layer 0, .*complex64"),
+        (nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 3)), gbdnn.ShapeError, "layer 1: weights are"),
+        (nn.Conv1d(1, 1, 1).state_dict(), gbdnn.ArgumentError, r"'weight' .*shape \(1, 1, 1\)"),
+        (nn.BatchNorm1d(3).state_dict(), gbdnn.ArgumentError, "state_dict: 'running_mean'"),
+        ({"fc.bias": torch.ones(3)}, gbdnn.ArgumentError, "'fc' has no meaning here: it has no we"),
+        ({"w.weight_orig": torch.ones(3, 2)}, gbdnn.ArgumentError, "weight_orig and weight_mask"),
+        ({"state_dict": {}}, gbdnn.ArgumentTypeError, "'state_dict' is a dict"),
+        ([torch.ones(2, 2)], gbdnn.ArgumentTypeError, "its state_dict is needed, not list"),
+    ],
+)
+def test_bad_sources(source, error, message):
+    with pytest.raises(error, match=message):
+        io.from_torch(source)
+
+
+def test_options_go_with_a_state_dict_alone():
+    with pytest.raises(gbdnn.ArgumentTypeError, match="beside a module"):
+        io.from_torch(small(nn.ReLU()), clip=6)
+    with pytest.raises(gbdnn.ArgumentError, match="last_activation is"):
+        io.from_torch({}, last_activation="gelu")
+
+
+def test_pytorch_is_not_imported_for_a_state_dict_of_arrays():
+    code = (
+        "import sys, numpy as np, gbdnn\n"
+        "net = gbdnn.io.from_torch({'fc.weight': np.ones((2, 3)), 'fc.bias': np.ones(2)})\n"
+        "print(net.shape, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "(3, 2) False\n"
