@@ -6,6 +6,7 @@ from gbdnn.io._layout import find_categories, find_features, find_layers, find_n
 from gbdnn.io._matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io._network import read_network, write_network
 from gbdnn.io._npz import read_npz, write_npz
+from gbdnn.io._onnx import read_onnx, write_onnx
 from gbdnn.io._scipy import from_scipy, to_scipy
 from gbdnn.io._torch import from_torch, to_torch
 from gbdnn.io._whole import require_writable, whole_file
@@ -22,6 +23,7 @@ __all__ = [
     "read_matrix_market",
     "read_network",
     "read_npz",
+    "read_onnx",
     "read_tsv",
     "require_writable",
     "to_scipy",
@@ -31,5 +33,6 @@ __all__ = [
     "write_matrix_market",
     "write_network",
     "write_npz",
+    "write_onnx",
     "write_tsv",
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, GbdnnError
+from gbdnn.errors import ArgumentError, GbdnnError, ShapeError
 from gbdnn.layer import Layer
 from gbdnn.network import Network
 
@@ -39,6 +39,11 @@ class Chain:
         self._activation: Activation = "identity"
         self._clip: float | None = None
 
+    @property
+    def neurons(self) -> int | None:
+        """Columns of the product that comes last; None before the first."""
+        return None if self._pending is None else int(self._pending[1].shape[1])
+
     def linear(self, W: Any, b: Any, name: str) -> None:
         """Begin a layer ``Y W + b``; `b` is a number, a vector or None."""
         self._finish()
@@ -49,6 +54,8 @@ class Chain:
         if self._pending is None or self._activation != "identity" or self._clip is not None:
             raise no_meaning(name, "it adds to something other than a product")
         product, W, old = self._pending
+        if old is not None and not {old.shape, b.shape} <= {(), (W.shape[1],)}:
+            raise ShapeError(f"{name}: a bias of shape {b.shape} onto one of {old.shape}")
         self._pending = product, W, b if old is None else old + b
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:

@@ -1,0 +1,214 @@
+"""ONNX files as a `Network`, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import gbdnn
+from gbdnn.errors import (
+    ArgumentError,
+    FormatError,
+    GbdnnError,
+    MissingFileError,
+    MissingPackageError,
+)
+from gbdnn.io._chain import Chain, add_everywhere
+from gbdnn.io._onnx_graph import read_graph
+from gbdnn.io._scipy import as_csc, import_scipy, require_network
+from gbdnn.io._whole import whole_file
+from gbdnn.matrices import as_dtype, require_room
+
+if TYPE_CHECKING:
+    import os
+
+    from gbdnn.layer import Layer
+    from gbdnn.network import Network
+
+__all__ = ["read_onnx", "write_onnx"]
+
+_OPSET, _IR_VERSION = 13, 8  # what readers of some age take too
+_LARGEST = 2**31 - 1  # bytes of a protobuf message
+
+
+def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
+    """Read a network from an ONNX file.
+
+    Parameters
+    ----------
+    path : path-like
+        A graph with one input, one output and one chain of nodes between them: Gemm, or MatMul and
+        Add, with constant weights, dense or sparse; Relu and Clip (from 0, or from nowhere).
+        Identity, Dropout, Flatten and a Reshape to a row per input are passed over. Weights may
+        lie in external files beside it.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        By default double stays, float, float16 and bfloat16 become FP32; the layers must agree.
+
+    Returns
+    -------
+    Network
+        Its bias rule is ``all``.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        It is not ONNX, is damaged, or a file of external weights is not there.
+    ArgumentError
+        A node has no meaning here (a convolution, a skip); the message has its name and operator.
+        A value is NaN or infinite; it has the layer's.
+    ShapeError
+        Two layers, or a layer and its bias, do not fit.
+    MissingPackageError
+        The packages onnx or SciPy are not installed.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "net.onnx"
+    >>> net = gbdnn.Network([gbdnn.Layer([[1.0, 0.5]] @ np.eye(2), -0.5, clip=6)])
+    >>> write_onnx(net, file)
+    >>> read_onnx(file).isequal(net)
+    True
+    """
+    wanted = None if dtype is None else as_dtype(dtype)
+    onnx = _import_onnx()
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise MissingFileError(f"{file}: no such file")
+        model = onnx.load(str(file))
+    except GbdnnError:
+        raise
+    except Exception as err:  # of protobuf, of the checker, of the system
+        raise FormatError(f"{file}: cannot be read as ONNX: {err}") from err
+    if not model.HasField("graph"):
+        raise FormatError(f"{file}: no ONNX model: it has no graph")
+    try:
+        return read_graph(model.graph, Chain(wanted)).network()
+    except GbdnnError as err:
+        raise type(err)(f"{file}: {err}") from err
+    except (IndexError, TypeError, ValueError) as err:
+        raise FormatError(
+            f"{file}: a node lacks an input, or has one of another kind: {err}"
+        ) from err
+
+
+def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
+    """Write a network as ONNX: a Gemm per layer, and its Relu or Clip.
+
+    Parameters
+    ----------
+    net : Network
+        At least one layer. One under the rule ``entries`` needs a ReLU and no positive bias, or
+        no bias at all: then adding it everywhere gives the same.
+    path : path-like
+        Appears whole or not at all. The input is ``inputs``, of shape (n, neurons), the output
+        ``outputs``.
+    sparse : bool, default False
+        Hold weights as sparse initialisers: the edges alone, which not every runtime takes.
+
+    Raises
+    ------
+    ArgumentError
+        There is no layer; a bias under ``entries`` cannot be said in ONNX (the layer is named); or
+        the file would pass the format's limit of 2 GiB.
+    ArgumentTypeError
+        `net` is no Network.
+    OutputError
+        The file cannot be written.
+    TooLargeError
+        Dense weights are more than memory has room for.
+    MissingPackageError
+        The packages onnx or SciPy are not installed.
+    """
+    require_network(net)
+    onnx = _import_onnx()
+    add_everywhere(net)
+    if not net:
+        raise ArgumentError("a network without layers cannot be written as ONNX")
+    size = sum(
+        12 * layer.edges if sparse else layer.dtype.itemsize * layer.nrows * layer.ncols
+        for layer in net
+    )
+    require_room(size, "ONNX: weights")
+    helper = onnx.helper
+    element = helper.np_dtype_to_tensor_dtype(net[0].dtype)
+    nodes: list[Any] = []
+    dense: list[Any] = []
+    thin: list[Any] = []
+    flow = "inputs"
+    for k, layer in enumerate(net):
+        given = [flow, f"weights{k}"]
+        (thin if sparse else dense).append((_sparse if sparse else _dense)(onnx, layer, given[1]))
+        if np.ndim(layer.bias) or layer.bias:
+            given.append(f"bias{k}")
+            # 0-D for one number: as such it comes back.
+            b = np.asarray(layer.bias, layer.dtype)
+            dense.append(onnx.numpy_helper.from_array(b, given[2]))
+        flow = f"sums{k}"
+        nodes.append(helper.make_node("Gemm", given, [flow], name=f"layer{k}"))
+        if layer.clip is not None:
+            low = f"zero{k}" if layer.activation == "relu" else ""
+            for name, value in ((low, 0.0), (f"clip{k}", layer.clip)):
+                if name:
+                    b = np.asarray(value, layer.dtype)
+                    dense.append(onnx.numpy_helper.from_array(b, name))
+            nodes.append(helper.make_node("Clip", [flow, low, f"clip{k}"], [f"activations{k}"]))
+        elif layer.activation == "relu":
+            nodes.append(helper.make_node("Relu", [flow], [f"activations{k}"]))
+        else:
+            continue
+        nodes[-1].name = f"activation{k}"
+        flow = f"activations{k}"
+    nodes[-1].output[0] = "outputs"
+    graph = helper.make_graph(
+        nodes,
+        "gbdnn",
+        [helper.make_tensor_value_info("inputs", element, ["n", net.shape[0]])],
+        [helper.make_tensor_value_info("outputs", element, ["n", net.shape[1]])],
+        dense,
+        sparse_initializer=thin,
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="gbdnn",
+        producer_version=gbdnn.__version__,
+    )
+    if model.ByteSize() > _LARGEST:
+        hint = "" if sparse else "; sparse=True takes the edges alone"
+        raise ArgumentError(f"{path}: an ONNX file holds less than 2 GiB{hint}")
+    with whole_file(path) as file:
+        file.write(model.SerializeToString(deterministic=True))
+
+
+def _dense(onnx: Any, layer: Layer, name: str) -> Any:
+    return onnx.numpy_helper.from_array(as_csc(layer).toarray(), name)
+
+
+def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
+    W = as_csc(layer).tocsr()
+    W.sort_indices()
+    rows, columns = W.tocoo().coords
+    places = rows.astype(np.int64) * layer.ncols + columns  # ascending, as ONNX demands
+    return onnx.helper.make_sparse_tensor(
+        onnx.numpy_helper.from_array(W.data, name),
+        onnx.numpy_helper.from_array(places, f"{name}_places"),
+        layer.shape,
+    )
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError as err:
+        raise MissingPackageError('ONNX needs a package: pip install "gbdnn[onnx]"') from err
+    import_scipy()
+    return onnx

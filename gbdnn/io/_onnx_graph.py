@@ -1,0 +1,223 @@
+"""What an ONNX graph computes: a chain of layers, or an error that names the node.
+
+Constants are NumPy arrays, or SciPy ones where the graph holds them sparse.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, FormatError, ShapeError
+from gbdnn.io._chain import no_meaning
+from gbdnn.io._scipy import import_scipy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.io._chain import Chain
+
+__all__ = ["read_graph"]
+
+
+def read_graph(graph: Any, chain: Chain) -> Chain:
+    """Add the layers of an ONNX ``GraphProto`` to `chain`."""
+    constants: dict[str, Any] = {tensor.name: _dense(tensor) for tensor in graph.initializer}
+    for tensor in graph.sparse_initializer:
+        constants[tensor.values.name] = _sparse(tensor)
+    # Files of before 2019 list their initialisers among the inputs.
+    inputs = [value.name for value in graph.input if value.name not in constants]
+    outputs = [value.name for value in graph.output]
+    if len(inputs) != 1 or len(outputs) != 1:
+        raise ArgumentError(
+            f"a graph with inputs {', '.join(inputs) or '(none)'} and outputs"
+            f" {', '.join(outputs) or '(none)'}; one of each has a meaning here"
+        )
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(outputs)
+    flow, before = inputs[0], f"the input {inputs[0]!r}"
+    for k, node in enumerate(graph.node):
+        name = f"node {node.name or k!r} ({node.op_type})"
+        if node.domain not in ("", "ai.onnx"):
+            raise no_meaning(name, f"it is of the domain {node.domain!r}")
+        given = [constants.get(x) for x in node.input]
+        moving = [x for x in node.input if x and x not in constants]
+        if not moving:
+            constants[node.output[0]] = _constant(node, given, name)
+            continue
+        if node.op_type not in _OPERATORS:
+            raise no_meaning(name)
+        if moving != [flow]:
+            raise no_meaning(name, f"it reads {', '.join(moving)}, where the chain is at {flow}")
+        if readers[flow] > 1:
+            raise no_meaning(before, "its result is used more than once: a skip")
+        options = {x.name: _attribute(x) for x in node.attribute}
+        _OPERATORS[node.op_type](chain, list(node.input).index(flow), given, options, name)
+        flow, before = node.output[0], name
+    if flow != outputs[0]:
+        raise no_meaning(before, f"the graph's output is {outputs[0]}, the chain ends at {flow}")
+    return chain
+
+
+def _gemm(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    B, C = _matrix(given, 1, place, name), _at(given, 2)
+    if options.get("transA", 0):
+        raise no_meaning(name, "it transposes its input")
+    W = _scaled(B.T if options.get("transB", 0) else B, options.get("alpha", 1.0))
+    b = None if C is None else _scaled(_vector(C, W.shape[1], name), options.get("beta", 1.0))
+    chain.linear(W, b, name)
+
+
+def _matmul(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del options
+    chain.linear(_matrix(given, 1, place, name), None, name)
+
+
+def _add(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del options
+    chain.add(_vector(given[1 - place], chain.neurons, name), name)
+
+
+def _relu(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del place, given, options
+    chain.clamp(0, None, name)
+
+
+def _clip(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del place
+    # Attributes before opset 11, where float32's largest number is no bound; then inputs.
+    bounds = [options.get(x) for x in ("min", "max")]
+    bounds = [None if x is None or abs(x) >= np.finfo(np.float32).max else x for x in bounds]
+    for k, x in enumerate(given[1:3]):
+        if x is not None:
+            bounds[k] = float(_array(x).item())
+    low, high = bounds
+    chain.clamp(low, high, name)
+
+
+def _pass(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del chain, options
+    if place != 0 or any(x is not None and np.any(x) for x in given[2:]):
+        raise no_meaning(name, "it drops at random, as in training")
+
+
+def _flatten(
+    chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str
+) -> None:
+    del chain, place, given
+    if options.get("axis", 1) != 1:
+        raise no_meaning(name, f"axis {options['axis']}, not 1, a row per input")
+
+
+def _reshape(
+    chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str
+) -> None:
+    del chain, options
+    shape = None if place != 0 else _array(given[1]).tolist()
+    # 0 keeps the number of inputs, -1 infers it
+    if shape is None or len(shape) != 2 or shape[0] not in (0, -1):
+        raise no_meaning(name, f"a shape of {shape} and not (-1, n), a row per input")
+
+
+_OPERATORS = {
+    "Add": _add,
+    "Clip": _clip,
+    "Dropout": _pass,
+    "Flatten": _flatten,
+    "Gemm": _gemm,
+    "Identity": _pass,
+    "MatMul": _matmul,
+    "Relu": _relu,
+    "Reshape": _reshape,
+}
+
+
+def _constant(node: Any, given: Sequence[Any], name: str) -> Any:
+    """Return what a node makes of constants alone."""
+    if node.op_type == "Constant" and len(node.attribute) == 1:
+        attribute = node.attribute[0]
+        if attribute.name == "value":
+            return _dense(attribute.t)
+        if attribute.name == "sparse_value":
+            return _sparse(attribute.sparse_tensor)
+        if attribute.name in ("value_float", "value_floats", "value_int", "value_ints"):
+            return np.asarray(_attribute(attribute))
+    if node.op_type == "Identity":
+        return given[0]
+    if node.op_type == "Transpose" and given[0].ndim == 2:
+        order = next((list(x.ints) for x in node.attribute), [1, 0])
+        return given[0].T if order == [1, 0] else given[0]
+    raise no_meaning(name, "it computes with constants; fold them at the export")
+
+
+def _attribute(attribute: Any) -> Any:
+    from onnx.helper import get_attribute_value
+
+    return get_attribute_value(attribute)
+
+
+def _dense(tensor: Any) -> np.ndarray:
+    from onnx import numpy_helper
+
+    try:
+        array: np.ndarray = numpy_helper.to_array(tensor)
+    except Exception as err:  # a type that NumPy lacks, too few bytes
+        raise FormatError(f"the constant {tensor.name!r}: {err}") from err
+    # Half precision, and NumPy's guests (bfloat16), have all their values among float32's.
+    return array.astype(np.float32) if array.dtype.kind in "fV" and array.itemsize < 4 else array
+
+
+def _sparse(tensor: Any) -> Any:
+    """Return a sparse tensor of ONNX: indices of entries, in one number each or in two."""
+    name, shape = tensor.values.name, tuple(tensor.dims)
+    values, places = _dense(tensor.values), _dense(tensor.indices)
+    if len(shape) != 2:
+        raise ShapeError(f"the sparse constant {name!r} has shape {shape}; a matrix has two")
+    try:
+        if places.ndim == 1:
+            rows, columns = np.unravel_index(places, shape)
+        else:
+            rows, columns = places.T
+            places = np.ravel_multi_index((rows, columns), shape)
+        if len(values) != len(places):
+            raise ValueError(f"{len(values)} values, {len(places)} indices")
+    except (ValueError, TypeError) as err:
+        raise FormatError(f"the sparse constant {name!r}: {err}") from err
+    if len(np.unique(places)) < len(places):
+        raise FormatError(f"the sparse constant {name!r}: two entries at one place")
+    return import_scipy().coo_array((values, (rows, columns)), shape=shape)
+
+
+def _at(given: Sequence[Any], k: int) -> Any:
+    return given[k] if k < len(given) else None
+
+
+def _matrix(given: Sequence[Any], k: int, place: int, name: str) -> Any:
+    B = _at(given, k)
+    if place != 0 or B is None:
+        raise no_meaning(name, "its input is not the left factor, or it has no constant weights")
+    if B.ndim != 2:
+        raise no_meaning(name, f"its weights have shape {B.shape}; a matrix has two")
+    return B
+
+
+def _array(x: Any) -> np.ndarray:
+    """Return a constant as a dense array."""
+    return x if isinstance(x, np.ndarray) else x.toarray()
+
+
+def _vector(x: Any, ncols: int | None, name: str) -> np.ndarray:
+    """Return a bias: 0-D, or 1-D with one value per neuron."""
+    b = _array(x)
+    if b.ndim > 1 and b.size != b.shape[-1]:
+        raise no_meaning(name, f"a bias of shape {b.shape}, not one value per neuron")
+    b = b.reshape(b.shape[-1:])
+    return b.reshape(()) if b.shape == (1,) and ncols not in (None, 1) else b
+
+
+def _scaled(x: Any, factor: float) -> Any:
+    if factor == 1:
+        return x
+    return x * x.dtype.type(factor)

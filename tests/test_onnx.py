@@ -1,0 +1,357 @@
+"""Networks from and to ONNX, against ONNX's own reference evaluator."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import gbdnn
+from gbdnn import io
+
+FEW = settings(max_examples=25, deadline=None)
+RANDOM = np.random.default_rng(7)
+X = RANDOM.integers(-8, 17, (20, 5)) / 16
+W = RANDOM.integers(-16, 17, (5, 4)) / 16
+V = RANDOM.integers(-16, 17, (4, 3)) / 16
+b = np.array([0.5, -0.25, 0.0, 1.0])
+c = np.array([-0.5, 0.25, 0.125])
+
+
+def model(path, nodes, *, dtype=np.float32, opset=17, sparse=(), value_info=(), domain="", **given):
+    """Write a graph from `x` to `y`; `given` are its initialisers, floats of one type."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [node if isinstance(node, onnx.NodeProto) else helper.make_node(*node) for node in nodes],
+        "test",
+        [helper.make_tensor_value_info("x", element, [None, 5]), *value_info],
+        [helper.make_tensor_value_info("y", element, [None, None])],
+        [
+            numpy_helper.from_array(A if A.dtype.kind == "i" else A.astype(dtype), name)
+            for name, A in ((name, np.asarray(A)) for name, A in given.items())
+        ],
+        sparse_initializer=sparse,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("other", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
+    return path
+
+
+def gemm(x, y, W="W", b="b", **options):
+    return helper.make_node("Gemm", [x, W, b], [y], **options)
+
+
+LINEAR = {"W": W, "b": b}
+
+CHAINS = {
+    "gemm": ([gemm("x", "y")], LINEAR, ("identity", None)),
+    "transposed": ([gemm("x", "y", transB=1)], {"W": W.T, "b": b}, ("identity", None)),
+    "scaled": ([gemm("x", "y", alpha=0.5, beta=-2.0)], LINEAR, ("identity", None)),
+    "no bias": ([("Gemm", ["x", "W"], ["y"])], LINEAR, ("identity", None)),
+    "bias of one row": ([gemm("x", "y")], {"W": W, "b": b[None]}, ("identity", None)),
+    "one number": ([gemm("x", "y")], {"W": W, "b": [0.5]}, ("identity", None)),
+    "matmul": ([("MatMul", ["x", "W"], ["y"])], LINEAR, ("identity", None)),
+    "matmul, add": (
+        [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])], LINEAR, ("identity", None),
+    ),
+    "add, the other way": (
+        [("MatMul", ["x", "W"], ["h"]), ("Add", ["b", "h"], ["g"]), ("Relu", ["g"], ["y"])],
+        {"W": W, "b": [0.25]}, ("relu", None),
+    ),
+    "add twice": ([gemm("x", "h"), ("Add", ["h", "b"], ["y"])], LINEAR, ("identity", None)),
+    "relu": ([gemm("x", "h"), ("Relu", ["h"], ["y"])], LINEAR, ("relu", None)),
+    "clip": (
+        [gemm("x", "h"), ("Clip", ["h", "low", "high"], ["y"])],
+        {**LINEAR, "low": 0, "high": 0.75}, ("relu", 0.75),
+    ),
+    "clip from nowhere": (
+        [gemm("x", "h"), ("Clip", ["h", "", "high"], ["y"])],
+        {**LINEAR, "high": 0.75}, ("identity", 0.75),
+    ),
+    "clip from 0": (
+        [gemm("x", "h"), ("Clip", ["h", "low"], ["y"])], {**LINEAR, "low": 0}, ("relu", None),
+    ),
+    "relu, clip, clip": (
+        [gemm("x", "h"), ("Relu", ["h"], ["g"]), ("Clip", ["g", "", "a"], ["f"]),
+         ("Clip", ["f", "low", "high"], ["y"])],
+        {**LINEAR, "a": 0.5, "low": 0, "high": 1}, ("relu", 0.5),
+    ),
+    "passed over": (
+        [("Flatten", ["x"], ["f"]), ("Reshape", ["f", "to"], ["r"]), ("Identity", ["W"], ["W2"]),
+         ("Identity", ["r"], ["g"]), gemm("g", "h", "W2"), ("Dropout", ["h"], ["y"])],
+        {**LINEAR, "to": np.array([-1, 5])}, ("identity", None),
+    ),
+    "constant nodes": (
+        [helper.make_node("Constant", [], ["W"], value=numpy_helper.from_array(W.T.astype("f4"))),
+         helper.make_node("Constant", [], ["low"], value_float=0.0),
+         helper.make_node("Constant", [], ["high"], value_float=0.5),
+         ("Transpose", ["W"], ["Wt"]), ("MatMul", ["x", "Wt"], ["h"]),
+         ("Clip", ["h", "low", "high"], ["y"])],
+        {}, ("relu", 0.5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("nodes", "given", "expected"), CHAINS.values(), ids=CHAINS.keys())
+def test_every_node(tmp_path, nodes, given, expected, dtype):
+    """All sums are exact, so the answers are the reference's to the last bit."""
+    if dtype == np.float64 and not given:
+        pytest.skip("its constants are float")
+    path = model(tmp_path / "net.onnx", nodes, dtype=dtype, **given)
+    onnx.checker.check_model(str(path))
+    net = io.read_onnx(path)
+    assert net.dtype == dtype
+    assert [(x.activation, x.clip) for x in net] == [expected]
+    [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X.astype(dtype)})
+    assert len(np.unique(Y)) > 3
+    np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), Y)
+
+
+def test_two_layers_and_attributes_of_old(tmp_path):
+    nodes = [
+        gemm("x", "h"),
+        helper.make_node("Clip", ["h"], ["g"], min=0.0, max=2.0),
+        gemm("g", "f", "V", "c"),
+        helper.make_node("Clip", ["f"], ["y"], min=0.0),
+    ]
+    given = {**LINEAR, "V": V, "c": c}
+    inputs = [helper.make_tensor_value_info("W", TensorProto.FLOAT, [5, 4])]
+    path = model(tmp_path / "net.onnx", nodes, opset=6, value_info=inputs, **given)
+    net = io.read_onnx(path)
+    assert [(x.activation, x.clip) for x in net] == [("relu", 2.0), ("relu", None)]
+    expected = np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0)
+    np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), expected)
+
+
+def sparse_tensor(A, two, dtype=np.float32):
+    rows, columns = np.nonzero(A)
+    places = np.stack([rows, columns], 1) if two else np.ravel_multi_index((rows, columns), A.shape)
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(A[rows, columns].astype(dtype), "W"),
+        numpy_helper.from_array(places.astype(np.int64), "places"),
+        A.shape,
+    )
+
+
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sparse_initialisers(tmp_path, two, transposed):
+    thin = np.where(np.abs(W) > 0.5, W, 0)
+    kept = [sparse_tensor(thin.T if transposed else thin, two)]
+    nodes = [gemm("x", "y", transB=int(transposed), alpha=0.5)]
+    net = io.read_onnx(model(tmp_path / "net.onnx", nodes, sparse=kept, b=b))
+    assert net.isequal(
+        gbdnn.Network([gbdnn.Layer(thin / 2, b, activation="identity", dtype="FP32")])
+    )
+
+
+@pytest.mark.parametrize("element", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_half_precision_becomes_fp32(tmp_path, element):
+    tensors = [helper.make_tensor("W", element, W.shape, W.ravel()),
+               helper.make_tensor("b", element, b.shape, b)]  # fmt: skip
+    graph = helper.make_graph(
+        [gemm("x", "y")], "half",
+        [helper.make_tensor_value_info("x", element, [None, 5])],
+        [helper.make_tensor_value_info("y", element, None)], tensors,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph), str(tmp_path / "net.onnx"))
+    net = io.read_onnx(tmp_path / "net.onnx")
+    assert net.isequal(gbdnn.Network([gbdnn.Layer(W, b, activation="identity", dtype="FP32")]))
+    assert io.read_onnx(tmp_path / "net.onnx", dtype="FP64").dtype == np.float64
+
+
+def test_external_weights(tmp_path):
+    path = model(tmp_path / "net.onnx", [gemm("x", "y")], **LINEAR)
+    net = io.read_onnx(path)
+    onnx.save(
+        onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin",
+        size_threshold=0,
+    )  # fmt: skip
+    assert (tmp_path / "w.bin").stat().st_size >= 4 * W.size
+    assert io.read_onnx(path).isequal(net)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(gbdnn.FormatError, match=r"net.onnx: cannot be read as ONNX"):
+        io.read_onnx(path)
+
+
+@st.composite
+def networks(draw):
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = draw(st.lists(st.integers(1, 9), min_size=2, max_size=5))
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        weights = random.standard_normal((n, m)) * (random.random((n, m)) < 0.5)
+        layers.append(
+            gbdnn.Layer(
+                weights,
+                draw(st.sampled_from([0.0, -0.3, random.standard_normal(m)])),
+                activation=draw(st.sampled_from(["relu", "identity"])),
+                clip=draw(st.sampled_from([None, 0.1, 32, 1e30])),
+                dtype=dtype,
+            )
+        )
+    return gbdnn.Network(layers)
+
+
+@FEW
+@given(networks(), st.booleans())
+def test_round_trips_are_exact(tmp_path_factory, net, sparse):
+    path = tmp_path_factory.mktemp("net") / "net.onnx"
+    io.write_onnx(net, path, sparse=sparse)
+    assert io.read_onnx(path).isequal(net)
+    graph = onnx.load(str(path)).graph
+    assert bool(graph.sparse_initializer) == sparse
+    if sparse:
+        return
+    onnx.checker.check_model(str(path), full_check=True)
+    x = np.random.default_rng(0).standard_normal((5, net.shape[0])).astype(net.dtype)
+    [expected] = ReferenceEvaluator(str(path)).run(None, {"inputs": x})
+    tolerance = 1e-4 if net.dtype == np.float32 else 1e-11
+    got = gbdnn.infer(net, x).to_dense(fill_value=0)
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_large_clip_of_fp64_stays(tmp_path):
+    net = gbdnn.Network([gbdnn.Layer(W, clip=1e200)])
+    io.write_onnx(net, tmp_path / "net.onnx")
+    assert io.read_onnx(tmp_path / "net.onnx").isequal(net)
+
+
+def test_writing(tmp_path):
+    path = tmp_path / "net.onnx"
+    harmless = gbdnn.Network([gbdnn.Layer(W, -0.5, bias_rule="entries")])
+    io.write_onnx(harmless, path)
+    assert io.read_onnx(path).isequal(gbdnn.Network([gbdnn.Layer(W, -0.5)]))
+    before = path.read_bytes()
+    io.write_onnx(harmless, path)
+    assert path.read_bytes() == before
+    bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
+    with pytest.raises(gbdnn.ArgumentError, match="layer 1: the bias rule 'entries' has no equal"):
+        io.write_onnx(bad, path)
+    with pytest.raises(gbdnn.ArgumentError, match="without layers"):
+        io.write_onnx(gbdnn.Network([]), path)
+    with pytest.raises(gbdnn.ArgumentTypeError, match="a Network is needed"):
+        io.write_onnx([W], path)
+    assert path.read_bytes() == before
+    with pytest.raises(gbdnn.OutputError, match="does not exist"):
+        io.write_onnx(harmless, tmp_path / "nowhere" / "net.onnx")
+
+
+def node(op, inputs, outputs, name="", **options):
+    return helper.make_node(op, inputs, outputs, name=name, **options)
+
+
+NO_MEANING = {
+    "conv": ([node("Conv", ["x", "K"], ["y"], "first")], r"node 'first' \(Conv\) has no meaning"),
+    "no name": ([gemm("x", "h"), node("Tanh", ["h"], ["y"])], r"node 1 \(Tanh\) has no meaning"),
+    "skip": (
+        [gemm("x", "h", name="fc"), node("Relu", ["h"], ["g"]), node("Add", ["g", "h"], ["y"])],
+        r"node 'fc' \(Gemm\) has no meaning here: its result is used more than once: a skip",
+    ),
+    "two arms": ([gemm("x", "h"), node("Add", ["h", "h"], ["y"], "sum")], r"node 'sum' \(Add\)"),
+    "early": ([node("Relu", ["x"], ["h"], "r"), gemm("h", "y")], "'r' .*before the first linear"),
+    "late bias": (
+        [gemm("x", "h"), node("Relu", ["h"], ["g"]), node("Add", ["g", "b"], ["y"], "a")],
+        "'a' .*adds to something other than a product",
+    ),
+    "lower": (
+        [gemm("x", "h"), node("Clip", ["h", "low", "high"], ["y"], "cl")],
+        r"'cl' \(Clip\).*the lower bound is 0.1, not 0",
+    ),
+    "upper": ([gemm("x", "h"), node("Clip", ["h", "", "low2"], ["y"])], "upper bound is -1"),
+    "transA": ([gemm("x", "y", transA=1)], "transposes its input"),
+    "left": ([node("MatMul", ["Q", "x"], ["y"])], "not the left factor"),
+    "weights": ([node("MatMul", ["x", "b"], ["y"])], r"its weights have shape \(4,\)"),
+    "bias": ([gemm("x", "y", b="Q")], r"a bias of shape \(5, 5\)"),
+    "domain": ([node("Gemm", ["x", "W"], ["y"], "q", domain="other")], "'q' .*domain 'other'"),
+    "constants": ([node("Neg", ["W"], ["N"], "n"), gemm("x", "y", "N")], "'n' .*with constants"),
+    "output": ([gemm("x", "y"), node("Relu", ["y"], ["z"])], "its result is used more than once"),
+    "no way": ([gemm("x", "h"), node("Identity", ["b"], ["y"])], "the graph's output is y"),
+    "training": (
+        [node("Dropout", ["x", "high", "yes"], ["h"]), gemm("h", "y")], "drops at random",
+    ),
+    "flatten": ([node("Flatten", ["x"], ["h"], axis=0), gemm("h", "y")], "axis 0, not 1"),
+    "reshape": ([node("Reshape", ["x", "to"], ["h"]), gemm("h", "y")], r"a shape of \[5, -1\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "message"), NO_MEANING.values(), ids=NO_MEANING.keys())
+def test_no_meaning(tmp_path, nodes, message):
+    given = {**LINEAR, "Q": np.eye(5), "K": np.ones((1, 1, 3)), "low": 0.1, "high": 1, "low2": -1}
+    path = model(tmp_path / "net.onnx", nodes, **given, to=np.array([5, -1]), yes=np.array(1))
+    with pytest.raises(gbdnn.ArgumentError, match=r"net.onnx: .*" + message):
+        io.read_onnx(path)
+
+
+def test_two_inputs(tmp_path):
+    more = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None, 5])]
+    path = model(tmp_path / "net.onnx", [gemm("x", "y")], value_info=more, **LINEAR)
+    with pytest.raises(gbdnn.ArgumentError, match="inputs x, z and outputs y; one of each"):
+        io.read_onnx(path)
+
+
+def test_values_and_shapes_name_the_layer(tmp_path):
+    nodes = [gemm("x", "h"), gemm("h", "y", "V", "c", name="out")]
+    given = {**LINEAR, "V": V, "c": c}
+    path = model(tmp_path / "net.onnx", nodes, **given | {"V": V * np.nan})
+    with pytest.raises(gbdnn.ArgumentError, match=r"layer 1, node 'out' \(Gemm\): weights: .*nan"):
+        io.read_onnx(path)
+    path = model(tmp_path / "net.onnx", nodes, **given | {"V": V.T})
+    with pytest.raises(gbdnn.ShapeError, match=r"layer 1, node 'out' .*: bias has shape"):
+        io.read_onnx(path)
+    path = model(tmp_path / "net.onnx", nodes, **given | {"V": W, "c": b})
+    with pytest.raises(gbdnn.ShapeError, match="layer 1: weights are 5 x 4 but"):
+        io.read_onnx(path)
+    path = model(tmp_path / "net.onnx", [gemm("x", "h"), ("Add", ["h", "c"], ["y"])], **given)
+    with pytest.raises(gbdnn.ShapeError, match=r"a bias of shape \(3,\) onto one of \(4,\)"):
+        io.read_onnx(path)
+
+
+def test_damaged_files(tmp_path):
+    path = tmp_path / "net.onnx"
+    with pytest.raises(gbdnn.MissingFileError, match="no such file"):
+        io.read_onnx(path)
+    path.write_bytes(b"")
+    with pytest.raises(gbdnn.FormatError, match="it has no graph"):
+        io.read_onnx(path)
+    path.write_text("hello, this is no model")
+    with pytest.raises(gbdnn.FormatError, match="cannot be read as ONNX"):
+        io.read_onnx(path)
+    whole = model(path, [gemm("x", "y")], **LINEAR).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(gbdnn.FormatError, match="cannot be read as ONNX"):
+        io.read_onnx(path)
+    path = model(path, [("Add", ["x"], ["y"])])
+    with pytest.raises(gbdnn.FormatError, match="a node lacks an input"):
+        io.read_onnx(path)
+
+
+def spoilt(places, shape, values=(1.0, 2.0)):
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.array(values, np.float32), "W"),
+        numpy_helper.from_array(np.array(places, np.int64), "places"),
+        shape,
+    )
+
+
+@pytest.mark.parametrize(
+    ("places", "shape", "error", "message"),
+    [
+        ([3, 3], (5, 4), gbdnn.FormatError, "'W': two entries at one place"),
+        ([[0, 1], [0, 1]], (5, 4), gbdnn.FormatError, "'W': two entries at one place"),
+        ([3, 20], (5, 4), gbdnn.FormatError, "'W': "),
+        ([[0, 1], [5, 1]], (5, 4), gbdnn.FormatError, "'W': "),
+        ([1, 2, 3], (5, 4), gbdnn.FormatError, "'W': 2 values, 3 indices"),
+        ([1, 2], (20,), gbdnn.ShapeError, r"'W' has shape \(20,\)"),
+    ],
+)
+def test_sparse_initialisers_with_a_fault(tmp_path, places, shape, error, message):
+    path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[spoilt(places, shape)], b=b)
+    with pytest.raises(error, match=message):
+        io.read_onnx(path)
