@@ -66,19 +66,23 @@ CHAINS = {
     "relu": ([gemm("x", "h"), ("Relu", ["h"], ["y"])], LINEAR, ("relu", None)),
     "clip": (
         [gemm("x", "h"), ("Clip", ["h", "low", "high"], ["y"])],
-        {**LINEAR, "low": 0, "high": 0.75}, ("relu", 0.75),
+        {**LINEAR, "low": 0.0, "high": 0.75}, ("relu", 0.75),
     ),
     "clip from nowhere": (
         [gemm("x", "h"), ("Clip", ["h", "", "high"], ["y"])],
         {**LINEAR, "high": 0.75}, ("identity", 0.75),
     ),
     "clip from 0": (
-        [gemm("x", "h"), ("Clip", ["h", "low"], ["y"])], {**LINEAR, "low": 0}, ("relu", None),
+        [gemm("x", "h"), ("Clip", ["h", "low"], ["y"])], {**LINEAR, "low": 0.0}, ("relu", None),
     ),
     "relu, clip, clip": (
         [gemm("x", "h"), ("Relu", ["h"], ["g"]), ("Clip", ["g", "", "a"], ["f"]),
          ("Clip", ["f", "low", "high"], ["y"])],
-        {**LINEAR, "a": 0.5, "low": 0, "high": 1}, ("relu", 0.5),
+        {**LINEAR, "a": 0.5, "low": 0.0, "high": 1.0}, ("relu", 0.5),
+    ),
+    "max, min": (
+        [gemm("x", "h"), ("Max", ["low", "h"], ["g"]), ("Min", ["g", "high"], ["y"])],
+        {**LINEAR, "low": 0.0, "high": [0.75]}, ("relu", 0.75),
     ),
     "passed over": (
         [("Flatten", ["x"], ["f"]), ("Reshape", ["f", "to"], ["r"]), ("Identity", ["W"], ["W2"]),
@@ -126,6 +130,17 @@ def test_two_layers_and_attributes_of_old(tmp_path):
     assert [(x.activation, x.clip) for x in net] == [("relu", 2.0), ("relu", None)]
     expected = np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0)
     np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), expected)
+
+
+def test_an_export_for_a_fixed_number_of_inputs(tmp_path):
+    nodes = [("Reshape", ["x", "to"], ["h"]), gemm("h", "y")]
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array([8, 5]))
+    with pytest.raises(gbdnn.ArgumentError, match=r"a shape of \[8, 5\]"):
+        io.read_onnx(path)
+    fixed = onnx.load(str(path))
+    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
+    onnx.save(fixed, str(path))
+    assert io.read_onnx(path).shape == (5, 4)
 
 
 def sparse_tensor(A, two, dtype=np.float32):
@@ -277,6 +292,7 @@ NO_MEANING = {
         [node("Dropout", ["x", "high", "yes"], ["h"]), gemm("h", "y")], "drops at random",
     ),
     "flatten": ([node("Flatten", ["x"], ["h"], axis=0), gemm("h", "y")], "axis 0, not 1"),
+    "max": ([gemm("x", "h"), node("Max", ["h", "high"], ["y"])], "the lower bound is 1, not 0"),
     "reshape": ([node("Reshape", ["x", "to"], ["h"]), gemm("h", "y")], r"a shape of \[5, -1\]"),
 }  # fmt: skip
 

@@ -35,6 +35,8 @@ def read_graph(graph: Any, chain: Chain) -> Chain:
             f"a graph with inputs {', '.join(inputs) or '(none)'} and outputs"
             f" {', '.join(outputs) or '(none)'}; one of each has a meaning here"
         )
+    (first,) = (value for value in graph.input if value.name == inputs[0])
+    count = next((x.dim_value for x in first.type.tensor_type.shape.dim), 0)
     readers = Counter(name for node in graph.node for name in node.input)
     readers.update(outputs)
     flow, before = inputs[0], f"the input {inputs[0]!r}"
@@ -53,7 +55,7 @@ def read_graph(graph: Any, chain: Chain) -> Chain:
             raise no_meaning(name, f"it reads {', '.join(moving)}, where the chain is at {flow}")
         if readers[flow] > 1:
             raise no_meaning(before, "its result is used more than once: a skip")
-        options = {x.name: _attribute(x) for x in node.attribute}
+        options = {x.name: _attribute(x) for x in node.attribute} | {"inputs": count}
         _OPERATORS[node.op_type](chain, list(node.input).index(flow), given, options, name)
         flow, before = node.output[0], name
     if flow != outputs[0]:
@@ -92,9 +94,19 @@ def _clip(chain: Chain, place: int, given: list[Any], options: dict[str, Any], n
     bounds = [None if x is None or abs(x) >= np.finfo(np.float32).max else x for x in bounds]
     for k, x in enumerate(given[1:3]):
         if x is not None:
-            bounds[k] = float(_array(x).item())
+            bounds[k] = _number(x)
     low, high = bounds
     chain.clamp(low, high, name)
+
+
+def _max(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del options
+    chain.clamp(_only(given, place), None, name)
+
+
+def _min(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
+    del options
+    chain.clamp(None, _only(given, place), name)
 
 
 def _pass(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
@@ -114,10 +126,10 @@ def _flatten(
 def _reshape(
     chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str
 ) -> None:
-    del chain, options
+    del chain
     shape = None if place != 0 else _array(given[1]).tolist()
-    # 0 keeps the number of inputs, -1 infers it
-    if shape is None or len(shape) != 2 or shape[0] not in (0, -1):
+    # 0 keeps the number of inputs, -1 infers it, an export for some fixed number has that.
+    if shape is None or len(shape) != 2 or shape[0] not in (0, -1, options["inputs"]):
         raise no_meaning(name, f"a shape of {shape} and not (-1, n), a row per input")
 
 
@@ -129,6 +141,8 @@ _OPERATORS = {
     "Gemm": _gemm,
     "Identity": _pass,
     "MatMul": _matmul,
+    "Max": _max,
+    "Min": _min,
     "Relu": _relu,
     "Reshape": _reshape,
 }
@@ -201,6 +215,16 @@ def _matrix(given: Sequence[Any], k: int, place: int, name: str) -> Any:
     if B.ndim != 2:
         raise no_meaning(name, f"its weights have shape {B.shape}; a matrix has two")
     return B
+
+
+def _only(given: Sequence[Any], place: int) -> float:
+    """Return the other one of two operands, a number."""
+    first, second = given
+    return _number(second if place == 0 else first)
+
+
+def _number(x: Any) -> float:
+    return float(_array(x).item())
 
 
 def _array(x: Any) -> np.ndarray:

@@ -45,7 +45,7 @@ def from_torch(
         ``ReLU6``, ``Hardtanh(0, c)`` and their functions, ``clamp(0, c)``; ``Identity``,
         ``Dropout`` and ``Flatten`` (inputs are rows here) are passed over. It may be nested, or
         have a forward of its own that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers
-        alone, in the order of their use. Weights may be sparse, of any layout; the masks of
+        alone, of tensors or NumPy arrays, in the order of their use. Weights may be sparse, of any layout; the masks of
         ``torch.nn.utils.prune`` are applied. Nothing of it is changed or shared.
     clip : float, optional
         Beside a ``state_dict``, which has no activations: upper limit of every ReLU.
@@ -72,12 +72,12 @@ def from_torch(
 
     Examples
     --------
-    >>> import torch  # doctest: +SKIP
-    >>> model = torch.nn.Sequential(torch.nn.Linear(784, 10), torch.nn.ReLU6())  # doctest: +SKIP
-    >>> from_torch(model)  # doctest: +SKIP
-    Network: 1 layer, 784 inputs to 10 outputs, 7840 edges, FP32
-      layer  shape     edges
-      0      784 x 10   7840  bias -0.0347 to 0.0301 (all), relu, clip 6
+    >>> import numpy as np
+    >>> state = {"fc.weight": np.array([[0.5, 0.0, -1.0]]), "fc.bias": np.array([0.25])}
+    >>> from_torch(state)  # or model.state_dict(), or the model itself
+    Network: 1 layer, 3 inputs to 1 outputs, 2 edges, FP64
+      layer  shape  edges
+      0      3 x 1      2  bias 0.25 to 0.25 (all), identity
     """
     wanted = None if dtype is None else as_dtype(dtype)
     torch = sys.modules.get("torch")
@@ -125,6 +125,15 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
         Dense weights are more than memory has room for.
     MissingPackageError
         PyTorch is not installed.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> to_torch(gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)]))  # doctest: +SKIP
+    Sequential(
+      (0): Linear(in_features=3, out_features=3, bias=False)
+      (1): Hardtanh(min_val=0.0, max_val=6.0)
+    )
     """
     require_network(net)
     if layout not in ("strided", "sparse_csr"):
