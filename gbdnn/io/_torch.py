@@ -45,8 +45,9 @@ def from_torch(
         ``ReLU6``, ``Hardtanh(0, c)`` and their functions, ``clamp(0, c)``; ``Identity``,
         ``Dropout`` and ``Flatten`` (inputs are rows here) are passed over. It may be nested, or
         have a forward of its own that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers
-        alone, of tensors or NumPy arrays, in the order of their use. Weights may be sparse, of any layout; the masks of
-        ``torch.nn.utils.prune`` are applied. Nothing of it is changed or shared.
+        alone, tensors or NumPy arrays, in the order of their use. Weights may be sparse, of any
+        layout; the masks of ``torch.nn.utils.prune`` are applied. Nothing of it is changed or
+        shared.
     clip : float, optional
         Beside a ``state_dict``, which has no activations: upper limit of every ReLU.
     last_activation : {"identity", "relu"}, optional
