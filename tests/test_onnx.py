@@ -121,7 +121,7 @@ def test_two_layers_and_attributes_of_old(tmp_path):
         gemm("x", "h"),
         helper.make_node("Clip", ["h"], ["g"], min=0.0, max=2.0),
         gemm("g", "f", "V", "c"),
-        helper.make_node("Clip", ["f"], ["y"], min=0.0),
+        helper.make_node("Clip", ["f"], ["y"], min=0.0, max=float(np.finfo(np.float32).max)),
     ]
     given = {**LINEAR, "V": V, "c": c}
     inputs = [helper.make_tensor_value_info("W", TensorProto.FLOAT, [5, 4])]

@@ -3,6 +3,8 @@
 import gzip
 import itertools
 import pickle
+import subprocess
+import sys
 
 import graphblas as gb
 import numpy as np
@@ -329,3 +331,26 @@ def test_matrix_market_cut_off_or_too_large(tmp_path):
     write(tmp_path, **{"n2-l1-bias": square})
     with pytest.raises(gbdnn.FormatError, match=r"n2-l1-bias.mtx: 2 x 2; a bias is one row"):
         io.read_matrix_market(tmp_path)
+
+
+def test_formats_bring_in_their_packages_when_they_are_used():
+    code = "import sys, gbdnn.io; print({'scipy', 'torch', 'onnx', 'polars'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("scipy.sparse", lambda folder: io.to_scipy(NET)),
+        ("scipy.sparse", lambda folder: io.read_npz(folder)),
+        ("torch", lambda folder: io.to_torch(NET)),
+        ("onnx", lambda folder: io.write_onnx(NET, folder / "net.onnx")),
+    ],
+)
+def test_a_package_that_is_not_there(tmp_path, monkeypatch, package, call):
+    monkeypatch.setitem(sys.modules, package, None)
+    if "." in package:  # else the attribute of the package around it would do
+        monkeypatch.delattr("scipy.sparse", raising=False)
+    with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\['):
+        call(tmp_path)

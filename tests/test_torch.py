@@ -282,6 +282,10 @@ def skip(m, x):
     return m.out(h) + h
 
 
+def twice(x):
+    return x.clamp(min=x)
+
+
 def depends(m, x):
     return m.fc(x) if x.sum() > 0 else x
 
@@ -321,6 +325,7 @@ NO_MEANING = {
     "two inputs": (TwoInputs(), "node 'y'"),
     "skip": (Forward(skip), r"'act' \(ReLU\) has no meaning here: its result is used more than"),
     "lower": (Forward(lambda m, x: m.fc(x).clamp(0.1, 1)), "node 'clamp'.*lower bound is 0.1"),
+    "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp' .*a bound is no number"),
     "two arms": (Forward(lambda m, x: m.fc(x) * m.w), "'w' has no meaning"),
     "own weights": (Forward(lambda m, x: x @ m.w), "'w' has no meaning"),
     "tanh": (Forward(lambda m, x: torch.tanh(m.fc(x))), "node 'tanh' has no meaning"),

@@ -145,6 +145,8 @@ def _add_function(chain: Chain, function: str, node: torch.fx.Node, name: str) -
     if function in _CLAMPS:
         bounds = _CLAMPS[function] | dict(zip(_CLAMPS[function], args, strict=False)) | options
         low, high = (bounds.get(x, bounds.get(f"{x}_val")) for x in ("min", "max"))
+        if not all(isinstance(x, int | float | None) for x in (low, high)):
+            raise no_meaning(name, "a bound is no number")
         chain.clamp(low, high, name)
     elif function == "flatten":
         _require_rows(name, **(_FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options))
