@@ -23,6 +23,7 @@ from gbdnn.errors import (
 )
 from gbdnn.inference import infer
 from gbdnn.layer import Layer
+from gbdnn.layer_info import LayerInfo
 from gbdnn.metrics import LayerStats, edge_rate
 from gbdnn.network import Network
 from gbdnn.radixnet import radix_layers, radixnet
@@ -33,6 +34,7 @@ __all__ = [
     "FormatError",
     "GbdnnError",
     "Layer",
+    "LayerInfo",
     "LayerStats",
     "MissingFileError",
     "MissingPackageError",
