@@ -3,7 +3,7 @@
 from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io._idx import read_idx
 from gbdnn.io._layout import find_categories, find_features, find_layers, find_neurons
-from gbdnn.io._network import read_network, write_network
+from gbdnn.io._network import iter_layers, read_network, write_network
 from gbdnn.io._whole import require_writable, whole_file
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "find_features",
     "find_layers",
     "find_neurons",
+    "iter_layers",
     "read_categories",
     "read_idx",
     "read_network",
