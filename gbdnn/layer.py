@@ -110,13 +110,15 @@ class Layer(LayerInfo):
         self._prepared: dict[Callable[[Layer], Any], Any] = {}
 
     @classmethod
-    def assembled(cls, info: LayerInfo, W: gb.Matrix) -> Layer:
+    def assembled(cls, info: LayerInfo, W: gb.Matrix, *, edges: int, gain: float) -> Layer:
         """Return the layer of `info` with the weights `W`, column-wise and known to be right.
 
-        `W` becomes the layer's own. Nothing is checked: for sources that have done it.
+        `W` becomes the layer's own, `edges` and `gain` are what it was found to have. Nothing is
+        checked: for sources that have done it.
         """
         layer = cls.__new__(cls)
-        layer.__dict__.update(info._known() | {"_bias": info.bias})
+        found = {"_bias": info.bias, "_edges": edges, "_gain": gain}
+        layer.__dict__.update(info._known() | found)
         layer._W = W
         layer._prepared = {}
         return layer

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gbdnn.matrices import MatrixLike
     from gbdnn.sources import Source
 
-__all__ = ["Network", "as_network"]
+__all__ = ["Network", "as_network", "require_fit"]
 
 T = TypeVar("T")
 
@@ -121,17 +121,7 @@ class Network(Sequence[Layer]):
     def _take(self, infos: tuple[LayerInfo, ...], read: Source | None) -> None:
         """Become the network of these layers: of what is known of them, and how to read them."""
         for k in range(1, len(infos)):
-            before, here = infos[k - 1], infos[k]
-            if here.nrows != before.ncols:
-                raise ShapeError(
-                    f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
-                    f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
-                )
-            if here.dtype != before.dtype:
-                raise ArgumentError(
-                    f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
-                    " dtype= casts all layers"
-                )
+            require_fit(k, infos[k - 1], infos[k])
         self._infos, self._read = infos, read
         self._prepared: dict[Callable[[Network], Any], Any] = {}
 
@@ -227,6 +217,20 @@ class Network(Sequence[Layer]):
         if not self.in_memory:
             words.append("read when asked")
         return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
+
+
+def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
+    """Raise the error of a layer `k` that cannot follow the one before it."""
+    if here.nrows != before.ncols:
+        raise ShapeError(
+            f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
+            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+        )
+    if here.dtype != before.dtype:
+        raise ArgumentError(
+            f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
+            " dtype= casts all layers"
+        )
 
 
 def as_network(
