@@ -157,6 +157,8 @@ class LayerInfo:
         """The smallest bias of a neuron; 0 if there is no neuron."""
         if isinstance(self._bias, LateBias):
             return self._bias.lowest
+        if isinstance(self._bias, float):
+            return self._bias if self.ncols else 0.0
         return float(np.min(self._bias, initial=np.inf)) if self.ncols else 0.0
 
     @cached_property
@@ -164,6 +166,8 @@ class LayerInfo:
         """The largest bias of a neuron; 0 if there is no neuron."""
         if isinstance(self._bias, LateBias):
             return self._bias.highest
+        if isinstance(self._bias, float):
+            return self._bias if self.ncols else 0.0
         return float(np.max(self._bias, initial=-np.inf)) if self.ncols else 0.0
 
     @cached_property

@@ -145,7 +145,7 @@ class Network(Sequence[Layer]):
         """
         if self._read is None:
             return self
-        return Network(read_all(self._read, len(self), progress))
+        return Network(read_all(self._read, self._infos, progress))
 
     @property
     def dtype(self) -> np.dtype | None:

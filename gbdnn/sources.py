@@ -13,13 +13,16 @@ from gbdnn.layer import Layer
 from gbdnn.threads import available
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
     from gbdnn.layer_info import LayerInfo
 
 __all__ = ["Cast", "Checked", "Part", "Source", "read_all"]
+
+LARGE = 1 << 17
+"""Edges of a layer from which on reading it takes longer than what Python does around it."""
 
 
 class Source(Protocol):
@@ -76,12 +79,15 @@ class Cast(NamedTuple):
 
 
 def read_all(
-    read: Source, count: int, progress: Callable[[int, int], object] | None
+    read: Source, infos: Sequence[LayerInfo], progress: Callable[[int, int], object] | None
 ) -> list[Layer]:
-    """Return all layers of a source, read on as many threads as GraphBLAS may use."""
+    """Return all layers of a source; large ones are read on the threads that GraphBLAS may use."""
+    count = len(infos)
+    large = sum(info.edges for info in infos) >= count * LARGE
+    workers = max(1, min(available(), count)) if large else 1
     layers: list[Layer] = []
-    with ThreadPoolExecutor(max(1, min(available(), count))) as pool:
-        for layer in pool.map(read, range(count)):
+    with ThreadPoolExecutor(workers) as pool:
+        for layer in (pool.map if workers > 1 else map)(read, range(count)):
             layers.append(layer)
             if progress is not None:
                 progress(len(layers), count)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import ArgumentTypeError, FormatError
-from gbdnn.io._store.sparse import described, read_arrays, write_arrays
+from gbdnn.io._store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io._store.writer import Writer
 from gbdnn.layer import Layer
 from gbdnn.layer_info import LateBias, LayerInfo
@@ -54,8 +54,7 @@ def write_network(
 def read_network(reader: Reader) -> Network:
     """Return the network; its layers are read when they are asked for."""
     source = _StoredLayers(reader)
-    infos = [source.info(k) for k in range(source.count)]
-    return reader.parsed("layers", lambda: Network.lazy(infos, source))
+    return reader.parsed("layers", lambda: Network.lazy(source.infos, source))
 
 
 class _StoredLayers:
@@ -66,16 +65,14 @@ class _StoredLayers:
         self._entries: list[dict[str, Any]] = reader.parsed(
             "layers", lambda: list(reader.index["layers"])
         )
-        self.count = len(self._entries)
-
-    def info(self, k: int) -> LayerInfo:
-        """Return what the index says of layer `k`."""
-        return self._reader.parsed(f"layer {k}", lambda: self._info(k))
+        self._given: list[Description] = []
+        self.infos: list[LayerInfo] = []
+        for k in range(len(self._entries)):
+            reader.parsed(f"layer {k}", partial(self._parse, k))
 
     def __call__(self, k: int, /) -> Layer:
-        info, where = self.info(k), f"layer {k}"
-        entry = self._entries[k]
-        arrays = read_arrays(self._reader, entry, described(entry, "CSC"), where)
+        info, where = self.infos[k], f"layer {k}"
+        arrays = read_arrays(self._reader, self._entries[k], self._given[k], where)
         gain = arrays.largest_sum()
         W = import_arrays(arrays, *info.shape, "columnwise", ascending=True)
         layer = Layer.assembled(info, W, edges=info.edges, gain=gain)
@@ -83,7 +80,8 @@ class _StoredLayers:
             raise FormatError(f"{self._reader.path}: {where}: was read with {difference}")
         return layer
 
-    def _info(self, k: int) -> LayerInfo:
+    def _parse(self, k: int) -> None:
+        """Take what the index says of layer `k`."""
         entry = self._entries[k]
         given = described(entry, "CSC")
         bias: Any = entry["bias"]
@@ -94,21 +92,24 @@ class _StoredLayers:
         elif not isinstance(bias, int | float):
             raise FormatError(f"the bias is {bias!r}")
         gain = entry["gain"]
-        return LayerInfo(
-            given.shape,
-            bias,
-            edges=given.nvals,
-            gain=math.inf if gain is None else gain,
-            dtype=given.values,
-            bias_rule=entry["bias_rule"],
-            activation=entry["activation"],
-            clip=entry["clip"],
+        self._given.append(given)
+        self.infos.append(
+            LayerInfo(
+                given.shape,
+                bias,
+                edges=given.nvals,
+                gain=math.inf if gain is None else gain,
+                dtype=given.values,
+                bias_rule=entry["bias_rule"],
+                activation=entry["activation"],
+                clip=entry["clip"],
+            )
         )
 
     def _bias(self, k: int, dtype: str) -> np.ndarray:
         """Return the bias vector of layer `k`."""
-        entry, where = self._entries[k], f"layer {k}"
-        vector = self._reader.array(entry, "bias", dtype, entry["binsparse"]["shape"][1], where)
+        where, ncols = f"layer {k}", self._given[k].shape[1]
+        vector = self._reader.array(self._entries[k], "bias", dtype, ncols, where)
         if not np.isfinite(vector).all():
             raise FormatError(f"{self._reader.path}: {where}: the bias is not finite")
         vector = vector.astype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from threading import Lock
@@ -14,7 +15,6 @@ from gbdnn.io._store.index import INDEX, import_xxhash, read_index
 from gbdnn.io._store.writer import header_of, import_safetensors
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
     from typing import TypeVar
 
@@ -83,21 +83,33 @@ class Reader:
         FormatError
             The shard or the array is not what the index says: it is damaged.
         """
-        file, name, digest = self.parsed(where, lambda: _place(place, role))
-        where = f"{self.path / file}: {where}: {role}"
-        shard = self._open(file, where)
         try:
+            tensor = place["tensors"][role]
+            file, name, digest = str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
+        except (LookupError, TypeError) as err:
+            raise FormatError(f"{self.path / INDEX}: {where}: no place for its {role}") from err
+        try:
+            shard = self._open(file)
             found: np.ndarray = shard.get_tensor(name)
-        except (import_safetensors().SafetensorError, OSError, ValueError, KeyError) as err:
-            raise FormatError(f"{where}: cannot be read: {err}") from err
-        if found.dtype != dtype or found.shape != (length,):
+            if found.dtype != dtype or found.shape != (length,):
+                raise FormatError(
+                    f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
+                    f" {(length,)}"
+                )
+            if self._verify and import_xxhash().xxh3_64_hexdigest(found.view(np.uint8)) != digest:
+                raise FormatError("is damaged: its bytes do not have the index's checksum")
+            return found
+        except GbdnnError as err:
+            raise type(err)(f"{self.path / file}: {where}: {role}: {err}") from err
+        except FileNotFoundError as err:
+            raise MissingFileError(
+                f"{self.path / file}: {where}: the shard is missing; if the store has been saved"
+                " anew, load it again"
+            ) from err
+        except (OSError, ValueError, KeyError, import_safetensors().SafetensorError) as err:
             raise FormatError(
-                f"{where}: is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
-                f" {(length,)}"
-            )
-        if self._verify and import_xxhash().xxh3_64_hexdigest(found.view(np.uint8)) != digest:
-            raise FormatError(f"{where}: is damaged: its bytes do not have the index's checksum")
-        return found
+                f"{self.path / file}: {where}: {role}: cannot be read: {err}"
+            ) from err
 
     def _list_shards(self) -> dict[str, tuple[int, str]]:
         return {
@@ -105,30 +117,20 @@ class Reader:
             for shard in self.index["shards"]
         }
 
-    def _open(self, file: str, where: str) -> Any:
-        """Return the shard, mapped into memory; it stays so."""
+    def _open(self, file: str) -> Any:
+        """Return a shard, mapped into memory; it stays so."""
         if file not in self._shards or not _FILE.fullmatch(file):
-            raise FormatError(f"{where}: the index does not list this shard")
-        path, (size, digest) = self.path / file, self._shards[file]
-        try:
-            # Looked at each time: to read past the end of a mapped file ends the process.
-            if path.stat().st_size != size:
-                raise FormatError(
-                    f"{where}: the shard has {path.stat().st_size} bytes, not {size}: cut off, or"
-                    " written to"
-                )
-            with self._lock:
-                if file not in self._opened:
-                    if import_xxhash().xxh3_64_hexdigest(header_of(path)) != digest:
-                        raise FormatError(f"{where}: the shard's header is damaged")
-                    self._opened[file] = import_safetensors().safe_open(path, framework="np")
-                return self._opened[file]
-        except FileNotFoundError as err:
-            raise MissingFileError(
-                f"{where}: the shard is missing; if the store has been saved anew, load it again"
-            ) from err
-        except (OSError, import_safetensors().SafetensorError) as err:
-            raise FormatError(f"{where}: the shard cannot be read: {err}") from err
+            raise FormatError("the index does not list this shard")
+        path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
+        # Looked at each time: to read past the end of a mapped file ends the process.
+        if (found := os.stat(path).st_size) != size:  # noqa: PTH116 -- often
+            raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
+        with self._lock:
+            if file not in self._opened:
+                if import_xxhash().xxh3_64_hexdigest(header_of(Path(path))) != digest:
+                    raise FormatError("the shard's header is damaged")
+                self._opened[file] = import_safetensors().safe_open(path, framework="np")
+            return self._opened[file]
 
     def _forget(self) -> None:
         self._opened: dict[str, Any] = {}
@@ -140,8 +142,3 @@ class Reader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
-
-
-def _place(place: dict[str, Any], role: str) -> tuple[str, str, str]:
-    tensor = place["tensors"][role]
-    return str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
