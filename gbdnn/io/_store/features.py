@@ -13,7 +13,7 @@ from gbdnn.io._store.reader import Reader
 from gbdnn.io._store.rows import cut, join, pieces
 from gbdnn.io._store.sparse import described, read_arrays, write_arrays
 from gbdnn.io._store.writer import Writer
-from gbdnn.io._table import dimension
+from gbdnn.io._table import dimension, whole_number
 from gbdnn.matrices import (
     as_compressed,
     as_dtype,
@@ -73,7 +73,9 @@ def write_features(
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
-    width = None if ncols is None else dimension(ncols, "ncols")
+    width = None if ncols is None else whole_number(ncols, "ncols")
+    if width is not None and width < 0:
+        raise ArgumentError(f"ncols: {ncols} is negative")
     kind = None if dtype is None else as_dtype(dtype)
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []

@@ -122,8 +122,14 @@ class Reader:
         if file not in self._shards or not _FILE.fullmatch(file):
             raise FormatError("the index does not list this shard")
         path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
-        # Looked at each time: to read past the end of a mapped file ends the process.
-        if (found := os.stat(path).st_size) != size:  # noqa: PTH116 -- often
+        try:
+            # Looked at each time: to read past the end of a mapped file ends the process.
+            found = os.stat(path).st_size  # noqa: PTH116 -- often
+        except FileNotFoundError:
+            if file in self._opened:  # it lost its name, not its content
+                return self._opened[file]
+            raise
+        if found != size:
             raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
         with self._lock:
             if file not in self._opened:
