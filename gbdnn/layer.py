@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gbdnn.layer_info import Activation, BiasLike, BiasRule, LayerInfo
+from gbdnn.bias import BiasLike
+from gbdnn.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.matrices import (
     as_compressed,
     as_dtype,

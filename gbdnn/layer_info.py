@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import graphblas as gb
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.bias import LateBias, as_bias
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.matrices import as_array, as_dtype, finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["Activation", "BiasLike", "BiasRule", "LateBias", "LayerInfo", "layer_table"]
+    from gbdnn.bias import BiasLike
+
+__all__ = ["Activation", "BiasRule", "LayerInfo", "layer_table"]
 
 BiasRule = Literal["all", "entries"]
 Activation = Literal["relu", "identity"]
-BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | list[float] | tuple[float, ...]"
 
 _GAIN_TOLERANCE = 1e-6  # sums of as many absolute values, added in another order
-
-
-class LateBias(NamedTuple):
-    """A bias vector of which the range is known; its values are read when they are asked for."""
-
-    lowest: float
-    highest: float
-    read: Callable[[], np.ndarray]
-
-    def astype(self, dtype: np.dtype) -> LateBias:
-        """Return the bias cast to FP32 or FP64, when it is read."""
-        low, high = finite(np.array([self.lowest, self.highest]), dtype, "bias").tolist()
-        return LateBias(low, high, partial(_read_as, self.read, dtype))
 
 
 class LayerInfo:
@@ -90,7 +79,7 @@ class LayerInfo:
         if not self._gain >= 0:
             raise ArgumentError(f"gain is a number >= 0, not {gain}")
         self._dtype = as_dtype(dtype)
-        self._bias = _as_bias(bias, self._shape[1], self._dtype)
+        self._bias = as_bias(bias, self._shape[1], self._dtype)
         self._clip = _as_clip(clip, self._dtype)
         self._bias_rule: BiasRule = bias_rule
         self._activation: Activation = activation
@@ -270,21 +259,6 @@ def _whole(n: object, what: str) -> int:
     return int(n)
 
 
-def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray | LateBias:
-    if isinstance(bias, LateBias):
-        return bias
-    if type(bias).__module__.startswith("graphblas.core.vector"):
-        bias = bias.to_dense(fill_value=0)
-    values = as_array(bias, "bias")
-    if values.ndim == 0:
-        return float(finite(values.reshape(1), dtype, "bias")[0])
-    if values.shape != (ncols,):
-        raise ShapeError(f"bias has shape {values.shape} but the layer has {ncols} neurons")
-    vector = finite(values, dtype, "bias")
-    vector.flags.writeable = False
-    return vector
-
-
 def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
     if clip is None:
         return None
@@ -297,9 +271,3 @@ def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
     if limit == 0:
         raise ArgumentError(f"clip: {value} becomes 0 as {dtype}")
     return limit
-
-
-def _read_as(read: Callable[[], np.ndarray], dtype: np.dtype) -> np.ndarray:
-    vector = finite(read(), dtype, "bias")
-    vector.flags.writeable = False
-    return vector

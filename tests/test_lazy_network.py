@@ -13,8 +13,8 @@ from oracles import case
 
 import gbdnn
 from gbdnn import Layer, LayerInfo, Network
+from gbdnn.bias import LateBias
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.layer_info import LateBias
 
 CASE = case(4, bias="mixed vector", sizes=(24, 30, 18, 20))
 NET = network(CASE.layers)
