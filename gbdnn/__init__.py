@@ -6,7 +6,7 @@ Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still foll
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gbdnn.answers import argmax, categories
 from gbdnn.errors import (
@@ -23,9 +23,13 @@ from gbdnn.errors import (
 )
 from gbdnn.inference import infer
 from gbdnn.layer import Layer
+from gbdnn.layer_info import LayerInfo
 from gbdnn.metrics import LayerStats, edge_rate
 from gbdnn.network import Network
 from gbdnn.radixnet import radix_layers, radixnet
+
+if TYPE_CHECKING:
+    from gbdnn.io import load, save
 
 __all__ = [
     "ArgumentError",
@@ -33,6 +37,7 @@ __all__ = [
     "FormatError",
     "GbdnnError",
     "Layer",
+    "LayerInfo",
     "LayerStats",
     "MissingFileError",
     "MissingPackageError",
@@ -45,15 +50,19 @@ __all__ = [
     "categories",
     "edge_rate",
     "infer",
+    "load",
     "radix_layers",
     "radixnet",
+    "save",
 ]
 
 __version__ = "0.1.0.dev0"
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import ``gbdnn.images`` and ``gbdnn.io`` when they are first asked for."""
+def __getattr__(name: str) -> Any:
+    """Import ``gbdnn.images`` and ``gbdnn.io`` when they, or `load`, are first asked for."""
     if name in ("images", "io"):
         return importlib.import_module(f"gbdnn.{name}")
+    if name in ("load", "save"):
+        return getattr(importlib.import_module("gbdnn.io"), name)
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

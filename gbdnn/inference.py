@@ -148,7 +148,7 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if engine not in get_args(Engine):
         raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
     if compress not in (True, False, "auto"):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import graphblas as gb
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.bias import BiasLike
+from gbdnn.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.matrices import (
-    as_array,
     as_compressed,
     as_dtype,
     dtype_of,
-    finite,
     floating,
     import_arrays,
     require_room,
@@ -24,17 +21,16 @@ from gbdnn.matrices import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import graphblas as gb
+
     from gbdnn.matrices import MatrixLike
 
 __all__ = ["Activation", "BiasLike", "BiasRule", "Layer"]
 
 T = TypeVar("T")
-BiasRule = Literal["all", "entries"]
-Activation = Literal["relu", "identity"]
-BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | list[float] | tuple[float, ...]"
 
 
-class Layer:
+class Layer(LayerInfo):
     """A layer of a sparse network: ``Y' = min(max(Y W + b, 0), clip)``.
 
     Parameters
@@ -90,101 +86,48 @@ class Layer:
         dtype: Any = None,
         copy: bool = True,
     ) -> None:
-        _one_of("bias_rule", bias_rule, get_args(BiasRule))
-        _one_of("activation", activation, get_args(Activation))
         wanted = None if dtype is None else as_dtype(dtype)
-        self._shape = shape_of(weights, "weights")
+        shape = shape_of(weights, "weights")
         # A form may want them by rows.
-        require_room(8 * self._shape[0], f"weights: {self._shape[0]} rows: row pointers alone")
+        require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")
         own = floating(dtype_of(weights), "weights")
-        self._dtype = own if wanted is None else wanted
         # All that can be refused without the weights' values: with copy=False these may be lost.
-        self._bias = _as_bias(bias, self._shape[1], self._dtype)
-        self._clip = _as_clip(clip, self._dtype)
+        super().__init__(
+            shape,
+            bias,
+            edges=0,
+            gain=0.0,
+            dtype=own if wanted is None else wanted,
+            bias_rule=bias_rule,
+            activation=activation,
+            clip=clip,
+        )
         arrays = as_compressed(
             weights, what="weights", dtype=self._dtype, orientation="columnwise", copy=copy
         )
         self._edges = len(arrays.indices)
         self._gain = arrays.largest_sum()
         self._W = import_arrays(arrays, *self._shape, "columnwise")
-        self._bias_rule: BiasRule = bias_rule
-        self._activation: Activation = activation
         self._prepared: dict[Callable[[Layer], Any], Any] = {}
+
+    @classmethod
+    def assembled(cls, info: LayerInfo, W: gb.Matrix, *, edges: int, gain: float) -> Layer:
+        """Return the layer of `info` with the weights `W`, column-wise and known to be right.
+
+        `W` becomes the layer's own, `edges` and `gain` are what it was found to have. Nothing is
+        checked: for sources that have done it.
+        """
+        layer = cls.__new__(cls)
+        found = {"_bias": info.bias, "_edges": edges, "_gain": gain}
+        layer.__dict__.update(info._known() | found)
+        layer._W = W
+        layer._prepared = {}
+        return layer
 
     @property
     def weights(self) -> gb.Matrix:
         """The weights, shape (nrows, ncols): a new Matrix at each access."""
         return self._W.dup()
-
-    @property
-    def bias(self) -> float | np.ndarray:
-        """The bias: a float, or a read-only array of length ncols."""
-        return self._bias
-
-    @property
-    def bias_rule(self) -> BiasRule:
-        """Where the bias is added: ``"all"`` or ``"entries"``."""
-        return self._bias_rule
-
-    @property
-    def activation(self) -> Activation:
-        """``"relu"`` or ``"identity"``."""
-        return self._activation
-
-    @property
-    def clip(self) -> float | None:
-        """The upper limit of the activations, or None."""
-        return self._clip
-
-    @property
-    def dtype(self) -> np.dtype:
-        """float32 or float64, for weights, bias, clip and activations alike."""
-        return self._dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Neurons of the layer before, neurons of this one."""
-        return self._shape
-
-    @property
-    def nrows(self) -> int:
-        """Neurons of the layer before."""
-        return self._shape[0]
-
-    @property
-    def ncols(self) -> int:
-        """Neurons of this layer."""
-        return self._shape[1]
-
-    @property
-    def edges(self) -> int:
-        """Number of stored weights."""
-        return self._edges
-
-    @property
-    def gain(self) -> float:
-        """``max_j sum_i |W(i, j)|``: no sum exceeds this times the largest activation."""
-        return self._gain
-
-    @cached_property
-    def highest_bias(self) -> float:
-        """The largest bias of a neuron; 0 if there is no neuron."""
-        return float(np.max(self._bias, initial=-np.inf)) if self.ncols else 0.0
-
-    @cached_property
-    def largest_bias(self) -> float:
-        """The largest absolute bias of a neuron; 0 if there is no neuron."""
-        return float(np.max(np.abs(self._bias), initial=0.0))
-
-    @cached_property
-    def revives(self) -> bool:
-        """Whether an input without entries can leave this layer with some.
-
-        Under ``entries`` none can; under ``all`` it takes a bias that the activation lets through.
-        """
-        if self._bias_rule == "entries":
-            return False
-        return self.highest_bias > 0 if self._activation == "relu" else self.largest_bias > 0
 
     def prepared(self, prepare: Callable[[Layer], T]) -> T:
         """Return ``prepare(layer)``, made at the first call and kept: a form's own weights."""
@@ -199,7 +142,7 @@ class Layer:
             return self
         return Layer(
             self._W,
-            self._bias,
+            self.bias,
             bias_rule=self._bias_rule,
             activation=self._activation,
             clip=self._clip,
@@ -214,64 +157,10 @@ class Layer:
             and self._bias_rule == other._bias_rule
             and self._activation == other._activation
             and self._clip == other._clip
-            and np.ndim(self._bias) == np.ndim(other._bias)
-            and bool(np.array_equal(self._bias, other._bias))
+            and np.ndim(self.bias) == np.ndim(other.bias)
+            and bool(np.array_equal(self.bias, other.bias))
             and bool(self._W.isequal(other._W, check_dtype=True))
         )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": {}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if isinstance(self._bias, np.ndarray):  # NumPy pickles no flags
-            self._bias.flags.writeable = False
-
-    def __repr__(self) -> str:
-        return f"Layer({self.nrows} x {self.ncols}, {self.describe()})"
-
-    def describe(self) -> str:
-        """Return edges, dtype, bias, activation and clip in a few words."""
-        words = [f"{self.edges} edges", gb.dtypes.lookup_dtype(self._dtype).name]
-        if isinstance(self._bias, float):
-            words.append(f"bias {self._bias:g} ({self._bias_rule})")
-        else:
-            low, high = (self._bias.min(), self._bias.max()) if self.ncols else (0.0, 0.0)
-            words.append(f"bias {low:g} to {high:g} ({self._bias_rule})")
-        words.append(self._activation)
-        if self._clip is not None:
-            words.append(f"clip {self._clip:g}")
-        return ", ".join(words)
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        listed = " or ".join(repr(a) for a in allowed)
-        raise ArgumentError(f"{name} is {listed}, not {value!r}")
-
-
-def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
-    if type(bias).__module__.startswith("graphblas.core.vector"):
-        bias = bias.to_dense(fill_value=0)
-    values = as_array(bias, "bias")
-    if values.ndim == 0:
-        return float(finite(values.reshape(1), dtype, "bias")[0])
-    if values.shape != (ncols,):
-        raise ShapeError(f"bias has shape {values.shape} but the layer has {ncols} neurons")
-    vector = finite(values, dtype, "bias")
-    vector.flags.writeable = False
-    return vector
-
-
-def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
-    if clip is None:
-        return None
-    if isinstance(clip, bool) or not isinstance(clip, int | float | np.integer | np.floating):
-        raise ArgumentTypeError(f"clip is a number or None, not {clip!r}")
-    value = as_array(clip, "clip")
-    if not (np.isfinite(value) and value > 0):
-        raise ArgumentError(f"clip is finite and > 0, or None for no limit; not {value}")
-    limit = float(finite(value.reshape(1), dtype, "clip")[0])
-    if limit == 0:
-        raise ArgumentError(f"clip: {value} becomes 0 as {dtype}")
-    return limit

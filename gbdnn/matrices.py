@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 __all__ = [
+    "Compressed",
     "MatrixLike",
     "Orientation",
     "as_array",
+    "as_compressed",
     "as_dtype",
     "as_matrix",
     "dtype_of",
@@ -40,6 +42,7 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 Orientation = Literal["rowwise", "columnwise"]
 
 _INDICES = {"rowwise": "col_indices", "columnwise": "row_indices"}
+_SORTED = {"rowwise": "sorted_cols", "columnwise": "sorted_rows"}
 _FORMAT = {"rowwise": "csr", "columnwise": "csc"}
 
 
@@ -189,9 +192,17 @@ def as_compressed(
 
 
 def import_arrays(
-    arrays: Compressed, nrows: int, ncols: int, orientation: Orientation
+    arrays: Compressed,
+    nrows: int,
+    ncols: int,
+    orientation: Orientation,
+    *,
+    ascending: bool = False,
 ) -> gb.Matrix:
-    """Return the matrix of some arrays, which become GraphBLAS's."""
+    """Return the matrix of some arrays, which become GraphBLAS's.
+
+    `ascending` promises that indices ascend within each row or column; else they are sorted later.
+    """
     importer = getattr(gb.Matrix.ss, f"import_{_FORMAT[orientation]}")
     return importer(
         nrows=nrows,
@@ -200,7 +211,7 @@ def import_arrays(
         values=arrays.values,
         is_iso=arrays.is_iso,
         take_ownership=True,
-        **{_INDICES[orientation]: arrays.indices},
+        **{_INDICES[orientation]: arrays.indices, _SORTED[orientation]: ascending},
     )
 
 

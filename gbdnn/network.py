@@ -1,22 +1,24 @@
-"""A network: a sequence of layers that fit each other."""
+"""A network: a sequence of layers that fit each other, in memory or read when asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError, ShapeError
 from gbdnn.layer import Layer
+from gbdnn.layer_info import LayerInfo, layer_table
 from gbdnn.matrices import as_dtype, is_matrix
+from gbdnn.sources import Cast, Checked, Part, read_all
 
 if TYPE_CHECKING:
     from gbdnn.layer import BiasLike, BiasRule
     from gbdnn.matrices import MatrixLike
+    from gbdnn.sources import Source
 
-__all__ = ["Network", "as_network"]
+__all__ = ["Network", "as_network", "require_fit"]
 
 T = TypeVar("T")
 
@@ -41,7 +43,8 @@ class Network(Sequence[Layer]):
     Notes
     -----
     Layers count from 0, as in ``net[0]``. A slice is a Network too; its layers are shared, not
-    copied.
+    copied. A network made by `lazy` reads a layer when it is asked for, and does not keep it:
+    ``net[k]`` reads each time, ``net.infos[k]`` never.
 
     Examples
     --------
@@ -71,35 +74,93 @@ class Network(Sequence[Layer]):
                 )
         if wanted is not None:
             found = [layer.astype(wanted) for layer in found]
-        for k in range(1, len(found)):
-            before, here = found[k - 1], found[k]
-            if here.nrows != before.ncols:
-                raise ShapeError(
-                    f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
-                    f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+        self._take(tuple(found), None)
+
+    @classmethod
+    def lazy(cls, infos: Iterable[LayerInfo], read: Source) -> Network:
+        """Return a network whose layers are read when they are asked for.
+
+        Parameters
+        ----------
+        infos : iterable of LayerInfo
+            What is known of each layer beforehand; shapes and dtypes are checked at once.
+        read : callable
+            ``read(k)`` returns layer k, a `Layer`, as often as it is asked to and from several
+            threads at once. The network pickles if it does.
+
+        Raises
+        ------
+        ShapeError, ArgumentError, ArgumentTypeError
+            As `Network`. When a layer is read that is not what `infos` says, a ShapeError or a
+            FormatError that names the layer.
+
+        Examples
+        --------
+        >>> import numpy as np, gbdnn
+        >>> weights = [np.eye(3), np.ones((3, 2))]
+        >>> infos = [gbdnn.Layer(W).info for W in weights]
+        >>> net = gbdnn.Network.lazy(infos, lambda k: gbdnn.Layer(weights[k]))
+        >>> net.in_memory, net.loaded().in_memory
+        (False, True)
+        """
+        known = []
+        for k, info in enumerate(infos):
+            if not isinstance(info, LayerInfo):
+                raise ArgumentTypeError(
+                    f"layer {k}: a LayerInfo is needed, not {type(info).__qualname__}"
                 )
-            if here.dtype != before.dtype:
-                raise ArgumentError(
-                    f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
-                    " dtype= casts all layers"
-                )
-        self._layers = tuple(found)
+            known.append(info.info)
+        return cls._made(tuple(known), Checked(tuple(known), read))
+
+    @classmethod
+    def _made(cls, infos: tuple[LayerInfo, ...], read: Source | None) -> Network:
+        net = cls.__new__(cls)
+        net._take(infos, read)
+        return net
+
+    def _take(self, infos: tuple[LayerInfo, ...], read: Source | None) -> None:
+        """Become the network of these layers: of what is known of them, and how to read them."""
+        for k in range(1, len(infos)):
+            require_fit(k, infos[k - 1], infos[k])
+        self._infos, self._read = infos, read
         self._prepared: dict[Callable[[Network], Any], Any] = {}
+
+    @property
+    def infos(self) -> tuple[LayerInfo, ...]:
+        """What is known of each layer without reading it; in memory, the layers themselves."""
+        return self._infos
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the layers are in memory; if not, each is read when it is asked for."""
+        return self._read is None
+
+    def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
+        """Return this network with all layers in memory: itself, if they are.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as ``progress(k, count)`` when k of all layers have been read.
+        """
+        if self._read is None:
+            return self
+        return Network(read_all(self._read, self._infos, progress))
 
     @property
     def dtype(self) -> np.dtype | None:
         """The layers' dtype; None if there is no layer."""
-        return self._layers[0].dtype if self._layers else None
+        return self._infos[0].dtype if self._infos else None
 
     @property
     def shape(self) -> tuple[int, int]:
         """Neurons that the first layer reads, neurons of the last; (0, 0) if there is no layer."""
-        return (self._layers[0].nrows, self._layers[-1].ncols) if self._layers else (0, 0)
+        return (self._infos[0].nrows, self._infos[-1].ncols) if self._infos else (0, 0)
 
     @property
     def edges(self) -> int:
         """Number of stored weights of all layers."""
-        return sum(layer.edges for layer in self)
+        return sum(info.edges for info in self._infos)
 
     def prepared(self, prepare: Callable[[Network], T]) -> T:
         """Return ``prepare(net)``, made at the first call and kept."""
@@ -109,8 +170,14 @@ class Network(Sequence[Layer]):
         return found
 
     def astype(self, dtype: Any) -> Network:
-        """Return this network with every layer cast to FP32 or FP64."""
-        return Network(self, dtype=dtype)
+        """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
+        wanted = as_dtype(dtype)
+        if self._read is None:
+            return Network(self, dtype=wanted)
+        if wanted == self.dtype:
+            return self
+        infos = tuple(info.astype(wanted) for info in self._infos)
+        return Network._made(infos, Cast(self._read, wanted))
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a network of equal layers, in the same order and dtype."""
@@ -124,7 +191,7 @@ class Network(Sequence[Layer]):
         return self.__dict__ | {"_prepared": {}}
 
     def __len__(self) -> int:
-        return len(self._layers)
+        return len(self._infos)
 
     @overload
     def __getitem__(self, index: int) -> Layer: ...
@@ -132,36 +199,38 @@ class Network(Sequence[Layer]):
     def __getitem__(self, index: slice) -> Network: ...
     def __getitem__(self, index: int | slice) -> Layer | Network:
         if isinstance(index, slice):
-            return Network(self._layers[index])
-        return self._layers[index]
+            part = None if self._read is None else Part(self._read, range(len(self))[index])
+            return Network._made(self._infos[index], part)
+        if self._read is None:
+            layer: Any = self._infos[index]
+            return layer
+        return self._read(range(len(self))[index])
 
     def __repr__(self) -> str:
         words = ["1 layer" if len(self) == 1 else f"{len(self)} layers"]
-        if self._layers:
+        if self._infos:
             words += [
                 f"{self.shape[0]} inputs to {self.shape[1]} outputs",
                 f"{self.edges} edges",
-                self[0].describe().split(", ")[1],
+                self._infos[0].describe().split(", ")[1],
             ]
-        return "\n".join([f"Network: {', '.join(words)}", *self._table()])
+        if not self.in_memory:
+            words.append("read when asked")
+        return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
 
-    def _table(self) -> list[str]:
-        """One row per layer; a run of layers that read alike is one row."""
-        rows = [("layer", "shape", "edges", "")]
-        alike = groupby(
-            range(len(self)), key=lambda k: (self[k].shape, self[k].edges, self[k].describe())
+
+def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
+    """Raise the error of a layer `k` that cannot follow the one before it."""
+    if here.nrows != before.ncols:
+        raise ShapeError(
+            f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
+            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
         )
-        for (shape, edges, described), run in alike:
-            ks = list(run)
-            name = str(ks[0]) if len(ks) == 1 else f"{ks[0]}-{ks[-1]}"
-            options = ", ".join(described.split(", ")[2:])
-            rows.append((name, f"{shape[0]} x {shape[1]}", str(edges), options))
-        if len(rows) == 1:
-            return []
-        wide = [max(len(row[i]) for row in rows) for i in range(3)]
-        return [
-            f"  {a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d}".rstrip() for a, b, c, d in rows
-        ]
+    if here.dtype != before.dtype:
+        raise ArgumentError(
+            f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
+            " dtype= casts all layers"
+        )
 
 
 def as_network(

@@ -12,18 +12,22 @@ arXiv:1905.00416.
 from __future__ import annotations
 
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import graphblas as gb
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.layer import Layer
+from gbdnn.layer_info import LayerInfo
 from gbdnn.matrices import as_array, as_dtype, finite, require_room
 from gbdnn.network import Network
+from gbdnn.radix_patterns import patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    import graphblas as gb
 
 __all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
 
@@ -48,7 +52,9 @@ CHALLENGE: dict[int, ChallengeConstants] = {
 }
 
 
-def radixnet(neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32") -> Network:
+def radixnet(
+    neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32", lazy: bool = False
+) -> Network:
     """Return a network made as the challenge's are.
 
     The first m layers (m = 6, 8, 10, 12 for the four sizes) are the base network: radices of 2,
@@ -66,6 +72,8 @@ def radixnet(neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32") -
         seed begins with the same layers.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
+    lazy : bool, default False
+        Make each layer when it is asked for and keep none: for a network larger than memory.
 
     Returns
     -------
@@ -97,18 +105,17 @@ def radixnet(neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32") -
         )
     layers = _count("layers", layers)
     constants = CHALLENGE[neurons]
-    scalar = as_dtype(dtype).type
-    base = list(_patterns([constants.radices], [constants.width] * (len(constants.radices) + 1)))
-    permutations = _permutations(neurons, seed)
-    made: list[Layer] = []
-    while len(made) < layers:
-        order = next(permutations)
-        for pattern in base[: layers - len(made)]:
-            W = pattern.permuted(order).matrix(scalar(constants.weight))
-            made.append(
-                Layer(W, constants.bias, bias_rule="entries", clip=constants.clip, copy=False)
-            )
-    return Network(made)
+    info = LayerInfo(
+        (neurons, neurons),
+        constants.bias,
+        edges=neurons * constants.degree,
+        gain=constants.degree * constants.weight,
+        dtype=dtype,
+        bias_rule="entries",
+        clip=constants.clip,
+    )
+    net = Network.lazy([info] * layers, _Made(neurons, seed, info.dtype))
+    return net if lazy else net.loaded()
 
 
 def radix_layers(
@@ -190,62 +197,48 @@ def radix_layers(
     radices = [radix for system in systems for radix in system]
     edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
     require_room(8 * edges, f"a layer of {edges} edges: indices alone")
-    return [pattern.matrix(value) for pattern in _patterns(systems, widths)]
+    return [pattern.matrix(value) for pattern in patterns(systems, widths)]
 
 
-class _Pattern(NamedTuple):
-    """Where a layer has edges: ``rows[j]`` are the neurons that neuron j reads, in order."""
+class _Made:
+    """A source that makes layer k of a challenge network: base layer k mod m, rows permuted."""
 
-    nrows: int
-    rows: np.ndarray
+    def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
+        if not 0 <= seed < 2**32:
+            raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
+        self._arguments = neurons, int(seed), dtype
+        radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
+        self._base = list(patterns([radices], [width] * (len(radices) + 1)))
+        # RandomState's streams are frozen for good (NumPy enhancement proposal 19).
+        self._random = np.random.RandomState(int(seed))
+        # Group g's permutation follows from state g - 1; the first group is not permuted.
+        self._states = [self._random.get_state()]
+        self._lock = Lock()
 
-    def permuted(self, order: np.ndarray) -> _Pattern:
-        """Return the pattern with row i moved to ``order[i]``."""
-        return _Pattern(self.nrows, np.sort(order[self.rows], axis=1))
+    def __call__(self, k: int, /) -> Layer:
+        neurons, _, dtype = self._arguments
+        constants = CHALLENGE[neurons]
+        group, place = divmod(k, len(self._base))
+        pattern = self._base[place].permuted(self._permutation(group))
+        W = pattern.matrix(dtype.type(constants.weight))
+        return Layer(W, constants.bias, bias_rule="entries", clip=constants.clip, copy=False)
 
-    def matrix(self, value: np.floating) -> gb.Matrix:
-        """Return the pattern as a column-wise matrix whose entries all are `value`."""
-        ncols, degree = self.rows.shape
-        return gb.Matrix.ss.import_csc(
-            nrows=self.nrows,
-            ncols=ncols,
-            indptr=np.arange(0, ncols * degree + 1, degree, dtype=np.uint64),
-            row_indices=self.rows.astype(np.uint64).reshape(-1),
-            values=np.array([value]),
-            is_iso=True,
-            sorted_rows=True,
-            take_ownership=True,
-        )
+    def _permutation(self, group: int) -> np.ndarray:
+        neurons = self._arguments[0]
+        if not group:
+            return np.arange(neurons)
+        with self._lock:
+            while len(self._states) < group:
+                self._random.set_state(self._states[-1])
+                self._random.permutation(neurons)
+                self._states.append(self._random.get_state())
+            self._random.set_state(self._states[group - 1])
+            return self._random.permutation(neurons)
 
-
-def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[_Pattern]:
-    """Yield the layers of the systems, widened."""
-    N = prod(systems[0])
-    j = np.arange(N)
-    level = 0
-    for system in systems:
-        place = 1
-        for radix in system:
-            # i is joined to i - n place, so j is reached from j + n place
-            sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
-            place *= radix
-            above, below = widths[level : level + 2]
-            copies = sources[:, None, :] + N * np.arange(above)[:, None]
-            yield _Pattern(N * above, np.tile(copies.reshape(N, -1), (below, 1)))
-            level += 1
-
-
-def _permutations(neurons: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the identity, then random permutations without end."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
-    if not 0 <= seed < 2**32:
-        raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
-    yield np.arange(neurons)
-    # RandomState's streams are frozen for good (NumPy enhancement proposal 19).
-    random = np.random.RandomState(seed)
-    while True:
-        yield random.permutation(neurons)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Made, self._arguments
 
 
 def _radix(radix: object) -> int:

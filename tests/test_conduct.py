@@ -128,8 +128,8 @@ def test_import_leaves_the_blocking_mode_to_the_caller():
 def test_import_brings_in_little():
     done = run_python(
         "import sys, gbdnn\n"
-        "print([m for m in ('scipy', 'polars', 'sklearn', 'typer', 'rich', 'torch', 'matplotlib')"
-        " if m in sys.modules])"
+        "print([m for m in ('scipy', 'polars', 'sklearn', 'typer', 'rich', 'torch', 'matplotlib',"
+        " 'safetensors', 'xxhash') if m in sys.modules])"
     )
     assert done.stdout == "[]\n", done.stderr
 

@@ -13,14 +13,14 @@ from gbdnn.radixnet import CHALLENGE
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gbdnn.layer import BiasRule
 
-__all__ = ["read_network", "write_network"]
+__all__ = ["iter_layers", "read_network", "write_network"]
 
 
-def read_network(
+def iter_layers(
     directory: str | os.PathLike[str],
     neurons: int,
     layers: int | None = None,
@@ -30,8 +30,10 @@ def read_network(
     clip: float | None = 32.0,
     dtype: Any = "FP32",
     progress: Callable[[int, int], object] | None = None,
-) -> Network:
-    """Read a network from one tab-separated file per layer.
+) -> Iterator[Layer]:
+    """Read a network layer by layer, from one tab-separated file each.
+
+    No layer is kept: ``gbdnn.save(iter_layers(...), path)`` converts a network larger than memory.
 
     Parameters
     ----------
@@ -56,14 +58,16 @@ def read_network(
 
     Returns
     -------
-    Network
+    iterator of Layer
+        The files are looked for at once, and read one by one when asked.
 
     Raises
     ------
     MissingFileError
         There is no such folder, or a layer is missing; the message tells the layout.
     FormatError
-        A file is not what its format promises; the message names file and line.
+        A file is not what its format promises, when it is reached; the message names file and
+        line.
     ArgumentError
         No bias, and the challenge has none for this number of neurons.
     """
@@ -73,8 +77,41 @@ def read_network(
             raise ArgumentError(f"the challenge has no bias for {neurons} neurons: give bias=")
         bias = CHALLENGE[neurons].bias
     weights = read_layers(directory, neurons, layers, dtype=dtype, progress=progress)
-    return Network(
+    return (
         Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False) for W in weights
+    )
+
+
+def read_network(
+    directory: str | os.PathLike[str],
+    neurons: int,
+    layers: int | None = None,
+    *,
+    bias: float | None = None,
+    bias_rule: BiasRule = "entries",
+    clip: float | None = 32.0,
+    dtype: Any = "FP32",
+    progress: Callable[[int, int], object] | None = None,
+) -> Network:
+    """Read a network from one tab-separated file per layer.
+
+    Parameters, errors and files are those of `iter_layers`; all layers are in memory afterwards.
+
+    Returns
+    -------
+    Network
+    """
+    return Network(
+        iter_layers(
+            directory,
+            neurons,
+            layers,
+            bias=bias,
+            bias_rule=bias_rule,
+            clip=clip,
+            dtype=dtype,
+            progress=progress,
+        )
     )
 
 
@@ -100,7 +137,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     if not isinstance(net, Network):
         raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
     n = net.shape[0]
-    for k, layer in enumerate(net):
+    for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):
             raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
     weights = (layer.weights for layer in net)

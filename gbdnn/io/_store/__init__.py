@@ -1,0 +1,124 @@
+"""Stores: folders that hold a network, features or categories; ``docs/store.md`` has the format.
+
+`index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
+`network`, `features` and `categories` say what the arrays mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import ArgumentTypeError, FormatError
+from gbdnn.io._store.categories import read_categories, write_categories
+from gbdnn.io._store.features import StoredFeatures, open_features, write_features
+from gbdnn.io._store.network import read_network, write_network
+from gbdnn.io._store.reader import Reader
+from gbdnn.matrices import is_matrix
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import graphblas as gb
+
+    from gbdnn.layer import Layer
+    from gbdnn.matrices import MatrixLike
+    from gbdnn.network import Network
+
+__all__ = ["StoredFeatures", "load", "open_features", "save", "write_features"]
+
+
+def save(
+    x: Network | Iterable[Layer] | MatrixLike,
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> None:
+    """Save a network, features or categories in a store: a folder of shards and an index.
+
+    Parameters
+    ----------
+    x : Network, iterable of Layer, matrix, or 1-D ndarray of integers
+        A network, in memory or not, is written layer by layer, and so are Layers that are made one
+        by one: none is kept. A ``graphblas.Matrix``, a SciPy sparse or a 2-D NumPy array are
+        features (see `gbdnn.io.write_features` for those larger than memory), a 1-D array of
+        integers are categories.
+    path : path-like
+        A folder: a new one, an empty one, or a store, which is replaced. Until all is written what
+        stood there can be read; a failure, Ctrl-C or a killed process leaves it as it was.
+    progress : callable, optional
+        Called as ``progress(k, count)`` when k of all layers or batches have been written; count
+        is None where it is not known.
+
+    Raises
+    ------
+    OutputError
+        The folder is not empty and no store, or cannot be written.
+    ArgumentTypeError, ArgumentError, ShapeError
+        `x` is something else, or its layers do not fit each other.
+    MissingPackageError
+        safetensors or xxhash is not installed.
+
+    Examples
+    --------
+    >>> import tempfile, gbdnn
+    >>> folder = tempfile.mkdtemp()
+    >>> gbdnn.save(gbdnn.radixnet(1024, 12, lazy=True), folder)
+    >>> net = gbdnn.load(folder)
+    >>> net.in_memory, net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
+    (False, 32768, True)
+    """
+    if isinstance(x, np.ndarray) and x.ndim == 1:
+        write_categories(x, path)
+    elif is_matrix(x):
+        write_features([x], path, progress=progress)
+    elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
+        write_network(x, path, progress)
+    else:
+        raise ArgumentTypeError(
+            "a Network, Layers, a matrix or a 1-D array of integers is saved, not"
+            f" {type(x).__qualname__}"
+        )
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.Matrix | np.ndarray:
+    """Load what a store holds.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's folder.
+    verify : bool, default True
+        Whether the checksum of an array is looked at whenever it is read. Indices and values are
+        checked in any case.
+
+    Returns
+    -------
+    Network, graphblas.Matrix or ndarray of int64
+        A network's layers are read when they are asked for (``net.loaded()`` reads all), features
+        and categories at once (see `gbdnn.io.open_features` for those larger than memory).
+
+    Raises
+    ------
+    MissingFileError
+        There is no store; or, when a layer is read, its shard is missing.
+    FormatError
+        The store is damaged, of a newer version, or wrong; the message names file and layer. What
+        is wrong with a layer is told when it is read; the others can be read.
+    MissingPackageError
+        safetensors or xxhash is not installed.
+    """
+    reader = Reader(path, verify=verify)
+    readers: dict[Any, Callable[[Reader], Any]] = {
+        "network": read_network,
+        "features": lambda reader: StoredFeatures(reader).rows(),
+        "categories": read_categories,
+    }
+    kind = reader.index.get("kind")
+    if not isinstance(kind, str) or kind not in readers:
+        raise FormatError(f"{reader.path}: holds {kind!r}; known are {', '.join(readers)}")
+    found: Network | gb.Matrix | np.ndarray = readers[kind](reader)
+    return found

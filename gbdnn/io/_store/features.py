@@ -1,0 +1,214 @@
+"""Features in a store: parts of some rows each, so that they need not fit into memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
+from gbdnn.io._store.reader import Reader
+from gbdnn.io._store.rows import cut, join, pieces
+from gbdnn.io._store.sparse import described, read_arrays, write_arrays
+from gbdnn.io._store.writer import Writer
+from gbdnn.io._table import dimension, whole_number
+from gbdnn.matrices import (
+    as_compressed,
+    as_dtype,
+    dtype_of,
+    floating,
+    import_arrays,
+    is_matrix,
+    shape_of,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    import graphblas as gb
+
+    from gbdnn.matrices import Compressed, MatrixLike
+
+__all__ = ["StoredFeatures", "open_features", "write_features"]
+
+PART = 4 << 20
+"""Entries, or rows, of a part at most: 16 MiB of indices. A row alone may be longer."""
+
+
+def write_features(
+    batches: Iterable[MatrixLike],
+    path: str | os.PathLike[str],
+    *,
+    ncols: int | None = None,
+    dtype: Any = None,
+    progress: Callable[[int, int | None], object] | None = None,
+) -> None:
+    """Write features into a store, batch by batch.
+
+    Parameters
+    ----------
+    batches : iterable of matrices, shape (some inputs, ncols)
+        Of any kind that `infer` takes; rows follow each other. They may be made one by one: none
+        is kept. Stored zeros are left out.
+    path, progress
+        As for `gbdnn.save`.
+    ncols : int, optional
+        Neurons of the first layer; by default the first batch's.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        Of the values; by default the first batch's: FP32 and FP64 stay, bool and integers become
+        FP32.
+
+    Raises
+    ------
+    ShapeError
+        A batch has another number of columns.
+    ArgumentError, ArgumentTypeError
+        A value is not finite, a batch has another dtype than the first or is no matrix, or there
+        is no batch and no `ncols`.
+    OutputError, MissingPackageError
+        As `gbdnn.save`.
+    """
+    if is_matrix(batches):
+        raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
+    width = None if ncols is None else whole_number(ncols, "ncols")
+    if width is not None and width < 0:
+        raise ArgumentError(f"ncols: {ncols} is negative")
+    kind = None if dtype is None else as_dtype(dtype)
+    count = len(batches) if isinstance(batches, list | tuple) else None
+    parts: list[dict[str, Any]] = []
+    waiting: list[Compressed] = []
+    with Writer(path) as writer:
+
+        def flush() -> None:
+            if not waiting:
+                return
+            block = waiting[0] if len(waiting) == 1 else join(waiting, *_size(waiting))
+            shape = (len(block.indptr) - 1, width or 0)
+            parts.append(write_arrays(writer, f"part.{len(parts)}", block, "CSR", shape))
+            waiting.clear()
+
+        for n, batch in enumerate(batches):
+            what = f"batch {n}"
+            found = shape_of(batch, what)[1]
+            width = found if width is None else width
+            if found != width:
+                raise ShapeError(f"{what}: has {found} columns; the features have {width}")
+            own = floating(dtype_of(batch), what)
+            kind = own if kind is None else kind
+            if dtype is None and own != kind:
+                raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
+            for piece in pieces(as_compressed(batch, what=what, dtype=kind), PART):
+                if max(_size([*waiting, piece])) > PART:
+                    flush()
+                waiting.append(piece)
+            if progress is not None:
+                progress(n + 1, count)
+        flush()
+        if width is None:
+            raise ArgumentError("no batch tells the number of columns: give ncols=")
+        shape = [sum(part["binsparse"]["shape"][0] for part in parts), width]
+        name = (kind or np.dtype(np.float32)).name
+        writer.finish("features", {"shape": shape, "dtype": name, "parts": parts})
+
+
+def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> StoredFeatures:
+    """Open a store of features that may be larger than memory.
+
+    Parameters
+    ----------
+    path, verify
+        As for `gbdnn.load`.
+
+    Raises
+    ------
+    MissingFileError, FormatError, MissingPackageError
+        As `gbdnn.load`; or the store holds something else.
+    """
+    return StoredFeatures(Reader(path, verify=verify))
+
+
+class StoredFeatures:
+    """Features in a store, read when they are asked for; made by `open_features`.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Inputs, neurons of the first layer.
+    dtype : numpy.dtype
+        float32 or float64.
+    nvals : int
+        Number of stored values.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        if reader.index.get("kind") != "features":
+            raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
+        self._reader = reader
+        self._parts: list[dict[str, Any]] = reader.parsed(
+            "parts", lambda: list(reader.index["parts"])
+        )
+        self._given = [
+            reader.parsed(f"part {i}", lambda part=part: described(part, "CSR"))  # type: ignore[misc]
+            for i, part in enumerate(self._parts)
+        ]
+        nrows, ncols = reader.parsed("shape", lambda: map(int, reader.index["shape"]))
+        self.shape: tuple[int, int] = (nrows, ncols)
+        self.dtype = reader.parsed("dtype", lambda: as_dtype(reader.index["dtype"]))
+        self.nvals = sum(given.nvals for given in self._given)
+        self._starts = [0]
+        for i, given in enumerate(self._given):
+            if given.shape[1] != ncols or given.values != self.dtype.name:
+                raise FormatError(f"{reader.path}: part {i} has another width or dtype")
+            self._starts.append(self._starts[-1] + given.shape[0])
+        if self._starts[-1] != nrows:
+            raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
+        self._last: tuple[int, Compressed] | None = None
+
+    def __repr__(self) -> str:
+        nrows, ncols = self.shape
+        return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"
+
+    def rows(self, start: int = 0, stop: int | None = None) -> gb.Matrix:
+        """Return the inputs from `start` to before `stop`, by default to the end.
+
+        Raises
+        ------
+        FormatError, MissingFileError
+            As `gbdnn.load`; the message names the part.
+        """
+        start, stop, _ = slice(start, stop).indices(self.shape[0])
+        stop = max(start, stop)
+        first = bisect_right(self._starts, start) - 1
+        covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
+        # Parts that are needed in full tell their size beforehand.
+        ends = {i: self._cut(i, start, stop) for i in {*covered[:1], *covered[-1:]}}
+        nvals = sum(len(ends[i].indices) if i in ends else self._given[i].nvals for i in covered)
+        blocks = (ends[i] if i in ends else self._read(i) for i in covered)
+        joined = join(blocks, stop - start, nvals, self.dtype)
+        return import_arrays(joined, stop - start, self.shape[1], "rowwise", ascending=True)
+
+    def batches(self, inputs: int) -> Iterator[gb.Matrix]:
+        """Yield the features as matrices of so many inputs, the last one of what is left."""
+        step = dimension(inputs, "inputs")
+        for start, stop in pairwise([*range(0, self.shape[0], step), self.shape[0]]):
+            yield self.rows(start, stop)
+
+    def _cut(self, i: int, start: int, stop: int) -> Compressed:
+        """Return what is between two rows of part `i`, which is kept for the next batch."""
+        last = self._last
+        block = last[1] if last is not None and last[0] == i else self._read(i)
+        self._last = i, block
+        from_here = self._starts[i]
+        nrows = self._starts[i + 1] - from_here
+        return cut(block, max(start - from_here, 0), min(stop - from_here, nrows))
+
+    def _read(self, i: int) -> Compressed:
+        return read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")
+
+
+def _size(blocks: list[Compressed]) -> tuple[int, int]:
+    """Return the rows and the entries of some blocks together."""
+    return sum(len(x.indptr) - 1 for x in blocks), sum(len(x.indices) for x in blocks)

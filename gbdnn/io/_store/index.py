@@ -1,0 +1,116 @@
+"""The index of a store: one JSON file that says what is where, with a checksum of itself.
+
+``format``, ``version`` and ``checksum`` keep their meaning in all versions. The checksum is the
+XXH3-64 of the file's bytes with its own 16 digits replaced by zeros.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
+from gbdnn.io._table import read_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["FORMAT", "INDEX", "VERSION", "encode", "import_xxhash", "is_index", "read_index"]
+
+FORMAT = "gbdnn.store"
+VERSION = 1
+INDEX = "index.json"
+
+_ZEROS = b"0" * 16
+_CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{16})"')
+
+
+def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> bytes:
+    """Return the bytes of an index; `content` are the fields of its kind.
+
+    Lists have one item a line. Numbers have the digits that give the same bits back.
+    """
+    fields = {
+        "format": FORMAT, "version": VERSION, "checksum": _ZEROS.decode(), "kind": kind,
+        "shards": shards, **content,
+    }  # fmt: skip
+    lines = ",\n".join(f"{json.dumps(name)}: {_text(value)}" for name, value in fields.items())
+    data = f"{{\n{lines}\n}}\n".encode("ascii")
+    digest = import_xxhash().xxh3_64_hexdigest(data).encode()
+    return data.replace(b'"checksum": "' + _ZEROS, b'"checksum": "' + digest, 1)
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """Return the fields of a folder's index, or say why it is no store that can be read."""
+    path = folder / INDEX
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "there is no such folder"
+        kind = FormatError if folder.exists() else MissingFileError
+        raise kind(f"{folder}: {what}; a store is a folder with {INDEX} and its shards")
+    if not path.exists():
+        raise MissingFileError(
+            f"{folder}: no {INDEX}: no store, or one that was never finished; the index is written"
+            " last"
+        )
+    data = read_bytes(path)
+    whole = _has_checksum(data)
+    try:
+        found = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError) as err:
+        raise FormatError(f"{path}: is damaged: no JSON: {err}") from err
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise FormatError(
+            f'{path}: is no index of a store: it has to say "format": "{FORMAT}"'
+            + ("" if whole else ", or is damaged")
+        )
+    version = found.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise FormatError(
+            f"{path}: version {version} of the format; this gbdnn knows versions up to {VERSION}:"
+            " upgrade gbdnn" + ("" if whole else " (or the index is damaged: wrong checksum)")
+        )
+    if not whole:
+        raise FormatError(f"{path}: is damaged: its bytes do not have the checksum it names")
+    if type(version) is not int or version < 1:
+        raise FormatError(f"{path}: version {version!r} of the format; the first is 1")
+    return found
+
+
+def is_index(path: Path) -> bool:
+    """Whether a file is the index of a store, of any version."""
+    try:
+        found = json.loads(read_bytes(path))
+    except (ValueError, RecursionError, GbdnnError):
+        return False
+    return isinstance(found, dict) and found.get("format") == FORMAT
+
+
+def import_xxhash() -> Any:
+    """Return the package xxhash; without it, say how to install it."""
+    try:
+        import xxhash
+    except ImportError as err:
+        raise MissingPackageError(
+            'a store has checksums of xxhash: pip install "gbdnn[store]"'
+        ) from err
+    return xxhash
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, list):
+        return json.dumps(value, allow_nan=False)
+    return "[\n" + ",\n".join(json.dumps(item, allow_nan=False) for item in value) + "\n]"
+
+
+def _has_checksum(data: bytes) -> bool:
+    found = _CHECKSUM.findall(data)
+    if len(found) != 1:
+        return False
+    zeroed = _CHECKSUM.sub(b'"checksum": "' + _ZEROS + b'"', data)
+    digest: str = import_xxhash().xxh3_64_hexdigest(zeroed)
+    return digest.encode() == found[0]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

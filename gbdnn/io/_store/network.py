@@ -1,0 +1,133 @@
+"""Networks in a store: an entry of the index per layer, its weights column-wise in a shard."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.bias import LateBias
+from gbdnn.errors import ArgumentTypeError, FormatError
+from gbdnn.io._store.sparse import Description, described, read_arrays, write_arrays
+from gbdnn.io._store.writer import Writer
+from gbdnn.layer import Layer
+from gbdnn.layer_info import LayerInfo
+from gbdnn.matrices import as_compressed, import_arrays
+from gbdnn.network import Network, require_fit
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+
+    from gbdnn.io._store.reader import Reader
+
+__all__ = ["read_network", "write_network"]
+
+
+def write_network(
+    layers: Iterable[Layer],
+    path: str | os.PathLike[str],
+    progress: Callable[[int, int | None], object] | None,
+) -> None:
+    """Write layers one by one; none is kept."""
+    count = len(layers) if isinstance(layers, Network | list | tuple) else None
+    entries: list[dict[str, Any]] = []
+    before: LayerInfo | None = None
+    with Writer(path) as writer:
+        for layer in layers:
+            k = len(entries)
+            if not isinstance(layer, Layer):
+                raise ArgumentTypeError(
+                    f"layer {k}: a Layer is needed, not {type(layer).__qualname__}"
+                )
+            if before is not None:
+                require_fit(k, before, layer)
+            before = layer.info
+            entries.append(_write_layer(writer, k, layer))
+            del layer
+            if progress is not None:
+                progress(len(entries), count)
+        writer.finish("network", {"layers": entries})
+
+
+def read_network(reader: Reader) -> Network:
+    """Return the network; its layers are read when they are asked for."""
+    source = _StoredLayers(reader)
+    return reader.parsed("layers", lambda: Network.lazy(source.infos, source))
+
+
+class _StoredLayers:
+    """A source that reads the layers of a store."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._entries: list[dict[str, Any]] = reader.parsed(
+            "layers", lambda: list(reader.index["layers"])
+        )
+        self._given: list[Description] = []
+        self.infos: list[LayerInfo] = []
+        for k in range(len(self._entries)):
+            reader.parsed(f"layer {k}", partial(self._parse, k))
+
+    def __call__(self, k: int, /) -> Layer:
+        info, where = self.infos[k], f"layer {k}"
+        arrays = read_arrays(self._reader, self._entries[k], self._given[k], where)
+        gain = arrays.largest_sum()
+        W = import_arrays(arrays, *info.shape, "columnwise", ascending=True)
+        layer = Layer.assembled(info, W, edges=info.edges, gain=gain)
+        if difference := info.difference(layer):
+            raise FormatError(f"{self._reader.path}: {where}: was read with {difference}")
+        return layer
+
+    def _parse(self, k: int) -> None:
+        """Take what the index says of layer `k`."""
+        entry = self._entries[k]
+        given = described(entry, "CSC")
+        bias: Any = entry["bias"]
+        if isinstance(bias, dict):
+            bias = LateBias(
+                float(bias["lowest"]), float(bias["highest"]), partial(self._bias, k, given.values)
+            )
+        elif not isinstance(bias, int | float):
+            raise FormatError(f"the bias is {bias!r}")
+        gain = entry["gain"]
+        self._given.append(given)
+        self.infos.append(
+            LayerInfo(
+                given.shape,
+                bias,
+                edges=given.nvals,
+                gain=math.inf if gain is None else gain,
+                dtype=given.values,
+                bias_rule=entry["bias_rule"],
+                activation=entry["activation"],
+                clip=entry["clip"],
+            )
+        )
+
+    def _bias(self, k: int, dtype: str) -> np.ndarray:
+        """Return the bias vector of layer `k`."""
+        where, ncols = f"layer {k}", self._given[k].shape[1]
+        vector = self._reader.array(self._entries[k], "bias", dtype, ncols, where)
+        if not np.isfinite(vector).all():
+            raise FormatError(f"{self._reader.path}: {where}: the bias is not finite")
+        vector = vector.astype(dtype)
+        vector.flags.writeable = False
+        return vector
+
+
+def _write_layer(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
+    """Write a layer and return its entry in the index."""
+    arrays = as_compressed(layer._W, what=f"layer {k}", orientation="columnwise")
+    bias = layer.bias
+    beside = {"bias": bias} if isinstance(bias, np.ndarray) else None
+    return {
+        **write_arrays(writer, f"layer.{k}", arrays, "CSC", layer.shape, beside),
+        "bias": {"lowest": layer.lowest_bias, "highest": layer.highest_bias} if beside else bias,
+        "bias_rule": layer.bias_rule,
+        "activation": layer.activation,
+        "clip": layer.clip,
+        "gain": layer.gain if math.isfinite(layer.gain) else None,
+    }

@@ -1,0 +1,150 @@
+"""Reading a store: arrays by name, out of memory-mapped shards, each checked when it is read."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError
+from gbdnn.io._store.index import INDEX, import_xxhash, read_index
+from gbdnn.io._store.writer import header_of, import_safetensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+__all__ = ["Reader"]
+
+_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
+
+
+class Reader:
+    """An opened store: the fields of its index, and its arrays.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's folder.
+    verify : bool
+        Whether the checksum of an array is looked at whenever it is read.
+
+    Raises
+    ------
+    MissingFileError, FormatError
+        There is no store, its index is damaged, or its version is newer than this gbdnn.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
+        import_safetensors()
+        self.path, self._verify = Path(path), verify
+        self.index = read_index(self.path)
+        self._shards = self.parsed("shards", self._list_shards)
+        self._forget()
+
+    def parsed(self, where: str, parse: Callable[[], T]) -> T:
+        """Return ``parse()``, a look at the index; what fails there is the index's fault."""
+        try:
+            return parse()
+        except GbdnnError as err:
+            raise FormatError(f"{self.path / INDEX}: {where}: {err}") from err
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as err:
+            raise FormatError(
+                f"{self.path / INDEX}: {where}: is not what the format says:"
+                f" {type(err).__name__}: {err}"
+            ) from err
+
+    def array(
+        self, place: dict[str, Any], role: str, dtype: Any, length: int, where: str
+    ) -> np.ndarray:
+        """Return one array of a layer or part.
+
+        Parameters
+        ----------
+        place : dict
+            Where the index says that its arrays are: ``shard`` and ``tensors``.
+        role : str
+            Which one: ``"indices_1"``.
+        dtype, length
+            What it has to be.
+        where : str
+            Names the layer in an error: ``"layer 3"``.
+
+        Raises
+        ------
+        MissingFileError
+            The shard is not there.
+        FormatError
+            The shard or the array is not what the index says: it is damaged.
+        """
+        try:
+            tensor = place["tensors"][role]
+            file, name, digest = str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
+        except (LookupError, TypeError) as err:
+            raise FormatError(f"{self.path / INDEX}: {where}: no place for its {role}") from err
+        try:
+            shard = self._open(file)
+            found: np.ndarray = shard.get_tensor(name)
+            if found.dtype != dtype or found.shape != (length,):
+                raise FormatError(
+                    f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
+                    f" {(length,)}"
+                )
+            if self._verify and import_xxhash().xxh3_64_hexdigest(found.view(np.uint8)) != digest:
+                raise FormatError("is damaged: its bytes do not have the index's checksum")
+            return found
+        except GbdnnError as err:
+            raise type(err)(f"{self.path / file}: {where}: {role}: {err}") from err
+        except FileNotFoundError as err:
+            raise MissingFileError(
+                f"{self.path / file}: {where}: the shard is missing; if the store has been saved"
+                " anew, load it again"
+            ) from err
+        except (OSError, ValueError, KeyError, import_safetensors().SafetensorError) as err:
+            raise FormatError(
+                f"{self.path / file}: {where}: {role}: cannot be read: {err}"
+            ) from err
+
+    def _list_shards(self) -> dict[str, tuple[int, str]]:
+        return {
+            str(shard["file"]): (int(shard["bytes"]), str(shard["header_xxh3_64"]))
+            for shard in self.index["shards"]
+        }
+
+    def _open(self, file: str) -> Any:
+        """Return a shard, mapped into memory; it stays so."""
+        if file not in self._shards or not _FILE.fullmatch(file):
+            raise FormatError("the index does not list this shard")
+        path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
+        try:
+            # Looked at each time: to read past the end of a mapped file ends the process.
+            found = os.stat(path).st_size  # noqa: PTH116 -- often
+        except FileNotFoundError:
+            if file in self._opened:  # it lost its name, not its content
+                return self._opened[file]
+            raise
+        if found != size:
+            raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
+        with self._lock:
+            if file not in self._opened:
+                if import_xxhash().xxh3_64_hexdigest(header_of(Path(path))) != digest:
+                    raise FormatError("the shard's header is damaged")
+                self._opened[file] = import_safetensors().safe_open(path, framework="np")
+            return self._opened[file]
+
+    def _forget(self) -> None:
+        self._opened: dict[str, Any] = {}
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name not in ("_opened", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()

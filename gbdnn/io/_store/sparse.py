@@ -1,0 +1,146 @@
+"""Compressed matrices in a store: their arrays, and their description in binsparse's terms.
+
+https://graphblas.org/binsparse-specification/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.errors import FormatError
+from gbdnn.matrices import Compressed
+
+if TYPE_CHECKING:
+    from gbdnn.io._store.reader import Reader
+    from gbdnn.io._store.writer import Writer
+
+__all__ = ["Description", "described", "read_arrays", "write_arrays"]
+
+_BINSPARSE = "0.1"
+_INTEGERS = ("uint32", "uint64")
+_VALUES = ("float32", "float64")
+
+
+class Description(NamedTuple):
+    """What the index says of a matrix: CSR or CSC, and the dtypes of its arrays."""
+
+    format: str
+    shape: tuple[int, int]
+    nvals: int
+    pointers: str
+    indices: str
+    values: str
+    is_iso: bool
+
+
+def write_arrays(
+    writer: Writer,
+    name: str,
+    arrays: Compressed,
+    form: str,
+    shape: tuple[int, int],
+    beside: dict[str, np.ndarray] | None = None,
+) -> dict[str, Any]:
+    """Write a matrix, and arrays that stay beside it; return its entry in the index."""
+    nvals = len(arrays.indices)
+    across = shape[0] if form == "CSC" else shape[1]
+    is_iso = bool(arrays.is_iso and nvals)
+    pointers = "uint32" if nvals < 2**32 else "uint64"
+    indices = "uint32" if across <= 2**32 else "uint64"
+    values = arrays.values[:1] if is_iso else arrays.values[:nvals]
+    kind = values.dtype.name
+    place = writer.add(
+        name,
+        {
+            "pointers_to_1": arrays.indptr.astype(pointers),
+            "indices_1": arrays.indices.astype(indices),
+            "values": values,
+            **(beside or {}),
+        },
+    )
+    return {
+        "binsparse": {
+            "version": _BINSPARSE,
+            "format": form,
+            "shape": list(shape),
+            "number_of_stored_values": nvals,
+            "data_types": {
+                "pointers_to_1": pointers,
+                "indices_1": indices,
+                "values": f"iso[{kind}]" if is_iso else kind,
+            },
+        },
+        **place,
+    }
+
+
+def described(entry: dict[str, Any], form: str) -> Description:
+    """Return the description in an entry of the index, which has to be a matrix held so."""
+    given = entry["binsparse"]
+    types = given["data_types"]
+    values = types["values"]
+    is_iso = values.startswith("iso[") and values.endswith("]")
+    nrows, ncols = given["shape"]
+    found = Description(
+        given["format"],
+        (nrows, ncols),
+        given["number_of_stored_values"],
+        types["pointers_to_1"],
+        types["indices_1"],
+        values[4:-1] if is_iso else values,
+        is_iso,
+    )
+    numbers = (nrows, ncols, found.nvals)
+    if any(type(n) is not int or not 0 <= n <= 2**60 for n in numbers):
+        raise FormatError(f"shape and number of stored values are {numbers}")
+    if found.format != form:
+        raise FormatError(f"the matrix is held as {found.format!r}; {form} is needed")
+    if found.pointers not in _INTEGERS or found.indices not in _INTEGERS:
+        raise FormatError(f"pointers and indices are {_INTEGERS}, not {types}")
+    if found.values not in _VALUES:
+        raise FormatError(f"values are one of {_VALUES}, or iso[...] of one, not {values!r}")
+    if is_iso and not found.nvals:
+        raise FormatError("an iso value of a matrix that stores nothing")
+    return found
+
+
+def read_arrays(
+    reader: Reader, entry: dict[str, Any], given: Description, where: str
+) -> Compressed:
+    """Return a matrix's arrays, checked: what goes to GraphBLAS is taken there as it is."""
+    along, across = given.shape if given.format == "CSR" else given.shape[::-1]
+    pointers = reader.array(entry, "pointers_to_1", given.pointers, along + 1, where)
+    indices = reader.array(entry, "indices_1", given.indices, given.nvals, where)
+    count = 1 if given.is_iso else given.nvals
+    values = reader.array(entry, "values", given.values, count, where)
+    if fault := _fault(pointers, indices, across) or _fault_of_values(values):
+        raise FormatError(f"{reader.path}: {where}: {fault}")
+    return Compressed(
+        pointers.astype(np.uint64),
+        indices.astype(np.uint64),
+        values.astype(values.dtype.newbyteorder("=")),
+        given.is_iso,
+    )
+
+
+def _fault(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | None:
+    """Return what is wrong with pointers or indices."""
+    n = len(indices)
+    if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
+        return f"the pointers do not ascend from 0 to {n}"
+    if not n:
+        return None
+    if indices.max() >= across:
+        return f"an index of {indices.max()}, of {across}"
+    ascending = indices[1:] > indices[:-1]
+    starts = pointers[(pointers > 0) & (pointers < n)]
+    ascending[starts - starts.dtype.type(1)] = True  # from one row or column to the next
+    return None if ascending.all() else "indices do not ascend, or come twice"
+
+
+def _fault_of_values(values: np.ndarray) -> str | None:
+    if not np.isfinite(values).all():
+        return f"a value is {values[~np.isfinite(values)][0]}; every value must be finite"
+    return None if values.all() else "a zero is stored"

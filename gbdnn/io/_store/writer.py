@@ -1,0 +1,228 @@
+"""Writing a store: shards first, the index last, by rename.
+
+New shards are made in a folder of their own inside the store's. When all are there they move up,
+the index is replaced, and what the old index named is removed. Before the index is replaced a
+reader sees the old store, afterwards the new one; shards have random names, so none is ever
+written over. What a killed process leaves behind, the next one to save removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from gbdnn.errors import MissingPackageError, OutputError
+from gbdnn.io._store.index import INDEX, encode, import_xxhash, is_index
+from gbdnn.io._whole import whole_file
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["SHARD_BYTES", "Writer", "header_of", "import_safetensors"]
+
+SHARD_BYTES = 256 << 20
+"""A shard takes arrays until it has this many bytes; one layer alone may be larger."""
+
+_SHARD = re.compile(r"shard-[0-9a-f]{16}-[0-9]{5,}\.safetensors")
+_UNFINISHED = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
+
+
+class Writer:
+    """A store in the making, for a ``with`` block; without `finish` nothing of it stays.
+
+    Raises
+    ------
+    OutputError
+        The folder is no store and not empty, is a file, is being written to by another process,
+        or cannot be written; what stood there before still does.
+    MissingPackageError
+        safetensors or xxhash is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._package, self._xxhash = import_safetensors(), import_xxhash()
+        self._folder = Path(path)
+        self._token = secrets.token_hex(8)
+        self._new = self._folder / f".gbdnn-{self._token}.tmp"
+        self._shards: list[dict[str, Any]] = []
+        self._tensors: dict[str, np.ndarray] = {}
+        self._bytes = 0
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self._made = not self._folder.exists()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self._folder)
+            self._require_ours()
+            self._new.mkdir()
+        except OSError as err:
+            self._leave()
+            if isinstance(err, OutputError):
+                raise
+            raise OutputError(f"{self._folder}: cannot be written: {err.strerror}") from err
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        err: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Take some arrays, which stay together, and return where they will be."""
+        size = sum(array.nbytes for array in arrays.values())
+        if self._tensors and self._bytes + size > SHARD_BYTES:
+            self._flush()
+        self._bytes += size
+        places = {}
+        for role, array in arrays.items():
+            array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+            self._tensors[f"{name}.{role}"] = array
+            digest = self._xxhash.xxh3_64_hexdigest(array.view(np.uint8))
+            places[role] = {"name": f"{name}.{role}", "xxh3_64": digest}
+        return {"shard": self._shard(), "tensors": places}
+
+    def finish(self, kind: str, content: dict[str, Any]) -> None:
+        """Make this the folder's store."""
+        if self._tensors:
+            self._flush()
+        data = encode(kind, self._shards, content)
+        named = [shard["file"] for shard in self._shards]
+        try:
+            for file in named:
+                (self._new / file).rename(self._folder / file)
+            _sync(self._folder)
+            with whole_file(self._folder / INDEX) as index:
+                index.write(data)
+        except BaseException:
+            if not self._is_index(data):  # Ctrl-C may come right after the rename
+                for file in named:
+                    _remove(self._folder / file)
+            raise
+        _sync(self._folder)
+        self._made = False
+        for path in self._leftovers():
+            if path.name not in named:
+                _remove(path)
+
+    def _flush(self) -> None:
+        """Write the arrays that have come together as a shard."""
+        path = self._new / self._shard()
+        try:
+            self._package.numpy.save_file(self._tensors, path)
+            # The package gives its files to their owner alone; a new folder tells the umask.
+            path.chmod(self._new.stat().st_mode & 0o666)
+            _sync(path)
+            header = header_of(path)
+        except (OSError, self._package.SafetensorError) as err:
+            raise OutputError(f"{self._folder}: cannot be written: {err}") from err
+        digest = self._xxhash.xxh3_64_hexdigest(header)
+        size = path.stat().st_size
+        self._shards.append({"file": path.name, "bytes": size, "header_xxh3_64": digest})
+        self._tensors, self._bytes = {}, 0
+
+    def _is_index(self, data: bytes) -> bool:
+        try:
+            return (self._folder / INDEX).read_bytes() == data
+        except OSError:
+            return False
+
+    def _shard(self) -> str:
+        return f"shard-{self._token}-{len(self._shards):05}.safetensors"
+
+    def _require_ours(self) -> None:
+        """Refuse a folder that holds something, but no store."""
+        index = self._folder / INDEX
+        ours = is_index(index) if index.exists() else not self._foreign()
+        if not ours:
+            raise OutputError(
+                f"{self._folder}: is not empty and no store; choose another folder, or remove what"
+                " is in it"
+            )
+
+    def _foreign(self) -> bool:
+        return len(list(self._folder.iterdir())) > len(self._leftovers())
+
+    def _leftovers(self) -> list[Path]:
+        """Return what this or another writer has put into the folder, but for the index."""
+        return [
+            path
+            for path in self._folder.iterdir()
+            if _SHARD.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
+        ]
+
+    def _leave(self) -> None:
+        """Remove what is unfinished, and let others write."""
+        _remove(self._new)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self._made:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+
+def import_safetensors() -> Any:
+    """Return the package safetensors; without it, say how to install it."""
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as err:
+        raise MissingPackageError(
+            'a store has shards of safetensors: pip install "gbdnn[store]"'
+        ) from err
+    return safetensors
+
+
+def header_of(path: Path) -> bytes:
+    """Return the first bytes of a shard: the length of its header, and the header."""
+    with path.open("rb") as file:
+        length = file.read(8)
+        # A length beyond the file's is damage, not an amount to read.
+        return length + file.read(min(int.from_bytes(length, "little"), path.stat().st_size))
+
+
+def _locked(folder: Path) -> int:
+    """Return an open descriptor that keeps other writers out as long as this process lives."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return -1
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OutputError(f"{folder}: another process is writing to this store") from None
+    except OSError:  # a file system without locks
+        pass
+    return descriptor
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,56 @@
+"""Where the layers of a RadiX-Net have edges; see `gbdnn.radixnet`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import graphblas as gb
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Pattern", "patterns"]
+
+
+class Pattern(NamedTuple):
+    """Where a layer has edges: ``rows[j]`` are the neurons that neuron j reads, in order."""
+
+    nrows: int
+    rows: np.ndarray
+
+    def permuted(self, order: np.ndarray) -> Pattern:
+        """Return the pattern with row i moved to ``order[i]``."""
+        return Pattern(self.nrows, np.sort(order[self.rows], axis=1))
+
+    def matrix(self, value: np.floating) -> gb.Matrix:
+        """Return the pattern as a column-wise matrix whose entries all are `value`."""
+        ncols, degree = self.rows.shape
+        return gb.Matrix.ss.import_csc(
+            nrows=self.nrows,
+            ncols=ncols,
+            indptr=np.arange(0, ncols * degree + 1, degree, dtype=np.uint64),
+            row_indices=self.rows.astype(np.uint64).reshape(-1),
+            values=np.array([value]),
+            is_iso=True,
+            sorted_rows=True,
+            take_ownership=True,
+        )
+
+
+def patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[Pattern]:
+    """Yield the layers of the systems, widened."""
+    N = prod(systems[0])
+    j = np.arange(N)
+    level = 0
+    for system in systems:
+        place = 1
+        for radix in system:
+            # i is joined to i - n place, so j is reached from j + n place
+            sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
+            place *= radix
+            above, below = widths[level : level + 2]
+            copies = sources[:, None, :] + N * np.arange(above)[:, None]
+            yield Pattern(N * above, np.tile(copies.reshape(N, -1), (below, 1)))
+            level += 1

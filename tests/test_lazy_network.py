@@ -1,0 +1,237 @@
+"""Networks whose layers are read when they are asked for."""
+
+import gc
+import pickle
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from conftest import network
+from oracles import case
+
+import gbdnn
+from gbdnn import Layer, LayerInfo, Network
+from gbdnn.bias import LateBias
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
+
+CASE = case(4, bias="mixed vector", sizes=(24, 30, 18, 20))
+NET = network(CASE.layers)
+
+
+class Counting:
+    """A source that counts, and keeps nothing: a new layer at each call."""
+
+    def __init__(self, net):
+        self.net, self.asked, self.lock = net, [], threading.Lock()
+
+    def __call__(self, k):
+        with self.lock:
+            self.asked.append(k)
+        return pickle.loads(pickle.dumps(self.net[k]))  # noqa: S301
+
+    def __reduce__(self):
+        return Counting, (self.net,)
+
+
+@pytest.fixture
+def source():
+    return Counting(NET)
+
+
+@pytest.fixture
+def lazy(source):
+    return Network.lazy(NET, source)
+
+
+def test_info_is_the_layer_without_its_weights():
+    for layer in (*NET, Layer(np.eye(2), 0.5, clip=3), Layer(np.empty((2, 0)))):
+        info = layer.info
+        for name in (
+            "shape", "nrows", "ncols", "edges", "gain", "dtype", "bias_rule", "activation", "clip",
+            "lowest_bias", "highest_bias", "largest_bias", "revives",
+        ):  # fmt: skip
+            assert getattr(info, name) == getattr(layer, name)
+        np.testing.assert_array_equal(info.bias, layer.bias)
+        assert info.describe() == layer.describe()
+        assert not isinstance(info, Layer)
+        assert repr(info) == f"LayerInfo({repr(layer).removeprefix('Layer(')}"
+
+
+def test_info_does_not_keep_the_weights():
+    layer = Layer(np.eye(5))
+    info, weights = layer.info, weakref.ref(layer._W)
+    del layer
+    gc.collect()
+    assert weights() is None
+    assert info.edges == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"shape": (-1, 2)}, ArgumentError), ({"edges": 1.5}, ArgumentError),
+        ({"gain": float("nan")}, ArgumentError), ({"gain": -1}, ArgumentError),
+        ({"clip": 0}, ArgumentError), ({"dtype": "INT8"}, ArgumentTypeError),
+        ({"bias": [1, 2]}, ShapeError), ({"bias_rule": "none"}, ArgumentError),
+    ],
+)  # fmt: skip
+def test_info_is_checked(options, error):
+    with pytest.raises(error):
+        LayerInfo(**({"shape": (2, 3), "edges": 1, "gain": 1.0, "dtype": "FP32"} | options))
+
+
+def test_a_late_bias_is_read_when_asked_for():
+    vector, reads = np.array([0.5, -1.0, 0.1]), []
+    late = LateBias(-1.0, 0.5, lambda: reads.append(1) or vector)
+    info = LayerInfo((2, 3), late, edges=1, gain=1.0, dtype="FP64")
+    assert info.revives
+    assert info.describe() == "1 edges, FP64, bias -1 to 0.5 (all), relu"
+    cast = info.astype("FP32")
+    assert not reads
+    assert cast.bias.tolist() == vector.astype("f4").tolist()
+    assert cast.bias.dtype == "f4"
+    assert info.bias is vector
+
+
+def test_what_is_known_needs_no_reading(lazy, source):
+    assert not lazy.in_memory
+    assert (lazy.shape, lazy.dtype, lazy.edges, len(lazy)) == (
+        NET.shape, NET.dtype, NET.edges, len(NET),
+    )  # fmt: skip
+    expected = repr(NET).splitlines()
+    expected[0] += ", read when asked"
+    assert repr(lazy).splitlines() == expected
+    assert lazy[1:].shape == (30, 20)
+    assert lazy.astype("FP64").dtype == np.float64
+    assert source.asked == []
+
+
+def test_layers_are_read_each_time_and_not_kept(lazy, source):
+    assert lazy[1].isequal(NET[1])
+    assert lazy[-2].isequal(NET[1])
+    assert source.asked == [1, 1]
+    weights = weakref.ref(lazy[0]._W)
+    gc.collect()
+    assert weights() is None
+    with pytest.raises(IndexError):
+        lazy[3]
+
+
+def test_a_slice_is_lazy_too(lazy, source):
+    part = lazy[1:][1:]
+    assert not part.in_memory
+    assert len(part) == 1
+    assert part[0].isequal(NET[2])
+    assert source.asked == [2]
+    assert len(lazy[3:]) == 0
+
+
+def test_isequal_and_loaded(lazy):
+    assert lazy.isequal(NET)
+    assert NET.isequal(lazy)
+    assert not lazy.isequal(lazy[:2])
+    loaded = lazy.loaded()
+    assert loaded.in_memory
+    assert loaded.isequal(NET)
+    assert loaded[0] is loaded[0]
+    assert loaded.loaded() is loaded
+
+
+def test_loaded_tells_its_progress(lazy):
+    told = []
+    lazy.loaded(progress=lambda k, count: told.append((k, count)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_large_layers_are_loaded_on_several_threads_in_order(lazy, monkeypatch):
+    monkeypatch.setattr("gbdnn.sources.LARGE", 1)
+    monkeypatch.setattr("gbdnn.sources.available", lambda: 3)
+    assert lazy.loaded().isequal(NET)
+
+
+def test_astype_casts_what_is_read(lazy):
+    wide = lazy.astype("FP64")
+    assert not wide.in_memory
+    assert wide.isequal(NET.astype("FP64"))
+    assert wide.infos[0].dtype == np.float64
+    assert lazy.astype("FP32") is lazy
+    assert wide[1:].astype("FP32").isequal(NET[1:])
+
+
+def test_a_cast_that_overflows_names_the_layer():
+    big = Layer(np.array([[1e300]]))
+    lazy = Network.lazy([big.info], lambda k: big).astype("FP32")
+    with pytest.raises(ArgumentError, match="layer 0: weights: 1e\\+300 does not fit float32"):
+        lazy[0]
+
+
+def test_pickle(lazy):
+    again = pickle.loads(pickle.dumps(lazy[1:].astype("FP64")))  # noqa: S301
+    assert not again.in_memory
+    assert again.isequal(NET[1:].astype("FP64"))
+
+
+def test_infer(lazy, infer):
+    assert infer(lazy, CASE.X).isequal(infer(NET, CASE.X))
+    wide = infer(lazy, CASE.X, dtype="FP64")
+    assert wide.isequal(infer(NET, CASE.X, dtype="FP64"))
+
+
+def test_shapes_and_dtypes_are_checked_at_once(source):
+    with pytest.raises(ShapeError, match="layer 1: weights are 18 x 20 but"):
+        Network.lazy([NET[0], NET[2]], source)
+    with pytest.raises(ArgumentError, match="layer 1 is float64 but layer 0 is float32"):
+        Network.lazy([NET[0], NET[1].astype("FP64")], source)
+    with pytest.raises(ArgumentTypeError, match="layer 0: a LayerInfo is needed, not int"):
+        Network.lazy([1], source)
+
+
+@pytest.mark.parametrize(
+    ("other", "error", "message"),
+    [
+        (Layer(np.eye(2)), ShapeError, r"layer 0: was read with shape \(2, 2\), not \(3, 3\)"),
+        (Layer(np.ones((3, 3))), FormatError, "layer 0: was read with edges 9, not 3"),
+        (Layer(np.eye(3, dtype="f4")), FormatError, "layer 0: .* dtype float32, not float64"),
+        (Layer(np.eye(3), 0.5), FormatError, "layer 0: .* lowest_bias 0.5, not 0.0"),
+        (Layer(np.eye(3), [0, 0, 1]), FormatError, "layer 0: .* highest_bias 1.0, not 0.0"),
+        (Layer(np.eye(3), clip=1), FormatError, "layer 0: was read with clip 1.0, not None"),
+        (Layer(np.eye(3) * 2), FormatError, "layer 0: was read with gain 2, not 1"),
+        ("layer", ArgumentTypeError, "layer 0: a Layer is to be read, not str"),
+    ],
+)
+def test_a_layer_that_is_another_one(other, error, message):
+    with pytest.raises(error, match=message):
+        Network.lazy([Layer(np.eye(3)).info], lambda k: other)[0]
+
+
+def test_reads_from_many_threads(lazy):
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda k: lazy[k % 3].isequal(NET[k % 3]), range(60)))
+    assert all(found)
+
+
+def test_lazy_radixnet_in_any_order():
+    full = gbdnn.radixnet(1024, 40, seed=5)
+    lazy = gbdnn.radixnet(1024, 40, seed=5, lazy=True)
+    assert full.in_memory
+    assert not lazy.in_memory
+    for k in (39, 0, 13, 14, 39, 6, 5, 20):
+        assert lazy[k].isequal(full[k])
+    again = pickle.loads(pickle.dumps(lazy))  # noqa: S301
+    assert again[30].isequal(full[30])
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda k: again[k].isequal(full[k]), reversed(range(40))))
+
+
+def test_tsv_layers_one_by_one(tmp_path):
+    net = gbdnn.radixnet(1024, 3)
+    gbdnn.io.write_network(gbdnn.radixnet(1024, 3, lazy=True), tmp_path)
+    layers = gbdnn.io.iter_layers(tmp_path, 1024)
+    assert next(layers).isequal(net[0])
+    (tmp_path / "n1024-l2.tsv").write_text("nonsense\n")
+    with pytest.raises(FormatError, match=r"n1024-l2\.tsv, line 1"):
+        next(layers)
+    with pytest.raises(gbdnn.MissingFileError):
+        gbdnn.io.iter_layers(tmp_path, 4096)
