@@ -62,10 +62,11 @@ class Features:
 def as_features(features: MatrixLike, net: Network) -> Features | Piece:
     """Return the features in the network's dtype, or say why they do not fit."""
     nrows, ncols = shape_of(features, "features")
-    if ncols != net[0].nrows:
+    first = net.infos[0]
+    if ncols != first.nrows:
         raise ShapeError(
-            f"features are {nrows} x {ncols} but layer 0, {net[0].nrows} x {net[0].ncols},"
-            f" reads {net[0].nrows} neurons"
+            f"features are {nrows} x {ncols} but layer 0, {first.nrows} x {first.ncols},"
+            f" reads {first.nrows} neurons"
         )
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if _is_readable(features, net.dtype):

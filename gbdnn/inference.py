@@ -17,8 +17,8 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from functools import partial
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -34,10 +34,12 @@ from gbdnn.matrices import as_dtype, as_matrix
 from gbdnn.metrics import LayerStats
 from gbdnn.network import as_network
 from gbdnn.overflow import require_finite
-from gbdnn.pieces import piece_of_matrix, stack
+from gbdnn.pieces import joined, piece_of_matrix, stack
 from gbdnn.plan import stages
 from gbdnn.pooling import Pooling
 from gbdnn.threads import available, engaged
+from gbdnn.waiting import Waiting
+from gbdnn.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +51,8 @@ if TYPE_CHECKING:
     from gbdnn.matrices import MatrixLike
     from gbdnn.network import Network
     from gbdnn.pieces import Piece
-    from gbdnn.plan import Stage
+    from gbdnn.plan import Loaded, Stage
+    from gbdnn.waiting import Queue
 
 __all__ = ["Engine", "infer"]
 
@@ -148,7 +151,7 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
+    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if engine not in get_args(Engine):
         raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
     if compress not in (True, False, "auto"):
@@ -178,68 +181,66 @@ class _Run:
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self._merges = merges
-        self._net, self._engine, self._memory, self._callback = net, engine, memory, callback
-        self._X, self._dtype = X, net[0].dtype
+        self._net, self._engine, self._callback = net, engine, callback
+        self._X, self._dtype = X, net.infos[0].dtype
         self._threads = available()
-        self._batches = 0
-        renumbered = costs.renumbering_pays(len(X.inputs))
-        self._stages = stages(net, X.largest, renumbered=renumbered)
-        self._neurons = max(max(layer.shape) for layer in net)
+        self._blocks = count()
+        self._neurons = max(max(info.shape) for info in net.infos)
+        self._stages = stages(net, X.largest)
+        # Weights that are read as the run goes share the memory with blocks and what waits.
+        self._memory = memory if net.in_memory else memory // 2
+        self._windows = Windows(
+            net,
+            self._stages,
+            renumbered=costs.renumbering_pays(len(X.inputs)),
+            memory=memory - self._memory,
+            nthreads=self._threads,
+        )
 
     def answer(self) -> gb.Matrix:
         """Return the activations after the last layer, a row per input."""
-        inputs = self._X.inputs
-        batch = self._batch()
-        done: list[Piece] = []
-        for start in range(0, len(inputs), batch):
-            stop = min(start + batch, len(inputs))
-            done += self._through(self._X if batch >= len(inputs) else self._X.rows(start, stop))
+        waiting = Waiting(len(self._stages), self._memory)
+        waiting.begin(self._X)
+        with self._windows:
+            while (following := waiting.next()) is not None:
+                self._onward(*following, waiting)
         same_as = None if self._merges is None else self._merges.same_as()
-        return stack(done, inputs, self._net.shape[1], self._dtype, same_as).matrix()
+        inputs, ncols = self._X.inputs, self._net.shape[1]
+        return stack(waiting.done, inputs, ncols, self._dtype, same_as).matrix()
 
-    def _through(self, batch: Features | Piece) -> list[Piece]:
-        """Take a batch of inputs through all layers."""
-        last = len(self._stages)
-        waiting: defaultdict[int, list[Piece]] = defaultdict(list)
-        self._onward(0, batch, waiting)
-        while (k := min(waiting, default=last)) < last:
-            pieces, stage = waiting.pop(k), self._stages[k]
-            inputs = np.sort(np.concatenate([piece.inputs for piece in pieces]))
-            piece = stack(pieces, inputs, stage.layer.nrows, self._dtype)
-            self._onward(k, piece.without_empty_rows() if stage.mortal else piece, waiting)
-        self._batches += 1
-        return waiting[last]
-
-    def _onward(
-        self, k: int, inputs: Features | Piece, waiting: defaultdict[int, list[Piece]]
-    ) -> None:
+    def _onward(self, k: int, queue: Queue, room: float, waiting: Waiting) -> None:
         """Take inputs on from layer `k`, in the form that is to be; they wait where it ends."""
-        stage, count = self._stages[k], len(inputs.inputs)
-        form = self._form(stage, count, inputs.nvals)
-        _log.debug("layer %d: %s form for %d inputs", k, form, count)
+        form = self._form(self._stages[k], queue.inputs, queue.entries)
+        _log.debug("layer %d: %s form for %d inputs", k, form, queue.inputs)
+        window = self._windows.holding(k)
         if form == "sparse":
-            waiting[k + 1].append(self._sparse(stage, inputs.rows(0, count)))
+            stage = window[k - window[0].k]
+            piece = joined([span.rows() for span in queue.take(self._rows_at_once())])
+            waiting.add(k + 1, self._sparse(stage, piece))
         else:
-            for at, left in self._full(k, inputs).items():
-                waiting[at] += left
+            for at, pieces in self._full(window, k, queue, room).items():
+                for piece in pieces:
+                    waiting.add(at, piece)
 
-    def _form(self, stage: Stage, inputs: int, entries: int) -> str:
+    def _form(self, stage: Stage, inputs: int, entries: float) -> str:
         """Return the form in which so many inputs, with so many entries in all, take the layer."""
         if not stage.exact:
             return "sparse"
         if self._engine != "auto":
             return self._engine
-        layer = stage.layer
+        info = stage.info
         width = min(self._width(inputs), max(inputs, 1))
         blocks = -(-inputs // width)
-        cheap = costs.sparse_layer(inputs, entries, layer.edges, layer.nrows, layer.ncols)
-        dear = blocks * costs.full_layer(width, layer.edges, layer.ncols)
+        cheap = costs.sparse_layer(inputs, entries, info.edges, info.nrows, info.ncols)
+        dear = blocks * costs.full_layer(width, info.edges, info.ncols)
         return "sparse" if cheap < dear + costs.CONVERT * entries else "full"
 
-    def _sparse(self, stage: Stage, piece: Piece) -> Piece:
+    def _sparse(self, stage: Loaded, piece: Piece) -> Piece:
         """Return the inputs after one layer in the sparse form."""
         began = perf_counter()
         k, layer = stage.k, stage.layer
+        if stage.mortal:
+            piece = piece.without_empty_rows()
         if self._merges is not None and self._merges.wants(k):
             piece = self._merged(k, piece)
         check = partial(require_finite, k, layer) if stage.watched else None
@@ -250,7 +251,7 @@ class _Run:
             self._callback(
                 LayerStats(
                     layer=k,
-                    block=self._batches,
+                    block=next(self._blocks),
                     inputs=len(after.inputs),
                     live=len(live) if self._merges is None else self._merges.represented(live),
                     distinct=len(live),
@@ -271,24 +272,28 @@ class _Run:
         self._merges.merge(piece.inputs[equal.merged], piece.inputs[equal.into])
         return piece.take(equal.stay)
 
-    def _full(self, k: int, inputs: Features | Piece) -> dict[int, list[Piece]]:
+    def _full(
+        self, window: list[Loaded], k: int, queue: Queue, room: float
+    ) -> dict[int, list[Piece]]:
         """Return the inputs after as many layers as the full form is good for, by layer."""
-        count = len(inputs.inputs)
-        width = self._width(count)
-        edges = max(stage.layer.edges for stage in self._stages[k:])
-        workers, inner = costs.inner_threads(self._threads, -(-count // width), width, edges)
+        width = self._width(queue.inputs)
+        edges = max(stage.info.edges for stage in window if stage.k >= k)
+        blocks = -(-queue.inputs // width)
+        workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
         workers = max(1, min(workers, self._memory // self._block_bytes(width)))
         _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
         return Pooling(
-            self._stages,
-            inputs,
+            window,
+            queue,
             k,
+            room=room,
             width=width,
             workers=workers,
             inner=inner,
             buffers=Buffers(self._dtype, self._memory),
             merges=self._merges,
             may_leave=self._engine == "auto",
+            numbers=self._blocks,
             callback=self._callback,
         ).run()
 
@@ -308,16 +313,8 @@ class _Run:
         """Return the bytes that a thread works in: a block, the next one, and one to gather by."""
         return 3 * width * self._neurons * self._dtype.itemsize
 
-    def _batch(self) -> int:
-        """Return how many inputs go through the network together.
-
-        The full form takes a block at a time from the features: all of them. Where inputs wait
-        between sparse layers, there are as many as have room for a few full rows each.
-        """
-        everywhere = self._engine != "sparse" and all(stage.exact for stage in self._stages)
-        count = len(self._X.inputs)
-        if everywhere and self._form(self._stages[0], count, self._X.nvals) == "full":
-            return max(1, count)
+    def _rows_at_once(self) -> int:
+        """Return how many inputs a layer in the sparse form takes: a few full rows of each fit."""
         row = 4 * self._neurons * (8 + self._dtype.itemsize)
         if row > self._memory:
             raise ArgumentError(

@@ -36,7 +36,8 @@ class Renumbered(NamedTuple):
 
 def renumber(net: Network) -> Renumbered:
     """Return the network's weights, each layer's neurons in the order of their readers."""
-    orders = [_order(layer._W) for layer in net]
+    numbers: dict[int, _Numbers] = {}
+    orders = [_order(layer._W, numbers) for layer in net]
     orders.append(np.arange(net.shape[1]))
     weights = [
         _renumbered(layer, orders[k], orders[k + 1])  # by its own readers, and by the next layer's
@@ -45,21 +46,34 @@ def renumber(net: Network) -> Renumbered:
     return Renumbered(weights, [_inverse(order) for order in orders])
 
 
-def _order(W: gb.Matrix) -> np.ndarray:
+class _Numbers(NamedTuple):
+    """Numbers given to columns, whole ones: their sums are the same in any order."""
+
+    ones: gb.Vector
+    positions: gb.Vector
+    marks: gb.Vector
+
+    @classmethod
+    def of(cls, ncols: int) -> _Numbers:
+        positions = np.arange(ncols)
+        marks = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        marks ^= marks >> np.uint64(29)
+        return cls(*map(gb.Vector.from_dense, (np.ones(ncols, np.int64), positions, marks)))
+
+
+def _order(W: gb.Matrix, numbers: dict[int, _Numbers]) -> np.ndarray:
     """Return the rows sorted by the mean of their columns, rows of one pattern together."""
-    columns = np.arange(W.ncols)
-    # Equal patterns have equal sums of any numbers given to the columns; others hardly ever.
-    marks = columns.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    marks ^= marks >> np.uint64(29)
-    degree = _sums(W, np.ones(W.ncols, np.int64))
-    mean = _sums(W, columns) / np.maximum(degree, 1)
+    if W.ncols not in numbers:
+        numbers[W.ncols] = _Numbers.of(W.ncols)
+    ones, positions, marks = numbers[W.ncols]
+    mean = _sums(W, positions) / np.maximum(_sums(W, ones), 1)
+    # Equal patterns have equal sums of any marks; others hardly ever.
     return np.lexsort((_sums(W, marks), mean))
 
 
-def _sums(W: gb.Matrix, numbers: np.ndarray) -> np.ndarray:
-    """Return for each row the sum of the numbers of its columns: whole ones, in any order."""
-    v = gb.Vector.from_dense(numbers)
-    sums = gb.semiring.plus_second[v.dtype](W @ v).new()
+def _sums(W: gb.Matrix, numbers: gb.Vector) -> np.ndarray:
+    """Return for each row the sum of the numbers of its columns."""
+    sums = gb.semiring.plus_second[numbers.dtype](W @ numbers).new()
     found: np.ndarray = sums.to_dense(fill_value=0)
     return found
 

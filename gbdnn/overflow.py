@@ -15,17 +15,18 @@ import numpy as np
 from gbdnn.errors import NonFiniteError
 
 if TYPE_CHECKING:
-    from gbdnn.layer import Layer
-    from gbdnn.network import Network
+    from collections.abc import Sequence
+
+    from gbdnn.layer_info import LayerInfo
 
 __all__ = ["require_finite", "watched"]
 
 
-def watched(net: Network, largest: float) -> list[bool]:
+def watched(layers: Sequence[LayerInfo], largest: float) -> list[bool]:
     """Return for each layer whether a sum may overflow, from features of at most `largest`."""
     watch = []
     bound = largest
-    for layer in net:
+    for layer in layers:
         bound = layer.gain * bound + layer.largest_bias
         # Rounding lets a sum pass its bound by a share of some n * eps: half the range is left.
         # (A gain of 0 meets an infinite bound in NaN, which is not within the range either.)
@@ -35,7 +36,7 @@ def watched(net: Network, largest: float) -> list[bool]:
     return watch
 
 
-def require_finite(k: int, layer: Layer, z: np.ndarray) -> None:
+def require_finite(k: int, layer: LayerInfo, z: np.ndarray) -> None:
     """Raise NonFiniteError if ``Y W + b`` of layer `k`, in an array of any shape, is not finite."""
     # Both pass a NaN on.
     if z.size and not (np.isfinite(z.max()) and np.isfinite(z.min())):

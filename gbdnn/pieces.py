@@ -17,6 +17,7 @@ __all__ = [
     "Piece",
     "any_bit",
     "fill_block",
+    "joined",
     "lives",
     "piece_of_arrays",
     "piece_of_block",
@@ -38,6 +39,12 @@ class Piece(NamedTuple):
     def nvals(self) -> int:
         """Number of activations that are not 0."""
         return len(self.columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; a single value stands for itself alone."""
+        values = self.values.itemsize if self.values.strides == (0,) else self.values.nbytes
+        return self.indptr.nbytes + self.columns.nbytes + int(values)
 
     @property
     def largest(self) -> float:
@@ -120,6 +127,24 @@ def any_bit(array: np.ndarray) -> np.ndarray:
     # Twice as fast as any(axis=0), which compares floating-point numbers.
     bits: np.ndarray = np.bitwise_or.reduce(array.view(f"u{array.itemsize}"), axis=0)
     return bits != 0
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Return the rows of some pieces, one or more, one after the other."""
+    if len(pieces) == 1:
+        return pieces[0]
+    starts = np.cumsum([0] + [piece.nvals for piece in pieces])
+    indptr = [
+        piece.indptr[:-1].view(np.int64) + start
+        for piece, start in zip(pieces, starts[:-1], strict=True)
+    ]
+    return Piece(
+        np.concatenate([piece.inputs for piece in pieces]),
+        np.concatenate([*indptr, starts[-1:]]).view(np.uint64),
+        np.concatenate([piece.columns for piece in pieces]),
+        np.concatenate([piece.values for piece in pieces]),
+        pieces[0].ncols,
+    )
 
 
 def fill_block(block: Block, piece: Piece, place: np.ndarray | None) -> None:

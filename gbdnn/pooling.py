@@ -34,17 +34,17 @@ from gbdnn.compression import equal_columns, fingerprints
 from gbdnn.forms import full
 from gbdnn.metrics import LayerStats
 from gbdnn.overflow import require_finite
-from gbdnn.pieces import any_bit, fill_block, lives, piece_of_block
+from gbdnn.pieces import any_bit, fill_block, joined, lives, piece_of_block
 from gbdnn.pools import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from gbdnn.blocks import Block, Buffers
     from gbdnn.compression import Merges
-    from gbdnn.features import Features
     from gbdnn.pieces import Piece
-    from gbdnn.plan import Stage
+    from gbdnn.plan import Loaded
+    from gbdnn.waiting import Queue, Span
 
 __all__ = ["Pooling"]
 
@@ -66,12 +66,15 @@ class Pooling:
 
     Parameters
     ----------
-    stages : list of Stage
-        All layers of the network.
-    inputs : Features or Piece
+    stages : sequence of Loaded
+        Consecutive layers; inputs leave behind the last one at the latest.
+    queue : Queue
         The inputs, as they are before layer `first`.
     first : int
         The first layer.
+    room : float
+        Bytes of inputs that may leave beyond those that have been read. When there are more, no
+        inputs are read any longer, though a block has been: the rest stays in the queue.
     width : int
         Inputs per block.
     workers, inner : int
@@ -82,26 +85,30 @@ class Pooling:
         Takes note of inputs that go on as one; without it none do.
     may_leave : bool
         Whether a block may leave where the sparse form is cheaper, too.
+    numbers : iterator of int
+        Numbers blocks.
     callback : callable, optional
         Gets a LayerStats per block and layer, in the thread that calls `run`.
     """
 
     def __init__(
         self,
-        stages: list[Stage],
-        inputs: Features | Piece,
+        stages: Sequence[Loaded],
+        queue: Queue,
         first: int,
         *,
+        room: float,
         width: int,
         workers: int,
         inner: int,
         buffers: Buffers,
         merges: Merges | None,
         may_leave: bool,
+        numbers: Iterator[int],
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
-        self._stages = stages
-        self._inputs = inputs
+        self._stages = {stage.k: stage for stage in stages}
+        self._queue = queue
         self._first = first
         self._width = width
         self._workers = workers
@@ -111,11 +118,12 @@ class Pooling:
         self._may_leave = may_leave
         self._callback = callback
         self._told: deque[LayerStats] = deque()
-        self._blocks = 0
+        self._numbers = numbers
         self._caller = threading.current_thread()
         # Under the lock:
         self._lock = threading.Condition()
-        self._read = 0
+        self._room = room
+        self._has_read = False
         self._ready: list[_Task] = []
         self._pools: dict[int, Pool] = {}
         self._at: dict[int, int] = {}  # the layer that each thread with a task is at
@@ -170,23 +178,24 @@ class Pooling:
             with self._lock:
                 if self._error is not None:
                     return None
-                unread = len(self._inputs.inputs) - self._read
-                if not (self._ready or unread):
+                readable = self._queue.inputs and (self._room >= 0 or not self._has_read)
+                if not (self._ready or readable):
                     self._share_out()
                 if self._ready:
                     task = self._ready.pop(_deepest(self._ready))
                     self._at[me] = task.k
                     return task
-                if unread:
+                if readable:
                     self._at[me] = self._first
-                    start, stop = self._read, self._read + min(self._width, unread)
-                    self._read = stop
+                    self._has_read = True
+                    spans = self._queue.take(self._width)
+                    self._room += sum(span.nbytes for span in spans)
                     break
                 if not self._at:
                     return None
                 self._lock.wait(_POLL)
             self._tell()
-        return self._new_block(start, stop)
+        return self._new_block(spans)
 
     def _share_out(self) -> None:
         """Make the shallowest pool's inputs ready, if no thread will add to it: a part for each."""
@@ -207,8 +216,7 @@ class Pooling:
         self._lock.notify_all()
 
     def _number(self) -> int:
-        self._blocks += 1
-        return self._blocks - 1
+        return next(self._numbers)
 
     def _tell(self) -> None:
         """Hand what has been done to the callback, in the caller's thread."""
@@ -218,11 +226,12 @@ class Pooling:
 
     # What is done
 
-    def _new_block(self, start: int, stop: int) -> _Task:
+    def _new_block(self, spans: list[Span]) -> _Task:
         """Read inputs into a block."""
         stage = self._stages[self._first]
-        block = self._buffers.get(stage.layer.nrows, padded(stop - start))
-        fill_block(block, self._inputs.rows(start, stop), stage.place)
+        piece = joined([span.rows() for span in spans])
+        block = self._buffers.get(stage.layer.nrows, padded(len(piece.inputs)))
+        fill_block(block, piece, stage.place)
         with self._lock:
             number = self._number()
         return _Task(self._first, number, block, fresh=True)
@@ -232,7 +241,8 @@ class Pooling:
         Y = task.block
         # Among those just read, none is dead; where few neurons are on, the sample would miss them.
         waste, look, pause = 0.0, task.k + task.fresh, 1
-        for stage in self._stages[task.k :]:
+        k = task.k
+        while (stage := self._stages.get(k)) is not None:
             if self._error is not None:
                 return
             if not stage.exact:
@@ -265,10 +275,11 @@ class Pooling:
                     self._leave(stage.k, Y, stage.place, mortal=stage.mortal)
                     return
             Y = self._layer(stage, task.number, Y)
-        last = self._stages[-1]
-        self._leave(last.k + 1, Y, None, mortal=True)
+            k += 1
+        last = self._stages[k - 1]
+        self._leave(k, Y, None, mortal=last.mortal_after, waits=not last.is_last)
 
-    def _layer(self, stage: Stage, number: int, Y: Block) -> Block:
+    def _layer(self, stage: Loaded, number: int, Y: Block) -> Block:
         """Return the block after a layer."""
         began = perf_counter()
         layer, weights = stage.layer, stage.weights
@@ -305,7 +316,7 @@ class Pooling:
         distinct = len(np.unique(fingerprints(_sample(block.filled))))
         return self._merges.worth(k, distinct, len(block.inputs))
 
-    def _gather(self, stage: Stage, block: Block, *, merge: bool = False) -> int:
+    def _gather(self, stage: Loaded, block: Block, *, merge: bool = False) -> int:
         """Move the living of a block to the pool of the layer, equal ones as one.
 
         Returns
@@ -365,13 +376,22 @@ class Pooling:
                     )
                     self._lock.notify()
 
-    def _leave(self, k: int, block: Block, place: np.ndarray | None, *, mortal: bool) -> None:
+    def _leave(
+        self,
+        k: int,
+        block: Block,
+        place: np.ndarray | None,
+        *,
+        mortal: bool,
+        waits: bool = True,
+    ) -> None:
         """Turn a block's inputs back into sparse rows, at layer `k`; the dead only if they may."""
         keep = np.flatnonzero(lives(block)) if mortal else np.arange(len(block.inputs))
         if len(keep):
             piece = piece_of_block(block, place, keep)
             with self._lock:
                 self._left.setdefault(k, []).append(piece)
+                self._room -= piece.nbytes if waits else 0
         self._buffers.put(block)
 
 
@@ -389,7 +409,7 @@ def _living(block: Block) -> int:
     return int(np.count_nonzero(any_bit(_sample(block.filled))))
 
 
-def _is_sparse(block: Block, stage: Stage) -> bool:
+def _is_sparse(block: Block, stage: Loaded) -> bool:
     """Whether the sparse form is clearly the cheaper one, the way there included."""
     sample, layer, inputs = _sample(block.filled), stage.layer, len(block.inputs)
     entries = np.count_nonzero(sample) * block.neurons / max(len(sample), 1)

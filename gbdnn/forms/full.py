@@ -20,6 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from gbdnn.blocks import Block
     from gbdnn.layer import Layer
+    from gbdnn.layer_info import LayerInfo
 
 __all__ = ["FullWeights", "activate", "advance", "is_exact", "multiply", "prepare", "start"]
 
@@ -32,7 +33,7 @@ class FullWeights(NamedTuple):
     edges: int
 
 
-def is_exact(layer: Layer) -> bool:
+def is_exact(layer: LayerInfo) -> bool:
     """Whether the full form gives this layer's answer (there is no block of no neurons)."""
     if 0 in layer.shape:
         return False
