@@ -21,7 +21,8 @@ from gbdnn.errors import (
     ShapeError,
     TooLargeError,
 )
-from gbdnn.inference import infer
+from gbdnn.footprint import MemoryNeeded, memory_needed
+from gbdnn.inference import infer, infer_batches
 from gbdnn.layer import Layer
 from gbdnn.layer_info import LayerInfo
 from gbdnn.metrics import LayerStats, edge_rate
@@ -39,6 +40,7 @@ __all__ = [
     "Layer",
     "LayerInfo",
     "LayerStats",
+    "MemoryNeeded",
     "MissingFileError",
     "MissingPackageError",
     "Network",
@@ -50,7 +52,9 @@ __all__ = [
     "categories",
     "edge_rate",
     "infer",
+    "infer_batches",
     "load",
+    "memory_needed",
     "radix_layers",
     "radixnet",
     "save",

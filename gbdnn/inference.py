@@ -27,7 +27,7 @@ import numpy as np
 from gbdnn import costs
 from gbdnn.blocks import Buffers
 from gbdnn.compression import Merges, equal_rows
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.features import as_features
 from gbdnn.forms import sparse
 from gbdnn.matrices import as_dtype, as_matrix
@@ -42,7 +42,7 @@ from gbdnn.waiting import Waiting
 from gbdnn.windows import Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import graphblas as gb
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from gbdnn.plan import Loaded, Stage
     from gbdnn.waiting import Queue
 
-__all__ = ["Engine", "infer"]
+__all__ = ["Engine", "infer", "infer_batches"]
 
 Engine = Literal["auto", "sparse", "full"]
 
@@ -103,7 +103,8 @@ def infer(
         Whether inputs whose activations have become equal, bit for bit, go on as one; each gets its
         row of the answer. ``"auto"`` looks less where activations were found distinct.
     memory : int, default 512 MiB
-        Bytes to use beyond weights, features and result.
+        Bytes to use beyond weights, features and result. A network that is not in memory is read in
+        it, some layers at a time: more memory means fewer passes over the weights.
     nthreads : int, optional
         Threads for this call. By default the engaged GraphBLAS Context and configuration decide.
     callback : callable, optional
@@ -322,3 +323,71 @@ class _Run:
                 f" to {row} bytes in the sparse form"
             )
         return self._memory // row
+
+
+def infer_batches(
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    batches: Iterable[MatrixLike],
+    **options: Any,
+) -> Iterator[gb.Matrix]:
+    """Yield the activations of the last layer for one batch of features after the other.
+
+    For features that do not fit into memory: a batch is asked for when the answer before it has
+    been taken.
+
+    Parameters
+    ----------
+    layers : as for `infer`
+    batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
+        Features, in the order in which the answers are wanted.
+    **options
+        Those of `infer`.
+
+    Yields
+    ------
+    graphblas.Matrix, shape (inputs of the batch, neurons of the last layer)
+
+    Raises
+    ------
+    GbdnnError
+        As `infer`: what is wrong with `layers` at once, what is wrong with a batch when it is its
+        turn; the message names the batch, counted from 0.
+
+    Notes
+    -----
+    A network that is not in memory is read for every batch anew: there, larger batches are better.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> W = np.array([[0.5, 0.0], [1.0, -1.0]])
+    >>> batches = (np.full((2, 2), x) for x in (1.0, 2.0))
+    >>> for Y in gbdnn.infer_batches([W], batches, clip=2):
+    ...     print(Y.to_dense(fill_value=0).tolist())
+    [[1.5, 0.0], [1.5, 0.0]]
+    [[2.0, 0.0], [2.0, 0.0]]
+    """
+    own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
+    net = as_network(layers, **own)
+    try:
+        each = iter(batches)
+    except TypeError as err:
+        raise ArgumentTypeError(
+            f"batches is an iterable of matrices, not {type(batches).__qualname__}"
+        ) from err
+    return _answers(net, each, options)
+
+
+_OF_MATRICES = ("bias", "bias_rule", "clip", "dtype")
+
+
+def _answers(
+    net: Network, batches: Iterator[MatrixLike], options: dict[str, Any]
+) -> Iterator[gb.Matrix]:
+    for number, features in enumerate(batches):
+        try:
+            Y = infer(net, features, **options)
+        except GbdnnError as err:
+            raise type(err)(f"batch {number}: {err}") from err
+        del features  # makes room for the next
+        yield Y

@@ -1,0 +1,89 @@
+"""Features batch by batch, and the memory a run needs."""
+
+import gc
+import weakref
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import network
+from oracles import case
+
+import gbdnn
+
+CASE = case(3, inputs=70)
+
+
+@pytest.mark.parametrize("size", [1, 16, 33, 70, 100])
+def test_batches_in_order_are_the_whole(size):
+    net = network(CASE.layers)
+    whole = gbdnn.infer(net, CASE.X)
+    parts = (CASE.X[start : start + size] for start in range(0, 70, size))
+    answers = list(gbdnn.infer_batches(net, parts, nthreads=2))
+    assert [Y.nrows for Y in answers] == [min(size, 70 - at) for at in range(0, 70, size)]
+    assert gb.ss.concat([[Y] for Y in answers]).isequal(whole)
+
+
+def test_a_batch_is_asked_for_when_its_turn_comes():
+    asked, alive = [], weakref.WeakSet()
+
+    def batches():
+        for n in range(4):
+            asked.append(n)
+            X = gb.Matrix.from_dense(np.ones((3, 24), "f4"))
+            alive.add(X)
+            yield X
+            del X
+
+    answers = gbdnn.infer_batches(network(CASE.layers), batches())
+    assert asked == []
+    for n, _ in enumerate(answers):
+        gc.collect()
+        assert asked == list(range(n + 1))
+        assert len(alive) <= 1
+
+
+def test_bare_matrices_and_their_options():
+    batches = [np.eye(2), np.ones((1, 2))]
+    one, two = gbdnn.infer_batches([np.eye(2)], batches, bias=0.5, clip=1.25, dtype="FP64")
+    assert one.to_dense(fill_value=0).tolist() == [[1.25, 0.5], [0.5, 1.25]]
+    assert two.to_dense(fill_value=0).tolist() == [[1.25, 1.25]]
+
+
+def test_no_batches():
+    assert list(gbdnn.infer_batches([np.eye(2)], [])) == []
+
+
+def test_the_batch_is_named():
+    answers = gbdnn.infer_batches([np.eye(2)], [np.eye(2), np.ones((3, 5))])
+    next(answers)
+    with pytest.raises(gbdnn.ShapeError, match="batch 1: features are 3 x 5"):
+        next(answers)
+
+
+def test_mistakes_at_once():
+    with pytest.raises(gbdnn.ShapeError, match="layer 1"):
+        gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
+    with pytest.raises(TypeError, match="batches is an iterable"):
+        gbdnn.infer_batches([np.eye(2)], 5)
+    with pytest.raises(TypeError, match="beside a Network"):
+        gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
+
+
+def test_memory_needed():
+    net = gbdnn.radixnet(1024, 12)
+    few = gbdnn.memory_needed(net, 100, density=0.5, living=1.0, memory=10**6)
+    assert few.working == 10**6
+    assert few.features == pytest.approx(100 * 1024 * 0.5 * 12, rel=0.02)
+    assert few.answer == pytest.approx(2 * 100 * 1024 * 12, rel=0.02)
+    assert few.weights == pytest.approx(net.edges * 12, rel=0.05)
+    assert few.total == few.weights + few.features + few.working + few.answer
+    many = gbdnn.memory_needed(net, 10**5)
+    assert many.weights == 2 * few.weights  # renumbered, too
+    assert gbdnn.memory_needed(gbdnn.radixnet(1024, 12, lazy=True), 100).weights == 0
+
+
+@pytest.mark.parametrize("wrong", [{"inputs": -1}, {"living": 1.5}, {"density": -0.1}])
+def test_memory_needed_for_nonsense(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        gbdnn.memory_needed(gbdnn.radixnet(1024, 2), **({"inputs": 5} | wrong))
