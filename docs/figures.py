@@ -58,7 +58,7 @@ def life() -> Figure:
     left, right = figure.subplots(1, 2)
     after = np.arange(1, LAYERS + 1)
     left.plot(after, kept["live"], "k-", label="alive")
-    left.plot(after, merged["distinct"], "--", color="0.45", label="computed: equal ones as one")
+    left.plot(after, merged["distinct"], "--", color="0.45", label="computed")
     left.set(xscale="log", yscale="log", ylabel="inputs", title=f"of {INPUTS} inputs")
     left.legend(loc="lower left")
     share = kept["entries"] / np.maximum(kept["live"] * NEURONS, 1)
@@ -115,7 +115,6 @@ def forms() -> Figure:
             found.append(min(_seconds(layer, X, form) for _ in range(12)))
     figure = Figure(figsize=(4.6, 2.9), layout="constrained")
     axes = figure.subplots()
-    axes.plot(shares, 1e6 * np.array(seconds["sparse"]) / inputs, "ko-", label="sparse form")
     for form, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
         each = 1e6 * np.array(seconds[form]) / inputs
         axes.plot(shares, each, style, color=grey, label=f"{form} form")
