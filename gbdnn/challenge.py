@@ -103,6 +103,10 @@ class Outcome:
         Whether equal inputs went on as one.
     processed : int, optional
         Edges that were really processed, over all inputs computed; counted where `compress`.
+    machine : dict
+        Processor, cores, memory in GiB and operating system.
+    versions : dict
+        Of Python, gbdnn and the libraries that do the arithmetic.
     """
 
     problem: Problem
@@ -179,6 +183,17 @@ def generated(
         An IDX file; by default scikit-learn's 1,797 digits.
     inputs : int, optional
         How many; more than there are images are made by shifting images. All images by default.
+
+    Returns
+    -------
+    Problem
+        Without `truth`; `run` computes it with SciPy.
+
+    Examples
+    --------
+    >>> problem = generated(1024, 6, inputs=100)
+    >>> problem.inputs, len(problem.network), problem.truth is None
+    (100, 6, True)
     """
     network = radixnet(neurons, layers, seed=seed)
     features, called = _images(images, neurons, inputs)
@@ -217,6 +232,11 @@ def official(
         Whether to read the true categories.
     progress : callable, optional
         Called as ``progress(k, layers)`` when k layers have been read.
+
+    Returns
+    -------
+    Problem
+        With the official categories as its `truth`, if they were asked for and there are any.
 
     Raises
     ------
@@ -280,6 +300,16 @@ def run(
         Whether to compare; without official truth, SciPy computes it in FP64.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
+
+    Returns
+    -------
+    Outcome
+        Seconds, categories and the verdict on them.
+
+    Examples
+    --------
+    >>> run(generated(1024, 6, inputs=100)).check
+    'PASSED'
     """
     if repeat < 1:
         raise ArgumentError(f"repeat is at least 1, not {repeat}")

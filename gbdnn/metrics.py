@@ -30,6 +30,14 @@ class LayerStats:
         How the layer was computed: ``"sparse"`` or ``"full"``.
     seconds : float
         Wall time of the layer.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> Y = gbdnn.infer([np.eye(3), np.eye(3)], np.eye(3)[:2], callback=records.append)
+    >>> [(record.layer, record.live, record.entries) for record in records]
+    [(0, 2, 2), (1, 2, 2)]
     """
 
     layer: int
@@ -43,5 +51,26 @@ class LayerStats:
 
 
 def edge_rate(inputs: int, edges: int, seconds: float) -> float:
-    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``."""
+    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``.
+
+    Parameters
+    ----------
+    inputs : int
+        All inputs, those that die on the way included.
+    edges : int
+        Edges of the network.
+    seconds : float
+        Wall time of inference.
+
+    Returns
+    -------
+    float
+        Edges per second; an effective rate where equal inputs went on as one.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.edge_rate(60_000, 3_932_160, seconds=0.8)
+    294912000000.0
+    """
     return inputs * edges / seconds
