@@ -23,7 +23,7 @@ from gbdnn.errors import (
 )
 from gbdnn.inference import infer
 from gbdnn.layer import Layer
-from gbdnn.metrics import LayerStats, edge_rate
+from gbdnn.metrics import LayerStats, edge_rate, per_layer
 from gbdnn.network import Network
 from gbdnn.radixnet import radix_layers, radixnet
 
@@ -45,6 +45,7 @@ __all__ = [
     "categories",
     "edge_rate",
     "infer",
+    "per_layer",
     "radix_layers",
     "radixnet",
 ]
@@ -53,7 +54,7 @@ __version__ = "0.1.0.dev0"
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import ``gbdnn.images`` and ``gbdnn.io`` when they are first asked for."""
-    if name in ("images", "io"):
+    """Import ``gbdnn.images``, ``gbdnn.io`` and ``gbdnn.viz`` when they are first asked for."""
+    if name in ("images", "io", "viz"):
         return importlib.import_module(f"gbdnn.{name}")
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")
