@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["areas", "axes_or_new", "curves", "ideal", "new_figure"]
+__all__ = ["above", "areas", "axes_or_new", "curves", "ideal", "new_figure"]
 
 _WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
 
@@ -54,3 +55,16 @@ def areas() -> Iterator[dict[str, Any]]:
 def ideal() -> dict[str, Any]:
     """Return the style of what would be ideal."""
     return {"color": "0.5", "linestyle": (0, (1, 1.5)), "linewidth": 1.2, "label": "ideal"}
+
+
+def above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
+    """Put the legend above a plot, where it covers nothing, in rows of four at most."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    ax.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=min(4, len(handles)),
+        fontsize="small",
+        frameon=False,
+    )

@@ -36,9 +36,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         The file cannot be written.
     """
     kind = _kind(path)
-    # Without the time of writing, equal figures are equal files.
+    from matplotlib import rc_context
+
+    # Without the time of writing, and random names, equal figures are equal files.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with whole_file(path) as file:
+    with rc_context({"svg.hashsalt": "gbdnn"}), whole_file(path) as file:
         figure.savefig(file, format=kind, dpi=200, metadata=metadata)
 
 

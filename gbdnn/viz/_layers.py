@@ -10,7 +10,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError
 from gbdnn.metrics import per_layer
-from gbdnn.viz._axes import areas, axes_or_new, curves, new_figure
+from gbdnn.viz._axes import above, areas, axes_or_new, curves, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,12 +75,15 @@ def plot_activity(
         handles += right.plot(table["layer"], density, label="density (right)", **style)
         right.set_ylim(0, 1.05)
         right.set_ylabel("activations not 0 (share)")
-    ax.legend(handles=handles, loc="upper right", fontsize="small", framealpha=0.9)
+    above(ax, handles)
     return ax
 
 
 def plot_layer_times(
-    source: Iterable[LayerStats] | Mapping[str, Any], ax: Axes | None = None
+    source: Iterable[LayerStats] | Mapping[str, Any],
+    ax: Axes | None = None,
+    *,
+    layers: int | None = None,
 ) -> Axes:
     """Plot the seconds of each layer, stacked by part or by form.
 
@@ -92,6 +95,8 @@ def plot_layer_times(
         gathering inputs between layers, which the profile has.
     ax : Axes, optional
         Where to draw; a new figure's by default.
+    layers : int, optional
+        As for `plot_activity`.
 
     Returns
     -------
@@ -101,21 +106,24 @@ def plot_layer_times(
     Raises
     ------
     ArgumentError
-        There are no records, or the dict is no profile.
+        There are no records, the dict is no profile, or there are more layers than `layers`.
     """
     parts = _profiled(source) if isinstance(source, Mapping) else _forms(_records(source))
+    reached = len(next(iter(parts.values())))
+    count = reached if layers is None else layers
+    if reached > count:
+        raise ArgumentError(f"times of {reached} layers, but the network is said to have {count}")
     ax = axes_or_new(ax)
-    count = len(next(iter(parts.values())))
     edges, bottom = np.arange(count + 1) - 0.5, np.zeros(count)
     for (part, seconds), style in zip(parts.items(), areas(), strict=False):
-        top = bottom + 1e3 * seconds
+        top = bottom + 1e3 * np.pad(seconds, (0, count - reached))
         ax.stairs(top, edges, baseline=bottom, fill=True, label=part, **style)
         bottom = top
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))
     ax.set_xlabel("layer (from 0)")
     ax.set_ylabel("time, all blocks (ms)")
-    ax.legend(loc="upper right", fontsize="small", framealpha=0.9)
+    above(ax)
     return ax
 
 
@@ -141,10 +149,10 @@ def run_figure(
     """
     records = _records(stats)
     figure = new_figure(rows=2)
-    above, below = figure.subplots(2, sharex=True)
-    plot_activity(records, above, neurons=neurons, layers=layers)
-    plot_layer_times(records, below)
-    above.set_xlabel("")
+    upper, lower = figure.subplots(2, sharex=True)
+    plot_activity(records, upper, neurons=neurons, layers=layers)
+    plot_layer_times(records, lower, layers=layers)
+    upper.set_xlabel("")
     if title is not None:
         figure.suptitle(title, fontsize="medium", wrap=True)
     return figure

@@ -59,23 +59,39 @@ def plot_edge_rates(
     if not own + others:
         raise ArgumentError("there are no edge rates to plot")
     problems = sorted({(each.neurons, each.layers) for each in own + others})
-    series: dict[str, list[Rate]] = {}
+    members: dict[str, list[Rate]] = {}
     for each in own + others:
-        series.setdefault(_label(each), []).append(each)
+        members.setdefault(_label(each), []).append(each)
     ax = axes_or_new(ax)
-    width = 0.84 / len(series)
-    ours, greys = areas(), iter(_GREYS * len(series))
-    for at, (label, members) in enumerate(series.items()):
-        style = _style(members[0], ours, greys, is_own=members[0] in own)
-        places = [problems.index((each.neurons, each.layers)) for each in members]
-        x = np.array(places) + width * (at + 0.5 - len(series) / 2)
-        ax.bar(x, [each.edges_per_second for each in members], width, label=label, **style)
+    here = {problem: _series_at(problem, members) for problem in problems}
+    width = 0.84 / max(map(len, here.values()))
+    ours, greys = areas(), iter(_GREYS * len(members))
+    for label, series in members.items():
+        style = _style(series[0], ours, greys, is_own=series[0] in own)
+        x = [
+            at + width * (here[problem].index(label) + 0.5 - len(here[problem]) / 2)
+            for each in series
+            for at, problem in enumerate(problems)
+            if problem == (each.neurons, each.layers)
+        ]
+        ax.bar(x, [each.edges_per_second for each in series], width, label=label, **style)
+    lowest = min(each.edges_per_second for each in own + others)
     ax.set_yscale("log")
+    ax.set_ylim(bottom=10 ** np.floor(np.log10(lowest / 2)))
     ax.set_xticks(range(len(problems)), [f"{n:,} x {k:,}" for n, k in problems])
     ax.set_xlabel("problem (neurons x layers)")
     ax.set_ylabel("edge rate (edges/s)")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize="x-small", frameon=False)
     return ax
+
+
+def _series_at(problem: tuple[int, int], members: dict[str, list[Rate]]) -> list[str]:
+    """Return the series that have a bar at a problem, in order."""
+    return [
+        label
+        for label, series in members.items()
+        if problem in {(each.neurons, each.layers) for each in series}
+    ]
 
 
 def _style(first: Rate, ours: Any, greys: Any, *, is_own: bool) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def thread_scaling_figure(report: Mapping[str, Any] | Iterable[Mapping[str, Any]
         plot_thread_scaling(reports, ax, quantity=quantity)
         ax.get_legend().remove()
     handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.set_figheight(figure.get_figheight() + 0.2 * len(labels))
     figure.legend(handles, labels, loc="outside lower center", fontsize="small")
     return figure
 
@@ -94,7 +95,8 @@ def _dress(ax: Axes, quantity: Quantity, threads: list[int]) -> None:
     """Give the axes labels, ticks and limits."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    if threads[-1] >= 8 * threads[0]:
+    wide = threads[-1] >= 8 * threads[0]
+    if wide:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_locator(FixedLocator([float(n) for n in threads]))
@@ -103,13 +105,14 @@ def _dress(ax: Axes, quantity: Quantity, threads: list[int]) -> None:
     ax.set_ylabel(
         {
             "seconds": "median time (s)",
-            "speed-up": "speed-up (times the fewest threads)",
-            "efficiency": "efficiency (speed-up per thread)",
+            "speed-up": "speed-up (ratio)",
+            "efficiency": "efficiency (share of ideal)",
         }[quantity]
     )
-    ax.set_ylim(bottom=0)
-    if quantity == "efficiency":
-        ax.set_ylim(top=max(1.1, ax.get_ylim()[1]))
+    if wide and quantity != "efficiency":  # the ideal is a straight line
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(0, 1.05 * max(1 if quantity == "efficiency" else 0, ax.get_ylim()[1]))
     ax.legend(fontsize="small")
 
 
