@@ -195,6 +195,13 @@ def test_small_parts_are_told_as_one():
     np.testing.assert_allclose(found["other"], [1e3 * (1 + 2 + 4 + 8)])
 
 
+def test_parts_that_are_chosen():
+    found = steps(viz.plot_layer_times(PROFILE, parts=["bias", "none such"]))
+    assert list(found) == ["bias", "none such", "other"]
+    np.testing.assert_allclose(found["other"], [500, 1250, *[0] * 8, 125], atol=1e-9)
+    assert not found["none such"].any()
+
+
 @pytest.mark.parametrize("quantity", ["seconds", "speed-up", "efficiency"])
 def test_thread_scaling(quantity):
     field = {"seconds": "seconds_median", "speed-up": "speed_up"}.get(quantity, quantity)

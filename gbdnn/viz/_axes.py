@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["above", "areas", "axes_or_new", "curves", "ideal", "new_figure"]
+__all__ = ["above", "areas", "axes_or_new", "curves", "ideal", "new_figure", "over_layers"]
 
 _WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
 
@@ -68,3 +68,11 @@ def above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
         fontsize="small",
         frameon=False,
     )
+
+
+def over_layers(ax: Axes) -> None:
+    """Make the horizontal axis one of layers."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    ax.set_xlabel("layer (from 0)")

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError
 from gbdnn.metrics import per_layer
-from gbdnn.viz._axes import above, areas, axes_or_new, curves, new_figure
+from gbdnn.viz._axes import above, areas, axes_or_new, curves, new_figure, over_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +66,7 @@ def plot_activity(
         ax.plot(table["layer"], table[name], label=label, **style)
     ax.set_yscale("symlog", linthresh=1)
     ax.set_ylim(0, 2 * max(1, table["live"].max()))
-    ax.set_xlabel("layer (from 0)")
+    over_layers(ax)
     ax.set_ylabel("inputs (number)")
     handles = list(ax.lines)
     if density is not None:
@@ -83,6 +83,7 @@ def plot_layer_times(
     source: Iterable[LayerStats] | Mapping[str, Any],
     ax: Axes | None = None,
     *,
+    parts: Sequence[str] | None = None,
     layers: int | None = None,
 ) -> Axes:
     """Plot the seconds of each layer, stacked by part or by form.
@@ -95,6 +96,9 @@ def plot_layer_times(
         gathering inputs between layers, which the profile has.
     ax : Axes, optional
         Where to draw; a new figure's by default.
+    parts : sequence of str, optional
+        Which to tell apart, from the bottom up: plots with equal `parts` have equal styles. By
+        default the six largest. The others are drawn as one.
     layers : int, optional
         As for `plot_activity`.
 
@@ -108,20 +112,21 @@ def plot_layer_times(
     ArgumentError
         There are no records, the dict is no profile, or there are more layers than `layers`.
     """
-    parts = _profiled(source) if isinstance(source, Mapping) else _forms(_records(source))
-    reached = len(next(iter(parts.values())))
+    found = _profiled(source) if isinstance(source, Mapping) else _forms(_records(source))
+    reached = len(next(iter(found.values())))
     count = reached if layers is None else layers
     if reached > count:
         raise ArgumentError(f"times of {reached} layers, but the network is said to have {count}")
+    stacked = _chosen(found, reached, parts)
     ax = axes_or_new(ax)
     edges, bottom = np.arange(count + 1) - 0.5, np.zeros(count)
-    for (part, seconds), style in zip(parts.items(), areas(), strict=False):
+    for (part, seconds), style in zip(stacked.items(), areas(), strict=False):
         top = bottom + 1e3 * np.pad(seconds, (0, count - reached))
         ax.stairs(top, edges, baseline=bottom, fill=True, label=part, **style)
         bottom = top
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))
-    ax.set_xlabel("layer (from 0)")
+    over_layers(ax)
     ax.set_ylabel("time, all blocks (ms)")
     above(ax)
     return ax
@@ -193,8 +198,15 @@ def _profiled(profile: Mapping[str, Any]) -> dict[str, np.ndarray]:
     for k, row in rows.items():
         for part, seconds in row.items():
             parts[part][int(k)] += seconds
-    order = sorted(parts, key=lambda part: -parts[part].sum())
-    largest = {part: parts[part] for part in order[:_PARTS]}
-    if order[_PARTS:]:
-        largest["other"] = np.sum([parts[part] for part in order[_PARTS:]], axis=0)
-    return largest
+    return {part: parts[part] for part in sorted(parts, key=lambda part: -parts[part].sum())}
+
+
+def _chosen(
+    found: dict[str, np.ndarray], count: int, parts: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    """Return the seconds of the parts to tell apart, and of all others together."""
+    names = list(found)[:_PARTS] if parts is None else list(parts)
+    chosen = {name: found.get(name, np.zeros(count)) for name in names}
+    if others := [seconds for name, seconds in found.items() if name not in chosen]:
+        chosen["other"] = np.sum(others, axis=0)
+    return chosen
