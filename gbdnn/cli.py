@@ -142,6 +142,10 @@ def challenge(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw one more run: .png, .svg or .pdf; not timed."),
+    ] = None,
 ) -> int:
     """Run a problem of the Sparse DNN Graph Challenge and check its categories.
 
@@ -152,6 +156,8 @@ def challenge(
         raise ArgumentError("--seed beside --data: official networks have none")
     if json_file is not None:
         require_writable(json_file)
+    if plot is not None:
+        gbdnn.viz.require_plottable(plot)
     with _Bars() as bars:
         if data is None:
             problem = problems.generated(
@@ -169,12 +175,19 @@ def challenge(
             compress=compress,
             repeat=repeat,
             check=check,
+            record=plot is not None,
             callback=bars.add_inference(layers, repeat),
             progress=bars.add("checking"),
         )
     if json_file is not None:
         with whole_file(json_file) as file:
             file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
+    if plot is not None and outcome.records is not None:
+        sizes = [layer.ncols for layer in problem.network]
+        figure = gbdnn.viz.run_figure(
+            outcome.records, neurons=sizes, layers=len(sizes), title=problem.name
+        )
+        gbdnn.viz.save_figure(figure, plot)
     typer.echo(_report(outcome))
     return _FAILED if outcome.check == "FAILED" else 0
 

@@ -91,7 +91,7 @@ class Windows:
         return self._present[1]
 
     def _forget_present(self) -> None:
-        """Make room: a graphblas.Matrix is part of a cycle, and would stay until it is collected."""
+        """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
         if self._present is not None:
             self._present = None
             gc.collect()
