@@ -337,10 +337,11 @@ def infer_batches(
 
     Parameters
     ----------
-    layers : as for `infer`
+    layers : Network, list of Layer, or list of matrices
+        As for `infer`.
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
         Features, in the order in which the answers are wanted.
-    **options
+    options : keyword arguments
         Those of `infer`.
 
     Yields

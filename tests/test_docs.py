@@ -27,7 +27,7 @@ PAGES = [
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
-MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge"]
+MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge", "gbdnn.viz"]
 
 
 @pytest.fixture(autouse=True)
