@@ -143,6 +143,7 @@ def line_of(found: dict[str, Any]) -> str:
     problem, seconds = found["problem"], found["seconds"]
     first = len(seconds) == 1
     larger = "memory_needed" in found
+    included = ", the first among them" if larger else ""
     run = {
         "neurons": problem["neurons"],
         "layers": problem["layers"],
@@ -150,7 +151,7 @@ def line_of(found: dict[str, Any]) -> str:
         "weights": "official" if problem["seed"] is None else "generated",
         "threads": found["nthreads"],
         "seconds": round(median(seconds), 3),
-        "of": "first run" if first else f"median of {len(seconds)}",
+        "of": "first run" if first else f"median of {len(seconds)}{included}",
         "compress": found["compress"],
         "setup": "NAME",
         "date": date.today().isoformat(),
