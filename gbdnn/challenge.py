@@ -16,7 +16,7 @@ import numpy as np
 from gbdnn.answers import categories
 from gbdnn.errors import ArgumentError, FormatError, MissingPackageError, ShapeError
 from gbdnn.images import digits, features_from_images
-from gbdnn.inference import infer
+from gbdnn.inference import MEMORY, infer
 from gbdnn.io import (
     find_categories,
     find_features,
@@ -258,6 +258,7 @@ def run(
     nthreads: int | None = None,
     engine: Engine = "auto",
     compress: bool = False,
+    memory: int = MEMORY,
     repeat: int = 1,
     check: bool = True,
     callback: Callable[[LayerStats], object] | None = None,
@@ -269,7 +270,7 @@ def run(
     ----------
     problem : Problem
         From `official` or `generated`.
-    nthreads, engine, callback
+    nthreads, engine, memory, callback
         As for `infer`.
     compress : bool, default False
         Whether equal inputs go on as one. One more run, which is not timed, then counts the edges
@@ -291,6 +292,7 @@ def run(
             problem.features,
             engine=engine,
             compress="auto" if compress else False,
+            memory=memory,
             nthreads=nthreads,
             callback=callback,
         )
@@ -310,11 +312,11 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         compress=compress,
-        processed=_processed(problem, nthreads, engine) if compress else None,
+        processed=_processed(problem, nthreads, engine, memory) if compress else None,
     )
 
 
-def _processed(problem: Problem, nthreads: int | None, engine: Engine) -> int:
+def _processed(problem: Problem, nthreads: int | None, engine: Engine, memory: int) -> int:
     """Return the edges of every layer times the inputs that are computed there, summed."""
     records: list[LayerStats] = []
     infer(
@@ -322,6 +324,7 @@ def _processed(problem: Problem, nthreads: int | None, engine: Engine) -> int:
         problem.features,
         engine=engine,
         compress="auto",
+        memory=memory,
         nthreads=nthreads,
         callback=records.append,
     )
