@@ -1,13 +1,17 @@
 """Gbdnn on the larger networks: seconds, categories and memory; beside it the LAGraph form.
 
-    python benchmarks/larger.py --neurons 65536 --lagraph 300 --json larger-65536.json
+    python benchmarks/larger.py --neurons 65536 --lagraph 3000 --json larger-65536.json
+    python benchmarks/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
-Memory is that of this process: with the libraries alone, before the inference, and at most during
-it (on systems that cannot forget an earlier peak, at most since the start).
+With `--store` the network is not in memory: it is streamed from a store, which is made if it is not
+there. Memory is that of this process, pages of mapped files left out: with the libraries alone,
+before the inference, and at most during it, beside what `gbdnn.memory_needed` says.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +22,7 @@ import report
 import typer
 
 if TYPE_CHECKING:
+    import gbdnn
     from gbdnn.challenge import Problem
 
 
@@ -32,6 +37,13 @@ def main(
         int | None, typer.Option(min=1, help="Threads; GraphBLAS's default without it.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs on all inputs.")] = 1,
+    compress: problems.Compress = True,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Stream the network from this store.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--memory", min=0, metavar="GIB", help="As for infer, in GiB.")
+    ] = 0.5,
     lagraph: Annotated[
         int | None,
         typer.Option(min=1, help="Compare with the LAGraph form on the first so many inputs."),
@@ -52,18 +64,33 @@ def main(
     gb.Vector("FP32", 1).wait()  # GraphBLAS is loaded and initialised
     libraries = memory.now()
     nthreads = nthreads or int(gb.ss.global_context["nthreads"])
-    problem = problems.build(neurons, layers, inputs, data, images, seed)
-    found = report.facts(problem, nthreads=nthreads)
+    if store is None:
+        problem = problems.build(neurons, layers, inputs, data, images, seed)
+    else:
+        problem = problems.build(neurons, 1, inputs, None, images, seed)
+        problem = replace(
+            problem,
+            name=f"{neurons} neurons x {layers} layers, from a store, on {problem.inputs} inputs",
+            network=_stored(store, neurons, layers, seed),
+        )
+    found = report.facts(problem, nthreads=nthreads, compress=compress, streamed=store is not None)
     report.heading(found)
 
-    before, fresh = memory.now(), memory.forget_peak()
+    budget_bytes = int(budget * 2**30)
+    density = problem.features.nvals / (problem.features.nrows * problem.features.ncols)
+    needed = gbdnn.memory_needed(
+        problem.network, problem.inputs, density=density, memory=budget_bytes
+    )
+    before = memory.now()
     seconds = []
-    for _ in range(repeat):
-        began = perf_counter()
-        Y = gbdnn.infer(problem.network, problem.features, nthreads=nthreads)
-        seconds.append(perf_counter() - began)
-        print(f"{seconds[-1]:.3f} s", flush=True)
-    peak, rows = memory.peak(), gbdnn.categories(Y)
+    options = problems.merging(compress) | {"memory": budget_bytes, "nthreads": nthreads}
+    with memory.Peak() as peak:
+        for _ in range(repeat):
+            began = perf_counter()
+            Y = gbdnn.infer(problem.network, problem.features, **options)
+            seconds.append(perf_counter() - began)
+            print(f"{seconds[-1]:.3f} s", flush=True)
+    rows = gbdnn.categories(Y)
     rate = edge_rate(problem.inputs, problem.network.edges, median(seconds))
     found |= {
         "seconds": seconds,
@@ -72,14 +99,16 @@ def main(
         "check": _check(problem, rows) if check else "NOT CHECKED",
         "memory_libraries": libraries,
         "memory_before": before,
-        "memory_peak": peak,
-        "memory_peak_is_of_inference": fresh,
+        "memory_peak": peak.most,
+        "memory_needed": {**asdict(needed), "total": needed.total},
     }
     print(
         f"median {median(seconds):.3f} s on {nthreads} threads, {rate:.3g} edges/s,"
         f" {len(rows)} categories ({found['check']})\n"
         f"memory: {memory.mib(libraries)} with the libraries, {memory.mib(before)} before"
-        f" inference, {memory.mib(peak)} at most"
+        f" inference, {memory.mib(peak.most)} at most\n"
+        f"inference took {memory.mib((peak.most or 0) - (before or 0))}; foretold, beyond weights"
+        f" and features: {memory.mib(needed.working + needed.answer)}"
     )
     if lagraph is not None:
         del Y
@@ -88,6 +117,20 @@ def main(
     report.write(json_file, found)
     if found["check"] == "FAILED" or not found.get("lagraph", {}).get("agree", True):
         raise typer.Exit(1)
+
+
+def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network:
+    """Return the network of a store, which is made if it is not there."""
+    import gbdnn
+
+    if not (folder / "index.json").exists():
+        began = perf_counter()
+        gbdnn.save(gbdnn.radixnet(neurons, layers, seed=seed, lazy=True), folder)
+        print(f"store written in {perf_counter() - began:.1f} s", flush=True)
+    net = gbdnn.load(folder)
+    if (net.shape[0], len(net)) != (neurons, layers):
+        raise SystemExit(f"{folder} holds another network: {len(net)} layers of {net.shape[0]}")
+    return net
 
 
 def _check(problem: Problem, rows: np.ndarray) -> str:

@@ -1,47 +1,59 @@
-"""Bytes that this process has in memory, now and at most."""
+"""Bytes that this process has in memory, now and at most, without pages of mapped files."""
 
 from __future__ import annotations
 
 import resource
 import sys
+import threading
 from pathlib import Path
+from typing import Self
 
 _STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
+_PAUSE = 0.01  # seconds between two looks
+
+
+class Peak:
+    """Looks at the memory a hundred times a second while a ``with`` block runs.
+
+    Attributes
+    ----------
+    most : int or None
+        Bytes at most. Where the system does not tell what is in memory, the most since the process
+        began, mapped files included.
+    """
+
+    most: int | None
+
+    def __enter__(self) -> Self:
+        self.most, self._end = now(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        if self.most is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        if self.most is None:
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self.most = most if sys.platform == "darwin" else most * 1024
+        else:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._end.wait(_PAUSE):
+            self.most = max(self.most or 0, now() or 0)
 
 
 def now() -> int | None:
-    """Return the resident bytes; None where the system does not tell them."""
-    return _field("VmRSS")
-
-
-def peak() -> int:
-    """Return the most resident bytes since the start, or since `forget_peak`."""
-    high = _field("VmHWM")
-    if high is not None:
-        return high
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
-
-
-def forget_peak() -> bool:
-    """Let `peak` count from now on; False where that cannot be had (it needs Linux)."""
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
+    """Return the resident bytes that are no file's; None where the system does not tell them."""
+    if not _STATUS.exists():
+        return None
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def mib(size: int | None) -> str:
     """Return bytes as MiB, for people."""
     return "unknown" if size is None else f"{size / 2**20:,.0f} MiB"
-
-
-def _field(name: str) -> int | None:
-    if not _STATUS.exists():
-        return None
-    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -112,7 +112,8 @@ def _interleaved(
     runs = []
     for turn in range(rounds + 1):
         for nthreads in counts if turn else [max(counts)]:
-            for worker in workers:
+            first = turn % len(workers)  # so that none always follows the same one
+            for worker in workers[first:] + workers[:first]:
                 program = PROGRAMS[worker.name]
                 if program.serial and nthreads != (counts[0] if turn else max(counts)):
                     continue

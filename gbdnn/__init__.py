@@ -25,7 +25,7 @@ from gbdnn.footprint import MemoryNeeded, memory_needed
 from gbdnn.inference import infer, infer_batches
 from gbdnn.layer import Layer
 from gbdnn.layer_info import LayerInfo
-from gbdnn.metrics import LayerStats, edge_rate
+from gbdnn.metrics import LayerStats, edge_rate, per_layer
 from gbdnn.network import Network
 from gbdnn.radixnet import radix_layers, radixnet
 
@@ -55,6 +55,7 @@ __all__ = [
     "infer_batches",
     "load",
     "memory_needed",
+    "per_layer",
     "radix_layers",
     "radixnet",
     "save",
@@ -64,8 +65,8 @@ __version__ = "0.1.0.dev0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``gbdnn.images`` and ``gbdnn.io`` when they, or `load`, are first asked for."""
-    if name in ("images", "io"):
+    """Import ``gbdnn.images``, ``io`` and ``viz`` when they, or `load`, are first asked for."""
+    if name in ("images", "io", "viz"):
         return importlib.import_module(f"gbdnn.{name}")
     if name in ("load", "save"):
         return getattr(importlib.import_module("gbdnn.io"), name)

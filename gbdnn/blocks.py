@@ -128,13 +128,26 @@ class Buffers:
             idle = sum(block.nbytes for block in self._idle)
             return self.allocated - idle + self._size(neurons, width) <= self._budget
 
+    def release(self) -> None:
+        """Free all blocks that were put back, at once; their arrays are no longer valid.
+
+        A graphblas.Matrix is part of a cycle: left alone, it would stay until it is collected.
+        """
+        with self._lock:
+            while self._idle:
+                self._free(self._idle.pop())
+
+    def _free(self, block: Block) -> None:
+        self.allocated -= block.nbytes
+        block.matrix.clear()
+
     def _size(self, neurons: int, width: int) -> int:
         return neurons * width * self._dtype.itemsize
 
     def _drop_idle(self, wanted: int) -> None:
         """Let go of idle blocks of other shapes until `wanted` bytes are within the budget."""
         while self._idle and self.allocated + wanted > self._budget:
-            self.allocated -= self._idle.pop(0).nbytes
+            self._free(self._idle.pop(0))
 
 
 @cache

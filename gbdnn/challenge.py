@@ -103,6 +103,12 @@ class Outcome:
         Whether equal inputs went on as one.
     processed : int, optional
         Edges that were really processed, over all inputs computed; counted where `compress`.
+    records : list of LayerStats, optional
+        What one more run, which is not among the `seconds`, did at each layer; if it was asked for.
+    machine : dict
+        Processor, cores, memory in GiB and operating system.
+    versions : dict
+        Of Python, gbdnn and the libraries that do the arithmetic.
     """
 
     problem: Problem
@@ -114,6 +120,7 @@ class Outcome:
     engine: Engine
     compress: bool = False
     processed: int | None = None
+    records: list[LayerStats] | None = field(default=None, repr=False)
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
 
@@ -179,6 +186,17 @@ def generated(
         An IDX file; by default scikit-learn's 1,797 digits.
     inputs : int, optional
         How many; more than there are images are made by shifting images. All images by default.
+
+    Returns
+    -------
+    Problem
+        Without `truth`; `run` computes it with SciPy.
+
+    Examples
+    --------
+    >>> problem = generated(1024, 6, inputs=100)
+    >>> problem.inputs, len(problem.network), problem.truth is None
+    (100, 6, True)
     """
     network = radixnet(neurons, layers, seed=seed)
     features, called = _images(images, neurons, inputs)
@@ -217,6 +235,11 @@ def official(
         Whether to read the true categories.
     progress : callable, optional
         Called as ``progress(k, layers)`` when k layers have been read.
+
+    Returns
+    -------
+    Problem
+        With the official categories as its `truth`, if they were asked for and there are any.
 
     Raises
     ------
@@ -261,6 +284,7 @@ def run(
     memory: int = MEMORY,
     repeat: int = 1,
     check: bool = True,
+    record: bool = False,
     callback: Callable[[LayerStats], object] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
@@ -273,14 +297,30 @@ def run(
     nthreads, engine, memory, callback
         As for `infer`.
     compress : bool, default False
-        Whether equal inputs go on as one. One more run, which is not timed, then counts the edges
-        that are really processed: the edge rate alone would mislead.
+        Whether equal inputs go on as one. The edges that are really processed are then counted:
+        the edge rate alone would mislead.
     repeat : int, default 1
         How often to run `infer`.
     check : bool, default True
         Whether to compare; without official truth, SciPy computes it in FP64.
+    record : bool, default False
+        Whether to keep what was done at each layer, as the outcome's `records`.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
+
+    Returns
+    -------
+    Outcome
+        Seconds, categories and the verdict on them.
+
+    Notes
+    -----
+    What is counted or kept is from one more run, which is not timed: a callback costs time.
+
+    Examples
+    --------
+    >>> run(generated(1024, 6, inputs=100)).check
+    'PASSED'
     """
     if repeat < 1:
         raise ArgumentError(f"repeat is at least 1, not {repeat}")
@@ -303,6 +343,7 @@ def run(
         if truth is None:
             truth = scipy_categories(problem.network, problem.features, progress=progress)
             source = "SciPy in FP64"
+    records = _records(problem, nthreads, engine, compress, memory) if compress or record else []
     return Outcome(
         problem=problem,
         seconds=seconds,
@@ -312,22 +353,30 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         compress=compress,
-        processed=_processed(problem, nthreads, engine, memory) if compress else None,
+        processed=_processed(problem, records) if compress else None,
+        records=records if record else None,
     )
 
 
-def _processed(problem: Problem, nthreads: int | None, engine: Engine, memory: int) -> int:
-    """Return the edges of every layer times the inputs that are computed there, summed."""
+def _records(
+    problem: Problem, nthreads: int | None, engine: Engine, compress: bool, memory: int
+) -> list[LayerStats]:
+    """Run once more, and return what was done at each layer."""
     records: list[LayerStats] = []
     infer(
         problem.network,
         problem.features,
         engine=engine,
-        compress="auto",
+        compress="auto" if compress else False,
         memory=memory,
         nthreads=nthreads,
         callback=records.append,
     )
+    return records
+
+
+def _processed(problem: Problem, records: list[LayerStats]) -> int:
+    """Return the edges of every layer times the inputs that are computed there, summed."""
     return sum(record.inputs * problem.network[record.layer].edges for record in records)
 
 

@@ -1,10 +1,32 @@
-"""What a run did: a record per layer, and the challenge's edge rate."""
+"""What a run did: a record per layer and block, their sums per layer, and the edge rate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["LayerStats", "edge_rate"]
+import numpy as np
+
+from gbdnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+__all__ = ["LayerStats", "edge_rate", "per_layer"]
+
+_PER_LAYER = np.dtype(
+    [
+        ("layer", np.int64),
+        ("blocks", np.int64),
+        ("inputs", np.int64),
+        ("live", np.int64),
+        ("distinct", np.int64),
+        ("entries", np.int64),
+        ("seconds", np.float64),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +52,14 @@ class LayerStats:
         How the layer was computed: ``"sparse"`` or ``"full"``.
     seconds : float
         Wall time of the layer.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> Y = gbdnn.infer([np.eye(3), np.eye(3)], np.eye(3)[:2], callback=records.append)
+    >>> [(record.layer, record.live, record.entries) for record in records]
+    [(0, 2, 2), (1, 2, 2)]
     """
 
     layer: int
@@ -42,6 +72,81 @@ class LayerStats:
     seconds: float
 
 
+def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray[np.void]:
+    """Add up what the blocks of a run did at each layer.
+
+    Parameters
+    ----------
+    stats : iterable of LayerStats
+        Of one run, in any order, as a callback of `infer` collects them.
+    layers : int, optional
+        How many layers the network has; by default as many as were reached.
+
+    Returns
+    -------
+    structured ndarray, shape (layers,)
+        The fields ``layer`` (from 0), ``blocks``, ``inputs``, ``live``, ``distinct``, ``entries``
+        and ``seconds``, each the sum over the blocks, as `LayerStats` counts them; 0 at a layer
+        that no input reached. ``seconds`` of blocks side by side are added, too: with several
+        threads they are more than the wall time.
+
+    Raises
+    ------
+    ArgumentError
+        A record is of a layer that a network of so many `layers` has not.
+
+    Notes
+    -----
+    Inputs that have died may leave, and are no longer among ``inputs``. Where equal inputs go on as
+    one, ``live`` counts all of them and ``distinct`` those that were computed;
+    ``entries / (distinct * neurons)`` is the density of the activations.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> W, X = np.array([[0.5, 0.0], [1.0, -1.0]]), np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.1]])
+    >>> stats = []
+    >>> Y = gbdnn.infer([W, W], X, bias=-0.25, callback=stats.append)
+    >>> table = gbdnn.per_layer(stats)
+    >>> table["live"], table["entries"]
+    (array([2, 2]), array([2, 2]))
+    """
+    records = list(stats)
+    deepest = max((record.layer for record in records), default=-1)
+    count = deepest + 1 if layers is None else layers
+    if deepest >= count:
+        raise ArgumentError(f"a record is of layer {deepest}, counted from 0, of {count} layers")
+    table = np.zeros(count, _PER_LAYER)
+    table["layer"] = np.arange(count)
+    for record in records:
+        row = table[record.layer]
+        row["blocks"] += 1
+        for name in ("inputs", "live", "distinct", "entries", "seconds"):
+            row[name] += getattr(record, name)
+    return table
+
+
 def edge_rate(inputs: int, edges: int, seconds: float) -> float:
-    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``."""
+    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``.
+
+    Parameters
+    ----------
+    inputs : int
+        All inputs, those that die on the way included.
+    edges : int
+        Edges of the network.
+    seconds : float
+        Wall time of inference.
+
+    Returns
+    -------
+    float
+        Edges per second; an effective rate where equal inputs went on as one.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.edge_rate(60_000, 3_932_160, seconds=0.8)
+    294912000000.0
+    """
     return inputs * edges / seconds

@@ -145,6 +145,7 @@ class Pooling:
                     helper.join()
                 except BaseException as error:  # Ctrl-C: the helpers end before it goes on
                     self._fail(error)
+        self._buffers.release()
         if self._error is not None:
             raise self._error
         self._tell()

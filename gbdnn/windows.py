@@ -7,6 +7,7 @@ quarter of the memory has room for; two of them are there at a time.
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,14 @@ class Windows:
     ) -> None:
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
+            self._ahead.clear()
+            self._forget_present()
 
     def holding(self, k: int) -> list[Loaded]:
         """Return the consecutive layers among which layer `k` is; the next ones are read ahead."""
         at = max(at for at, start in enumerate(self._starts) if start <= k)
         if self._present is None or self._present[0] != at:
-            self._present = None  # makes room
+            self._forget_present()
             future = self._ahead.pop(at, None)
             for other in self._ahead.values():
                 other.cancel()
@@ -86,6 +89,12 @@ class Windows:
         if self._reader is not None and at + 1 < len(self._starts) and at + 1 not in self._ahead:
             self._ahead[at + 1] = self._reader.submit(self._load, at + 1, 1)
         return self._present[1]
+
+    def _forget_present(self) -> None:
+        """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
+        if self._present is not None:
+            self._present = None
+            gc.collect()
 
     def _load(self, at: int, nthreads: int) -> list[Loaded]:
         start, stop = self._starts[at], self._stops[at]

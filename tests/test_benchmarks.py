@@ -125,3 +125,24 @@ def test_lock(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(file.read_text())
     assert 0 < found["held"] < found["calls"]
+
+
+def test_larger_from_a_store(tmp_path):
+    options = ("--neurons", 1024, "--store", tmp_path / "store", "--memory", 0.1)
+    found, printed = run("larger.py", tmp_path, *options, "--check")
+    assert found["check"] == "PASSED"
+    assert found["streamed"]
+    assert "store written" in printed
+    assert found["memory_needed"]["weights"] == 0
+    found, printed = run("larger.py", tmp_path, *options, "--no-compress")
+    assert "store written" not in printed
+
+
+def test_loading(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--sizes", "1024x4", "--rounds", 1, "--tsv-layers", 2)
+    done = start("loading.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [row] = json.loads(file.read_text())["sizes"]
+    assert row["store_rate"] > 0
+    assert row["tsv_rate"] > 0

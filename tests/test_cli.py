@@ -91,6 +91,19 @@ def test_official_files(folder):
     assert "PASSED" in done.stdout
 
 
+@pytest.mark.parametrize("options", [[], ["--compress"]])
+def test_a_picture_of_the_run(options, tmp_path):
+    few = ["challenge", "--layers", 6, "--inputs", 40]
+    done = run(*few, *options, "--plot", tmp_path / "run.png")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.png"]
+    # Before the work: which would be long.
+    long = ["challenge", "--neurons", 65536, "--layers", 1920]
+    fails(*long, "--plot", tmp_path / "run.jpg", match=".png, .svg or .pdf")
+    fails(*long, "--plot", tmp_path / "no" / "run.png", match="does not exist")
+
+
 def test_a_failed_check_is_exit_code_1(folder, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).symlink_to(path)

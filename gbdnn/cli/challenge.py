@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import gbdnn
 from gbdnn import challenge as problems
 from gbdnn.cli import options  # noqa: TC001 -- typer reads the annotations
 from gbdnn.cli.bars import Bars
@@ -49,6 +50,10 @@ def challenge(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw one more run: .png, .svg or .pdf; not timed."),
+    ] = None,
 ) -> int:
     """Run a problem of the Sparse DNN Graph Challenge and check its categories.
 
@@ -60,6 +65,8 @@ def challenge(
     room = size(memory)
     if json_file is not None:
         require_writable(json_file)
+    if plot is not None:
+        gbdnn.viz.require_plottable(plot)
     with Bars() as bars:
         if data is None:
             problem = problems.generated(
@@ -78,10 +85,17 @@ def challenge(
             memory=room,
             repeat=repeat,
             check=check,
+            record=plot is not None,
             callback=bars.add_inference(layers, repeat),
             progress=bars.add("checking"),
         )
     if json_file is not None:
         write_json(outcome.as_json(), json_file)
+    if plot is not None and outcome.records is not None:
+        sizes = [layer.ncols for layer in problem.network.infos]
+        figure = gbdnn.viz.run_figure(
+            outcome.records, neurons=sizes, layers=len(sizes), title=problem.name
+        )
+        gbdnn.viz.save_figure(figure, plot)
     typer.echo(lines(outcome_facts(outcome)))
     return _FAILED if outcome.check == "FAILED" else 0

@@ -69,8 +69,12 @@ def main() -> None:
     except (MemoryError, gb.exceptions.OutOfMemory):
         _say("out of memory: fewer inputs need less")
         code = _BAD_INPUT
-    except OSError as err:  # standard output; files have their own errors
-        # A reader that has gone is no fault. The interpreter's last flush must not fail again.
+    except OSError as err:
+        if err.filename is not None:  # a file's fault that no reader or writer expected
+            _say(f"{err.filename}: {err.strerror}")
+            sys.exit(_BAD_INPUT)
+        # Standard output. A reader that has gone is no fault. The interpreter's last flush must not
+        # fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
         if not isinstance(err, BrokenPipeError):

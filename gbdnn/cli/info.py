@@ -23,7 +23,6 @@ from gbdnn.network import Network
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.layer import Layer
     from gbdnn.layer_info import LayerInfo
 
 __all__ = ["info"]
@@ -59,15 +58,15 @@ def info(
     if check and name != "store":
         raise ArgumentError(f"--check: {path} is no store: {name} has no checksums")
     facts: dict[str, Any] = {"path": str(path), "format": name, "kind": kind}
-    facts["bytes"] = sum(file.stat().st_size for file in formats.files(path, name, given))
     if kind != "network":
-        facts |= _facts_of_store(path, kind, check)
+        facts |= _bytes(path, name, given) | _facts_of_store(path, kind, check)
         _say(facts, [], as_json)
         return
     with Bars() as bars:
         if name == "tsv":
             each = formats.layers_of(path, name, given, bars.add("reading layers"))
-            net = Network.lazy([layer.info for layer in each], _unread)
+            # In memory when it is computed with; what is known of its layers suffices here.
+            net = Network._made(tuple(layer.info for layer in each), None)
         else:
             net = formats.read(path, name, given)
         if check:
@@ -76,10 +75,14 @@ def info(
                 net[k]
                 if update is not None:
                     update(k + 1, len(net))
-    facts |= _facts_of_network(net, inputs, room)
+    facts |= _bytes(path, name, given) | _facts_of_network(net, inputs, room)
     if check:
         facts["check"] = "PASSED"
     _say(facts, layer_table(net.infos), as_json)
+
+
+def _bytes(path: Path, name: formats.FormatName, given: formats.Given) -> dict[str, int]:
+    return {"bytes": sum(file.stat().st_size for file in formats.files(path, name, given))}
 
 
 def _facts_of_network(net: Network, inputs: int, memory: int) -> dict[str, Any]:
@@ -153,7 +156,3 @@ def _say(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         parts = ", ".join(f"{name} {in_bytes(part)}" for name, part in needed.items())
         told["memory"] = f"{in_bytes(total)} for {count:,} inputs: {parts}"
     typer.echo("\n".join([lines(told), *table]))
-
-
-def _unread(k: int, /) -> Layer:
-    raise NotImplementedError(f"layer {k} is known, not kept")

@@ -121,7 +121,15 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 def require_writable(path: str | os.PathLike[str]) -> None:
     """Raise the OutputError that `whole_file` would, before the work of making its content.
 
-    What stands at `path` stays; a FIFO or a device is not opened.
+    Parameters
+    ----------
+    path : path-like
+        What stands there stays; a FIFO or a device is not opened.
+
+    Raises
+    ------
+    OutputError
+        A file cannot be written there.
     """
 
     class WithdrawnError(Exception):

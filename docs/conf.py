@@ -1,0 +1,82 @@
+"""Sphinx's settings: ``python -m sphinx -nW --keep-going docs docs/_build`` builds these pages."""
+
+import sys
+from pathlib import Path
+
+import gbdnn
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import figures  # noqa: E402
+import tables  # noqa: E402
+
+project = "gbdnn"
+author = "The gbdnn developers"
+project_copyright = "the gbdnn developers"
+version = release = gbdnn.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+]
+exclude_patterns = ["_build", "_generated"]
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_heading_anchors = 3
+
+# A name in single backticks is a link where it is one, and emphasised where it is a parameter.
+default_role = "autolink"
+add_module_names = False
+autodoc_typehints = "none"  # the docstrings say more: shapes, units
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+
+# No inventories are fetched, so that the pages build without a network: other packages' names stay
+# text.
+nitpick_ignore_regex = [
+    (r"py:.*", r"(numpy|scipy|graphblas|torch|onnx)(\..*)?"),
+    (r"py:.*", r"(collections\.abc|typing)\..*"),
+    # attributes, named in the description of another one
+    (r"py:obj", r"compress|live"),
+]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "gbdnn"
+html_static_path = ["_static"]
+html_css_files = ["own.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+
+
+def setup(app):
+    """Make figures and tables before the pages are read that show them."""
+    app.connect("builder-inited", lambda _: _generate())
+    app.connect("missing-reference", _public_name)
+
+
+def _generate():
+    generated = HERE / "_generated"
+    generated.mkdir(exist_ok=True)
+    figures.make(generated)
+    tables.make(HERE / "results.toml", generated)
+
+
+def _public_name(app, env, node, contnode):
+    """Resolve a bare name in a docstring to the public name of another module."""
+    target = node.get("reftarget")
+    for module in (gbdnn, gbdnn.io, gbdnn.images):
+        if target in module.__all__:
+            domain, full = env.get_domain("py"), f"{module.__name__}.{target}"
+            return domain.resolve_xref(
+                env, node["refdoc"], app.builder, "obj", full, node, contnode
+            )
+    return None

@@ -1,0 +1,160 @@
+"""The results page's tables, from ``results.toml``; and a line for it from a benchmark's JSON.
+
+    python docs/tables.py larger-4096.json          # prints the line to add to `runs`
+
+Two kinds of runs never share a table: those that compute every input, and those in which equal
+inputs go on as one, whose rate is an effective one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NEURONS = (1024, 4096, 16384, 65536)
+LAYERS = (120, 480, 1920)
+DEGREE = 32  # edges into every neuron
+
+
+def make(source: Path, folder: Path) -> None:
+    """Write every table into a folder, as Markdown to include."""
+    found = tomllib.loads(source.read_text(encoding="utf-8"))
+    require_sound(found)
+    pages = {
+        "runs-every-input.md": runs(found, compress=False),
+        "runs-equal-once.md": runs(found, compress=True),
+        "setups.md": setups(found),
+        "commands.md": commands(found),
+        "published.md": published(found),
+        "published-sources.md": sources(found),
+    }
+    for name, text in pages.items():
+        file = folder / name
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+
+
+def require_sound(found: dict[str, Any]) -> None:
+    """Raise ValueError unless every run has all that is shown, and refers to what is there."""
+    for run in found["runs"]:
+        where = f"{run.get('neurons')} x {run.get('layers')}"
+        keys = {"neurons", "layers", "inputs", "weights", "threads", "seconds", "of", "compress"}
+        if missing := (keys | {"setup", "date", "command"}) - run.keys():
+            raise ValueError(f"results.toml, run {where}: {', '.join(sorted(missing))} missing")
+        if run["neurons"] not in NEURONS or run["layers"] not in LAYERS:
+            raise ValueError(f"results.toml, run {where}: the challenge has no such network")
+        if run["setup"] not in found["setups"] or run["command"] not in found["commands"]:
+            raise ValueError(f"results.toml, run {where}: unknown setup or command")
+        if not isinstance(run["compress"], bool) or not run["seconds"] > 0:
+            raise ValueError(f"results.toml, run {where}: compress or seconds make no sense")
+
+
+def edge_rate(run: dict[str, Any]) -> float:
+    """Return the challenge's edges per second: inputs x edges / seconds."""
+    return run["inputs"] * DEGREE * run["neurons"] * run["layers"] / run["seconds"]
+
+
+def runs(found: dict[str, Any], *, compress: bool) -> str:
+    """Return a row for each of the twelve networks, measured or not."""
+    rate = "**effective** edges/s" if compress else "edges/s"
+    head = ["neurons", "layers", "seconds", "which run", rate, "threads", "inputs"]
+    head += ["weights", "machine", "date"]
+    rows = []
+    for neurons in NEURONS:
+        for layers in LAYERS:
+            here = [
+                run
+                for run in found["runs"]
+                if (run["neurons"], run["layers"], run["compress"]) == (neurons, layers, compress)
+            ]
+            rows += [
+                [
+                    str(neurons),
+                    str(layers),
+                    f"{run['seconds']:.3f}",
+                    run["of"],
+                    f"{edge_rate(run):.3g}".replace("e+", "e"),
+                    str(run["threads"]),
+                    f"{run['inputs']:,}",
+                    run["weights"],
+                    found["setups"][run["setup"]]["short"],
+                    run["date"],
+                ]
+                for run in here
+            ] or [[str(neurons), str(layers), "not measured", *[""] * 7]]
+    return _table(head, rows, right=(0, 1, 2, 4, 5, 6))
+
+
+def setups(found: dict[str, Any]) -> str:
+    """Return what the short names of the machines stand for."""
+    return "".join(
+        f"{setup['short']}\n: {setup['machine']}. {setup['versions']}."
+        f" Inputs: {setup['images']}.\n\n"
+        for setup in found["setups"].values()
+    )
+
+
+def commands(found: dict[str, Any]) -> str:
+    """Return the command of every measured run."""
+    lines: dict[str, None] = {}
+    for run in found["runs"]:
+        lines[found["commands"][run["command"]].format(**run)] = None
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def published(found: dict[str, Any]) -> str:
+    """Return others' times, each program beside its machine."""
+    head = ["program", "machine", *(f"{n} x {found['published'][0]['layers']}, s" for n in NEURONS)]
+    rows = []
+    for number, entry in enumerate(found["published"], 1):
+        if entry["layers"] != found["published"][0]["layers"]:
+            raise ValueError("results.toml: published times are of different depths")
+        seconds = [entry["seconds"].get(str(n)) for n in NEURONS]
+        cells = ["" if s is None else f"{s:#.3g}".rstrip(".") for s in seconds]
+        rows.append([f"{entry['program']} [{number}]", entry["machine"], *cells])
+    return _table(head, rows, right=(2, 3, 4, 5))
+
+
+def sources(found: dict[str, Any]) -> str:
+    """Return where others' times are from, and whether they were compared with that."""
+    lines = []
+    for number, entry in enumerate(found["published"], 1):
+        doubt = "" if entry["checked"] else " *As quoted to us; compare with the paper before use.*"
+        lines.append(f"{number}. {entry['source']}.{doubt}\n")
+    return "".join(lines)
+
+
+def line_of(found: dict[str, Any]) -> str:
+    """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``."""
+    problem, seconds = found["problem"], found["seconds"]
+    first = len(seconds) == 1
+    larger = "compress" not in found  # that benchmark runs the default
+    run = {
+        "neurons": problem["neurons"],
+        "layers": problem["layers"],
+        "inputs": problem["inputs"],
+        "weights": "official" if problem["seed"] is None else "generated",
+        "threads": found["nthreads"],
+        "seconds": round(median(seconds), 3),
+        "of": "first run" if first else f"median of {len(seconds)}",
+        "compress": True if larger else found["compress"],
+        "setup": "NAME",
+        "date": date.today().isoformat(),
+        "command": "larger" if larger else "challenge",
+    }
+    return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
+
+
+def _table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> str:
+    rule = ["---:" if at in right else "---" for at in range(len(head))]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in (head, rule, *rows))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(line_of(json.loads(Path(name).read_text(encoding="utf-8"))))

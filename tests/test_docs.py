@@ -1,0 +1,129 @@
+"""The pages' code runs and prints what they show; every public name has its place and docstring."""
+
+import contextlib
+import doctest
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+# A block of Python, what it needs, and the block of text right below it: what it prints.
+BLOCK = re.compile(
+    r"(?:<!-- needs: (?P<needs>\w+) -->\n)?```python\n(?P<code>.*?)^```$"
+    r"(?:\n\n```text\n(?P<text>.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+PAGES = [
+    page
+    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
+    # A format's specification shows code on files that are not there.
+    if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
+]
+MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge"]
+
+
+@pytest.fixture(autouse=True)
+def _logger():
+    level = logging.getLogger("gbdnn.inference").level
+    yield
+    logging.getLogger("gbdnn.inference").setLevel(level)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_page(page):
+    pytest.importorskip("scipy")
+    pytest.importorskip("sklearn")
+    text, names = page.read_text(), {}
+    for block in BLOCK.finditer(text):
+        if block["needs"] and importlib.util.find_spec(block["needs"]) is None:
+            continue
+        line = text[: block.start("code")].count("\n")
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * line + block["code"], str(page), "exec"), names)  # noqa: S102
+        agree = doctest.OutputChecker().check_output(
+            block["text"] or "", printed.getvalue(), doctest.ELLIPSIS
+        )
+        assert agree, f"{page.name}, line {line + 1} prints\n{printed.getvalue()}"
+
+
+def test_there_are_pages():
+    assert {"tutorial.md", "index.md", "errors.md"} <= {page.name for page in PAGES}
+
+
+def public():
+    """Every name of the public modules, and what it is."""
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for each in module.__all__:
+            yield pytest.param(name, each, getattr(module, each), id=f"{name}.{each}")
+
+
+@pytest.mark.parametrize(("module", "name", "thing"), list(public()))
+def test_public_name(module, name, thing):
+    page = (DOCS / "api" / f"{module.removeprefix('gbdnn.')}.rst").read_text()
+    assert re.search(rf"^\.\. auto(function|class|exception):: {name}$", page, re.MULTILINE)
+    assert f"currentmodule:: {module}\n" in page
+    doc = inspect.getdoc(thing)
+    assert doc, "no docstring"
+    sections = set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE))
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return
+    if hasattr(thing, "__dataclass_fields__"):
+        assert "Attributes" in sections
+        described = doc.split("Attributes\n")[1]
+        wanted = set(thing.__dataclass_fields__)
+    else:
+        described = doc.partition("Parameters\n")[2]
+        wanted = set(inspect.signature(thing).parameters)
+        assert not wanted or "Parameters" in sections
+        if not inspect.isclass(thing):
+            returns = inspect.signature(thing).return_annotation not in (None, "None")
+            assert returns == bool(sections & {"Returns", "Yields"})
+        if module == "gbdnn":
+            assert "Examples" in sections
+    heads = re.findall(r"^([\w, ]+?)(?: : .*)?$", described, re.MULTILINE)
+    assert wanted <= {each for head in heads for each in head.split(", ")}
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield importlib.import_module("tables")
+    sys.modules.pop("tables", None)
+
+
+def test_results_tell_compressed_runs_apart(tables, tmp_path):
+    tables.make(DOCS / "results.toml", tmp_path)
+    every = (tmp_path / "runs-every-input.md").read_text()
+    once = (tmp_path / "runs-equal-once.md").read_text()
+    assert "effective" in once
+    assert "effective" not in every
+    for text in (every, once):
+        rows = [tuple(re.findall(r"\d+", row)[:2]) for row in text.splitlines()[2:]]
+        assert set(rows) == {(str(n), str(k)) for n in tables.NEURONS for k in tables.LAYERS}
+
+
+def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path):
+    found = {
+        "problem": {"neurons": 4096, "layers": 480, "inputs": 60000, "seed": 0},
+        "seconds": [3.0, 1.0, 2.0],
+        "nthreads": 2,
+    }
+    line = tables.line_of(json.loads(json.dumps(found)))
+    results = (DOCS / "results.toml").read_text().replace("runs = [\n", f"runs = [\n{line}\n")
+    named = tmp_path / "results.toml"
+    named.write_text(results.replace('setup = "NAME"', 'setup = "zen4"'))
+    tables.make(named, tmp_path)
+    assert "| 4096 | 480 | 2.000 | median of 3 |" in (tmp_path / "runs-equal-once.md").read_text()
+    named.write_text(results)
+    with pytest.raises(ValueError, match="4096 x 480: unknown setup"):
+        tables.make(named, tmp_path)

@@ -1,0 +1,413 @@
+"""Plots show the report's numbers, say their units, and leave nothing behind."""
+
+import copy
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import challenge
+from gbdnn.published import PUBLISHED
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+
+from gbdnn import viz
+
+
+def record(layer, block=0, *, live=4, distinct=4, entries=8, form="full", seconds=0.25):
+    return gbdnn.LayerStats(
+        layer=layer,
+        block=block,
+        inputs=5,
+        live=live,
+        distinct=distinct,
+        entries=entries,
+        form=form,
+        seconds=seconds,
+    )
+
+
+RECORDS = [
+    record(0, live=60, distinct=60, entries=120, form="sparse", seconds=0.5),
+    record(1, 0, live=20, distinct=20, entries=80),
+    record(1, 1, live=10, distinct=5, entries=45, form="sparse", seconds=1.0),
+    record(3, live=0, distinct=0, entries=0),
+]
+
+
+def scaling(processor="One", counts=(1, 2, 4), first=3.0, inputs=100):
+    """What thread_scaling.py writes, but for what is not plotted."""
+    times = [first / n**0.5 for n in counts]
+    return {
+        "machine": {"processor": processor, "cores": max(counts)},
+        "problem": {"neurons": 1024, "layers": 120, "inputs": inputs},
+        "summary": [
+            {
+                "nthreads": n,
+                "seconds_median": time,
+                "speed_up": times[0] / time,
+                "efficiency": times[0] / time * counts[0] / n,
+            }
+            for n, time in zip(counts, times, strict=True)
+        ],
+    }
+
+
+def outcome(neurons=1024, *, compress=False, inputs=60_000, seconds=2.0):
+    """What gbdnn challenge --json writes, but for what is not plotted."""
+    return {
+        "problem": {
+            "neurons": neurons,
+            "layers": 120,
+            "inputs": inputs,
+            "edges": 120 * 32 * neurons,
+        },
+        "machine": {"processor": "Mine"},
+        "versions": {"gbdnn": "9.9"},
+        "nthreads": 2,
+        "compress": compress,
+        "seconds_median": seconds,
+    }
+
+
+PROFILE = {
+    "per_layer": {
+        "0": {"product": 0.5, "bias": 0.25},
+        "1": {"product": 0.25, "gather": 1.0},
+        "10": {"product": 0.125},
+    }
+}
+
+EVERY = [
+    (viz.plot_activity, RECORDS),
+    (viz.plot_layer_times, RECORDS),
+    (viz.plot_layer_times, PROFILE),
+    (viz.plot_thread_scaling, scaling()),
+    (viz.plot_edge_rates, [outcome()]),
+]
+
+
+def line(ax, label):
+    return next(each for each in ax.lines if each.get_label() == label)
+
+
+def steps(ax):
+    """The heights of a plot's stacked areas, by label."""
+    found = {}
+    for patch in ax.patches:
+        values, edges, baseline = patch.get_data()
+        np.testing.assert_array_equal(edges, np.arange(len(values) + 1) - 0.5)
+        found[patch.get_label()] = values - baseline
+    return found
+
+
+# Sums per layer
+
+
+def test_per_layer_adds_up_blocks():
+    table = gbdnn.per_layer(RECORDS)
+    assert table["layer"].tolist() == [0, 1, 2, 3]
+    assert table["blocks"].tolist() == [1, 2, 0, 1]
+    assert table["inputs"].tolist() == [5, 10, 0, 5]
+    assert table["live"].tolist() == [60, 30, 0, 0]
+    assert table["distinct"].tolist() == [60, 25, 0, 0]
+    assert table["entries"].tolist() == [120, 125, 0, 0]
+    assert table["seconds"].tolist() == [0.5, 1.25, 0, 0.25]
+
+
+def test_per_layer_of_a_given_depth():
+    assert len(gbdnn.per_layer([], 7)) == 7
+    assert len(gbdnn.per_layer(iter(RECORDS), 7)) == 7
+    with pytest.raises(gbdnn.ArgumentError, match="layer 3, counted from 0, of 3 layers"):
+        gbdnn.per_layer(RECORDS, 3)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_per_layer_of_a_run_tells_what_lives(compress):
+    problem = challenge.generated(1024, 40, inputs=700)
+    stats = []
+    Y = gbdnn.infer(problem.network, problem.features, compress=compress, callback=stats.append)
+    table = gbdnn.per_layer(stats, 40)
+    assert table["live"][-1] == len(gbdnn.categories(Y)) > 1
+    assert (table["distinct"] <= table["live"]).all()
+    assert (table["distinct"][-1] == table["live"][-1]) != compress
+    for k in (0, 5):
+        early = gbdnn.infer(problem.network[: k + 1], problem.features, compress=False)
+        assert table["live"][k] == len(gbdnn.categories(early))
+        if not compress:
+            assert table["entries"][k] == early.nvals
+
+
+# The numbers
+
+
+def test_activity():
+    ax = viz.plot_activity(RECORDS, neurons=[10, 5, 5, 5])
+    assert line(ax, "living inputs").get_ydata().tolist() == [60, 30, 0, 0]
+    assert line(ax, "distinct ones, computed").get_ydata().tolist() == [60, 25, 0, 0]
+    right = ax.figure.axes[1]
+    np.testing.assert_array_equal(
+        line(right, "density (right)").get_ydata(), [0.2, 1.0, np.nan, np.nan]
+    )
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
+        "living inputs",
+        "distinct ones, computed",
+        "density (right)",
+    }
+
+
+def test_activity_where_there_is_no_density():
+    ax = viz.plot_activity(RECORDS, layers=9)
+    assert ax.figure.axes == [ax]
+    assert len(line(ax, "living inputs").get_ydata()) == 9
+    bottom, top = ax.get_ylim()
+    assert bottom == 0 < 60 < top
+    nothing = viz.plot_activity([record(0, live=0, distinct=0, entries=0)], neurons=4)
+    assert np.isnan(nothing.figure.axes[1].lines[0].get_ydata()).all()
+
+
+def test_layer_times_by_form():
+    found = steps(viz.plot_layer_times(RECORDS))
+    assert found.keys() == {"full form", "sparse form"}
+    np.testing.assert_allclose(found["sparse form"], [500, 1000, 0, 0])
+    np.testing.assert_allclose(found["full form"], [0, 250, 0, 250])
+    assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full form"]) == 6
+
+
+def test_layer_times_by_part():
+    found = steps(viz.plot_layer_times(PROFILE))
+    assert list(found) == ["gather", "product", "bias"]
+    np.testing.assert_allclose(found["product"], [500, 250, *[0] * 8, 125])
+    np.testing.assert_allclose(found["gather"], [0, 1000, *[0] * 9], atol=1e-9)
+
+
+def test_small_parts_are_told_as_one():
+    row = {f"part {n}": float(2**n) for n in range(10)}
+    found = steps(viz.plot_layer_times({"per_layer": {"0": row}}))
+    assert list(found) == [f"part {n}" for n in range(9, 3, -1)] + ["other"]
+    np.testing.assert_allclose(found["other"], [1e3 * (1 + 2 + 4 + 8)])
+
+
+def test_parts_that_are_chosen():
+    found = steps(viz.plot_layer_times(PROFILE, parts=["bias", "none such"]))
+    assert list(found) == ["bias", "none such", "other"]
+    np.testing.assert_allclose(found["other"], [500, 1250, *[0] * 8, 125], atol=1e-9)
+    assert not found["none such"].any()
+
+
+@pytest.mark.parametrize("quantity", ["seconds", "speed-up", "efficiency"])
+def test_thread_scaling(quantity):
+    field = {"seconds": "seconds_median", "speed-up": "speed_up"}.get(quantity, quantity)
+    report = scaling()
+    report["summary"].reverse()
+    ax = viz.plot_thread_scaling(report, quantity=quantity)
+    curve, ideal = line(ax, "One, 4 cores"), line(ax, "ideal")
+    assert curve.get_xdata().tolist() == ideal.get_xdata().tolist() == [1, 2, 4]
+    assert curve.get_ydata().tolist() == [row[field] for row in report["summary"]][::-1]
+    best = {"seconds": [3, 1.5, 0.75], "speed-up": [1, 2, 4], "efficiency": [1, 1, 1]}
+    np.testing.assert_allclose(ideal.get_ydata(), best[quantity])
+
+
+def test_thread_scaling_of_several_machines():
+    reports = [scaling(), scaling("Two", (2, 4, 32), 1.0), scaling("Three", (1, 2, 4), 9.0)]
+    ax = viz.plot_thread_scaling(reports, quantity="seconds")
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert sorted(labels) == ["One, 4 cores", "Three, 4 cores", "Two, 32 cores", "ideal"]
+    assert len(ax.lines) == 6  # each has its own ideal
+    styles = {
+        (each.get_linestyle(), each.get_marker())
+        for each in ax.lines
+        if "cores" in each.get_label()
+    }
+    assert len(styles) == 3
+    shared = viz.plot_thread_scaling([reports[0], reports[2]], quantity="speed-up")
+    assert len(shared.lines) == 3
+    other = viz.plot_thread_scaling([scaling(), scaling(inputs=7)])
+    assert any("7 inputs" in each.get_label() for each in other.lines)
+
+
+def test_the_figure_of_thread_scaling():
+    figure = viz.thread_scaling_figure([scaling(), scaling("Two")])
+    assert len(figure.axes) == 3
+    assert len(figure.legends[0].get_texts()) == 3
+
+
+def bars(ax):
+    return {each.get_label(): [bar.get_height() for bar in each.patches] for each in ax.containers}
+
+
+def test_edge_rates():
+    mine = [outcome(), outcome(4096, seconds=8.0)]
+    found = bars(viz.plot_edge_rates(mine, published=()))
+    assert list(found) == ["gbdnn 9.9 (Mine, 2 threads)"]
+    rates = [60_000 * 120 * 32 * 1024 / 2, 60_000 * 120 * 32 * 4096 / 8]
+    np.testing.assert_allclose(found["gbdnn 9.9 (Mine, 2 threads)"], rates)
+    beside = bars(viz.plot_edge_rates(mine))
+    assert sum(map(len, beside.values())) == 2 + len(PUBLISHED)
+
+
+def test_effective_rates_are_marked():
+    ax = viz.plot_edge_rates([outcome(), outcome(compress=True), outcome(inputs=50)])
+    for bar in ax.containers:
+        effective = "EFFECTIVE" in bar.get_label()
+        assert all((patch.get_hatch() is not None) == effective for patch in bar.patches)
+    labels = [each.get_label() for each in ax.containers if "gbdnn" in each.get_label()]
+    assert ["EFFECTIVE" in label for label in labels] == [False, True, False]
+    assert "50 inputs" in labels[2]
+    assert labels == [text.get_text() for text in ax.get_legend().get_texts()[:3]]
+
+
+def test_bars_do_not_overlap():
+    ax = viz.plot_edge_rates([outcome(), outcome(4096), outcome(compress=True)])
+    spans = sorted(
+        (bar.get_x(), bar.get_x() + bar.get_width()) for each in ax.containers for bar in each
+    )
+    assert all(stop <= start + 1e-9 for (_, stop), (start, _) in pairwise(spans))
+
+
+def test_published_rates_have_machine_and_source():
+    for each in PUBLISHED:
+        assert each.machine
+        assert each.source
+        assert each.edges == 120 * 32 * each.neurons
+        assert not each.effective
+    checked = {each.system: each.checked for each in PUBLISHED}
+    labels = bars(viz.plot_edge_rates([])).keys()
+    assert {label.split(" (")[0] for label in labels} == {
+        system + ("" if is_checked else "*") for system, is_checked in checked.items()
+    }
+
+
+def test_an_outcome_is_plotted_as_it_is_told():
+    problem = challenge.generated(1024, 6, inputs=100)
+    done = challenge.run(problem, compress=True, record=True)
+    assert done.records
+    assert "records" not in done.as_json()
+    heights = list(bars(viz.plot_edge_rates([done.as_json()], published=())).values())
+    np.testing.assert_allclose(heights, [[done.edge_rate]])
+    figure = viz.run_figure(done.records, neurons=1024, layers=6, title=problem.name)
+    upper, lower, _ = figure.axes
+    assert figure.get_suptitle() == problem.name
+    table = gbdnn.per_layer(done.records, 6)
+    np.testing.assert_array_equal(line(upper, "living inputs").get_ydata(), table["live"])
+    np.testing.assert_allclose(sum(steps(lower).values()), 1e3 * table["seconds"])
+    assert challenge.run(problem).records is None
+
+
+# Manners
+
+
+@pytest.mark.parametrize(("plot", "report"), EVERY)
+def test_units_and_the_axes_given(plot, report):
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    kept = copy.deepcopy(report)
+    assert plot(report, right) is right
+    assert report == kept
+    assert not left.lines
+    assert not left.patches
+    for label in (right.get_xlabel(), right.get_ylabel()):
+        assert label.endswith((")", "(from 0)"))
+    new = plot(report)
+    assert new.figure is not figure
+    assert plot(report).figure is not new.figure
+
+
+def test_pyplot_is_not_touched(tmp_path):
+    code = """
+import sys
+import gbdnn
+assert not any(name.startswith(("matplotlib", "gbdnn.viz")) for name in sys.modules)
+assert gbdnn.viz.plot_activity
+assert not any(name.startswith("matplotlib") for name in sys.modules)
+from test_viz import EVERY
+for plot, report in EVERY:
+    gbdnn.viz.save_figure(plot(report).figure, sys.argv[1])
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    here, package = Path(__file__).parent, Path(gbdnn.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.png"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (here, package)))},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("plot", "report", "match"),
+    [
+        (viz.plot_activity, [], "no records"),
+        (viz.plot_layer_times, [], "no records"),
+        (viz.plot_layer_times, {}, "not what profile_parts.py writes"),
+        (viz.plot_layer_times, {"per_layer": {}}, "not what profile_parts.py writes"),
+        (viz.plot_thread_scaling, [], "no report"),
+        (viz.plot_thread_scaling, {}, "not a thread_scaling.py report"),
+        (viz.plot_thread_scaling, {"summary": [{"nthreads": 1}]}, "not a thread_scaling.py"),
+        (viz.thread_scaling_figure, [], "no report"),
+        (viz.run_figure, [], "no records"),
+        (viz.plot_edge_rates, [{}], "no 'problem'"),
+    ],
+)
+def test_nothing_to_plot(plot, report, match):
+    with pytest.raises(gbdnn.ArgumentError, match=match):
+        plot(report)
+
+
+def test_arguments_that_do_not_fit():
+    with pytest.raises(gbdnn.ArgumentError, match=r"neurons of 2 layers, but .* of 4"):
+        viz.plot_activity(RECORDS, neurons=[3, 3])
+    with pytest.raises(gbdnn.ArgumentError, match="quantity is one of"):
+        viz.plot_thread_scaling(scaling(), quantity="speed")
+    with pytest.raises(gbdnn.ArgumentError, match="times of 4 layers"):
+        viz.plot_layer_times(RECORDS, layers=2)
+    with pytest.raises(gbdnn.ArgumentError, match="no edge rates"):
+        viz.plot_edge_rates([], published=())
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("a.png", b"\x89PNG"), ("b.SVG", b"<?xml"), ("c.pdf", b"%PDF")]
+)
+def test_saved_by_suffix_equal_and_whole(name, begins, tmp_path):
+    contents = []
+    for _ in range(2):
+        viz.save_figure(viz.plot_activity(RECORDS).figure, tmp_path / name)
+        contents.append((tmp_path / name).read_bytes())
+    assert contents[0].startswith(begins)
+    assert contents[0] == contents[1]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_figure_that_cannot_be_saved(tmp_path):
+    figure = viz.plot_activity(RECORDS).figure
+    for check in (viz.require_plottable, lambda path: viz.save_figure(figure, path)):
+        with pytest.raises(gbdnn.ArgumentError, match=r"a plot is a \.png, \.svg or \.pdf file"):
+            check(tmp_path / "a.jpg")
+        with pytest.raises(gbdnn.OutputError, match="does not exist"):
+            check(tmp_path / "no" / "a.png")
+    (tmp_path / "old.png").write_text("old")
+    figure.savefig = None
+    with pytest.raises(TypeError):
+        viz.save_figure(figure, tmp_path / "old.png")
+    assert (tmp_path / "old.png").read_text() == "old"
+
+
+def test_without_matplotlib(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for work in (
+        lambda: viz.plot_activity(RECORDS),
+        lambda: viz.require_plottable(tmp_path / "a.png"),
+    ):
+        with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[plots\]"'):
+            work()
