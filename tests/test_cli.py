@@ -10,28 +10,10 @@ import time
 
 import numpy as np
 import pytest
+from shell import GBDNN, fails, run
 
 import gbdnn
 from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
-
-GBDNN = [sys.executable, "-m", "gbdnn"]
-
-
-def run(*arguments, **options):
-    return subprocess.run(
-        [*GBDNN, *map(str, arguments)], capture_output=True, text=True, check=False, **options
-    )
-
-
-def fails(*arguments, match):
-    """Exit code 2, one line on standard error, nothing on standard output."""
-    done = run(*arguments)
-    assert done.returncode == 2, done
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("gbdnn: ")
-    assert match in done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
