@@ -191,8 +191,16 @@ def test_ctrl_c_is_130(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_only_for_a_terminal():
-    command = [*GBDNN, "challenge", "--layers", "20", "--inputs", "300"]
+@pytest.mark.parametrize(
+    ("arguments", "seen_there"),
+    [
+        (["challenge", "--layers", "20", "--inputs", "300"], [b"inference", b"20/20", b"PASSED"]),
+        (["generate", "net", "--layers", "40"], [b"writing layers", b"40/40", b"1310720 edges"]),
+    ],
+)
+def test_progress_only_for_a_terminal(arguments, seen_there, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [*GBDNN, *arguments]
     quiet = subprocess.run(command, capture_output=True, text=True, check=True)
     assert quiet.stderr == ""
     assert "\x1b" not in quiet.stdout
@@ -213,9 +221,7 @@ def test_progress_only_for_a_terminal():
         seen += part
     os.close(watcher)
     assert process.wait(timeout=60) == 0
-    assert b"inference" in seen
-    assert b"20/20" in seen
-    assert b"PASSED" in seen
+    assert all(part in seen for part in seen_there)
 
 
 def test_a_reader_that_leaves_early_is_no_error():
