@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from gbdnn.published import PUBLISHED, Rate
+
 NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)
 DEGREE = 32  # edges into every neuron
@@ -30,8 +32,8 @@ def make(source: Path, folder: Path) -> None:
         "runs-equal-once.md": runs(found, compress=True),
         "setups.md": setups(found),
         "commands.md": commands(found),
-        "published.md": published(found),
-        "published-sources.md": sources(found),
+        "published.md": published(),
+        "published-sources.md": sources(),
     }
     for name, text in pages.items():
         file = folder / name
@@ -107,25 +109,32 @@ def commands(found: dict[str, Any]) -> str:
     return "```sh\n" + "\n".join(lines) + "\n```\n"
 
 
-def published(found: dict[str, Any]) -> str:
+def _by_system() -> dict[str, list[Rate]]:
+    """Return others' times, each program's together."""
+    systems: dict[str, list[Rate]] = {}
+    for rate in PUBLISHED:
+        if rate.edges == DEGREE * rate.neurons * LAYERS[0]:
+            systems.setdefault(rate.system, []).append(rate)
+    return systems
+
+
+def published() -> str:
     """Return others' times, each program beside its machine."""
-    head = ["program", "machine", *(f"{n} x {found['published'][0]['layers']}, s" for n in NEURONS)]
+    head = ["program", "machine", *(f"{n} x {LAYERS[0]}, s" for n in NEURONS)]
     rows = []
-    for number, entry in enumerate(found["published"], 1):
-        if entry["layers"] != found["published"][0]["layers"]:
-            raise ValueError("results.toml: published times are of different depths")
-        seconds = [entry["seconds"].get(str(n)) for n in NEURONS]
-        cells = ["" if s is None else f"{s:#.3g}".rstrip(".") for s in seconds]
-        rows.append([f"{entry['program']} [{number}]", entry["machine"], *cells])
+    for number, (system, rates) in enumerate(_by_system().items(), 1):
+        seconds = {rate.neurons: f"{rate.seconds:#.3g}".rstrip(".") for rate in rates}
+        cells = [seconds.get(n, "") for n in NEURONS]
+        rows.append([f"{system} [{number}]", rates[0].machine, *cells])
     return _table(head, rows, right=(2, 3, 4, 5))
 
 
-def sources(found: dict[str, Any]) -> str:
+def sources() -> str:
     """Return where others' times are from, and whether they were compared with that."""
     lines = []
-    for number, entry in enumerate(found["published"], 1):
-        doubt = "" if entry["checked"] else " *As quoted to us; compare with the paper before use.*"
-        lines.append(f"{number}. {entry['source']}.{doubt}\n")
+    for number, rates in enumerate(_by_system().values(), 1):
+        doubt = " *Quoted, not compared with the source: look it up before use.*"
+        lines.append(f"{number}. {rates[0].source}.{'' if rates[0].checked else doubt}\n")
     return "".join(lines)
 
 
@@ -133,7 +142,7 @@ def line_of(found: dict[str, Any]) -> str:
     """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``."""
     problem, seconds = found["problem"], found["seconds"]
     first = len(seconds) == 1
-    larger = "compress" not in found  # that benchmark runs the default
+    larger = "memory_needed" in found
     run = {
         "neurons": problem["neurons"],
         "layers": problem["layers"],
@@ -142,10 +151,10 @@ def line_of(found: dict[str, Any]) -> str:
         "threads": found["nthreads"],
         "seconds": round(median(seconds), 3),
         "of": "first run" if first else f"median of {len(seconds)}",
-        "compress": True if larger else found["compress"],
+        "compress": found["compress"],
         "setup": "NAME",
         "date": date.today().isoformat(),
-        "command": "larger" if larger else "challenge",
+        "command": "challenge" if not larger else "stream" if found["streamed"] else "larger",
     }
     return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
 

@@ -24,7 +24,7 @@ class MemoryNeeded:
     ----------
     weights : int
         The network's layers, as they are and as the full form wants them; 0 for a lazy network,
-        whose layers share `working`.
+        whose layers share ``working``.
     features : int
         The inputs.
     working : int

@@ -83,8 +83,8 @@ def infer(
     Parameters
     ----------
     layers : Network, list of Layer, or list of matrices of shape (neurons before, neurons)
-        Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and the
-        `bias`, `bias_rule` and `clip` given here; a Network has its own.
+        Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
+        the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         One row per input.
     bias : float, or a sequence with one item (a number or a vector) per layer, optional
@@ -337,10 +337,11 @@ def infer_batches(
 
     Parameters
     ----------
-    layers : as for `infer`
+    layers : Network, list of Layer, or list of matrices
+        As for `infer`.
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
         Features, in the order in which the answers are wanted.
-    **options
+    options : keyword arguments
         Those of `infer`.
 
     Yields

@@ -112,10 +112,10 @@ class Layer(LayerInfo):
 
     @classmethod
     def assembled(cls, info: LayerInfo, W: gb.Matrix, *, edges: int, gain: float) -> Layer:
-        """Return the layer of `info` with the weights `W`, column-wise and known to be right.
+        """Return the layer of an info with weights that are column-wise and known to be right.
 
-        `W` becomes the layer's own, `edges` and `gain` are what it was found to have. Nothing is
-        checked: for sources that have done it.
+        ``W`` becomes the layer's own, ``edges`` and ``gain`` are what it was found to have. Nothing
+        is checked: for sources that have done it.
         """
         layer = cls.__new__(cls)
         found = {"_bias": info.bias, "_edges": edges, "_gain": gain}

@@ -27,7 +27,7 @@ PAGES = [
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
-MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge"]
+MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge", "gbdnn.viz"]
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +112,12 @@ def test_results_tell_compressed_runs_apart(tables, tmp_path):
         assert set(rows) == {(str(n), str(k)) for n in tables.NEURONS for k in tables.LAYERS}
 
 
-def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path):
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path, compress):
     found = {
+        "memory_needed": {},
+        "streamed": False,
+        "compress": compress,
         "problem": {"neurons": 4096, "layers": 480, "inputs": 60000, "seed": 0},
         "seconds": [3.0, 1.0, 2.0],
         "nthreads": 2,
@@ -123,7 +127,10 @@ def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path):
     named = tmp_path / "results.toml"
     named.write_text(results.replace('setup = "NAME"', 'setup = "zen4"'))
     tables.make(named, tmp_path)
-    assert "| 4096 | 480 | 2.000 | median of 3 |" in (tmp_path / "runs-equal-once.md").read_text()
+    pages = ["runs-every-input.md", "runs-equal-once.md"]
+    row = "| 4096 | 480 | 2.000 | median of 3 |"
+    here = [row in (tmp_path / page).read_text() for page in pages]
+    assert here == [not compress, compress]
     named.write_text(results)
     with pytest.raises(ValueError, match="4096 x 480: unknown setup"):
         tables.make(named, tmp_path)

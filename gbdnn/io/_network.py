@@ -95,11 +95,37 @@ def read_network(
 ) -> Network:
     """Read a network from one tab-separated file per layer.
 
-    Parameters, errors and files are those of `iter_layers`; all layers are in memory afterwards.
+    All layers are in memory afterwards; `iter_layers` reads them one at a time.
+
+    Parameters
+    ----------
+    directory : path-like
+        The data set's root, its ``DNN`` folder, or the folder with the layers: files
+        ``n{neurons}-l1.tsv`` and so on, plain or gzip.
+    neurons : int
+        Neurons per layer, 1024, 4096, 16384 or 65536 in the challenge.
+    layers : int, optional
+        How many layers, from the first; by default all that are there.
+    bias : float, optional
+        By default the challenge's for this number of neurons: -0.30, -0.35, -0.40 or -0.45. Other
+        numbers of neurons need one.
+    bias_rule : {"entries", "all"}, default "entries"
+        The challenge's; see `Layer`.
+    clip : float, optional
+        Upper limit of the activations, 32 by default; None for none.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of weights, bias and clip.
+    progress : callable, optional
+        Called as ``progress(k, count)`` when k of all layers have been read.
 
     Returns
     -------
     Network
+
+    Raises
+    ------
+    MissingFileError, FormatError, ArgumentError
+        As `iter_layers`.
     """
     return Network(
         iter_layers(

@@ -45,7 +45,18 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def require_plottable(path: str | os.PathLike[str]) -> None:
-    """Raise what `save_figure` would, before the work; also without matplotlib."""
+    """Raise what `save_figure` would, before the work; also without matplotlib.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the figure is to go.
+
+    Raises
+    ------
+    ArgumentError, MissingPackageError, OutputError
+        As `save_figure`.
+    """
     _kind(path)
     new_figure()
     require_writable(path)

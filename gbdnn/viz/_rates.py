@@ -51,7 +51,7 @@ def plot_edge_rates(
     Notes
     -----
     Rates of other machines are a background, no comparison of programs; the machines are in the
-    legend, the sources in `gbdnn.published`. ``*`` marks numbers that are quoted, and were not
+    legend, the sources in ``gbdnn.published``. ``*`` marks numbers that are quoted, and were not
     compared with their source.
     """
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]

@@ -118,6 +118,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
         is wrong with a layer is told when it is read; the others can be read.
     MissingPackageError
         safetensors or xxhash is not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
+    >>> gbdnn.save(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.load(folder)
+    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32, read when asked
+      layer  shape        edges
+      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     reader = Reader(path, verify=verify)
     kind = _kind(reader)

@@ -119,8 +119,14 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
 
     Parameters
     ----------
-    path, verify
+    path : path-like
+        The store's folder.
+    verify : bool, default True
         As for `gbdnn.load`.
+
+    Returns
+    -------
+    StoredFeatures
 
     Raises
     ------
@@ -132,6 +138,11 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
 
 class StoredFeatures:
     """Features in a store, read when they are asked for; made by `open_features`.
+
+    Parameters
+    ----------
+    reader : Reader
+        The opened store.
 
     Attributes
     ----------
