@@ -138,6 +138,15 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
 def store_kind(path: str | os.PathLike[str]) -> str:
     """Return what a store holds, ``"network"``, ``"features"`` or ``"categories"``.
 
+    Parameters
+    ----------
+    path : path-like
+        The store's folder; its index alone is read.
+
+    Returns
+    -------
+    str
+
     Raises
     ------
     MissingFileError, FormatError, MissingPackageError
@@ -147,7 +156,13 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 
 
 def require_storable(path: str | os.PathLike[str]) -> None:
-    """Raise the OutputError that `save` would, before the work of making what is saved."""
+    """Raise the OutputError that `save` would, before the work of making what is saved.
+
+    Parameters
+    ----------
+    path : path-like
+        As for `save`; what stands there stays.
+    """
     with Writer(path):
         pass
 
