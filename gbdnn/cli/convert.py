@@ -46,8 +46,8 @@ def convert(
 
     tsv is the challenge's folder, torch a file of torch.save(model.state_dict()). Options say what
     IN's format does not. What OUT's format has no place for is an error, unless --lossy. Layers go
-    one by one wherever both formats are store or tsv to store, and OUT appears whole or not at all:
-    a store or a file is replaced, other folders have to be new or empty.
+    one by one from tsv to a store, and from a store to all but onnx and torch. OUT appears whole or
+    not at all: a store or a file is replaced, other folders have to be new or empty.
     """
     given = formats.Given(
         neurons=neurons,
