@@ -16,7 +16,7 @@ import numpy as np
 from gbdnn.answers import categories
 from gbdnn.errors import ArgumentError, FormatError, MissingPackageError, ShapeError
 from gbdnn.images import digits, features_from_images
-from gbdnn.inference import infer
+from gbdnn.inference import MEMORY, infer
 from gbdnn.io import (
     find_categories,
     find_features,
@@ -281,6 +281,7 @@ def run(
     nthreads: int | None = None,
     engine: Engine = "auto",
     compress: bool = False,
+    memory: int = MEMORY,
     repeat: int = 1,
     check: bool = True,
     record: bool = False,
@@ -293,7 +294,7 @@ def run(
     ----------
     problem : Problem
         From `official` or `generated`.
-    nthreads, engine, callback
+    nthreads, engine, memory, callback
         As for `infer`.
     compress : bool, default False
         Whether equal inputs go on as one. The edges that are really processed are then counted:
@@ -331,6 +332,7 @@ def run(
             problem.features,
             engine=engine,
             compress="auto" if compress else False,
+            memory=memory,
             nthreads=nthreads,
             callback=callback,
         )
@@ -341,7 +343,7 @@ def run(
         if truth is None:
             truth = scipy_categories(problem.network, problem.features, progress=progress)
             source = "SciPy in FP64"
-    records = _records(problem, nthreads, engine, compress) if compress or record else []
+    records = _records(problem, nthreads, engine, compress, memory) if compress or record else []
     return Outcome(
         problem=problem,
         seconds=seconds,
@@ -357,7 +359,7 @@ def run(
 
 
 def _records(
-    problem: Problem, nthreads: int | None, engine: Engine, compress: bool
+    problem: Problem, nthreads: int | None, engine: Engine, compress: bool, memory: int
 ) -> list[LayerStats]:
     """Run once more, and return what was done at each layer."""
     records: list[LayerStats] = []
@@ -366,6 +368,7 @@ def _records(
         problem.features,
         engine=engine,
         compress="auto" if compress else False,
+        memory=memory,
         nthreads=nthreads,
         callback=records.append,
     )

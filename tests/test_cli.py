@@ -10,28 +10,10 @@ import time
 
 import numpy as np
 import pytest
+from shell import GBDNN, fails, run
 
 import gbdnn
 from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
-
-GBDNN = [sys.executable, "-m", "gbdnn"]
-
-
-def run(*arguments, **options):
-    return subprocess.run(
-        [*GBDNN, *map(str, arguments)], capture_output=True, text=True, check=False, **options
-    )
-
-
-def fails(*arguments, match):
-    """Exit code 2, one line on standard error, nothing on standard output."""
-    done = run(*arguments)
-    assert done.returncode == 2, done
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("gbdnn: ")
-    assert match in done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +191,16 @@ def test_ctrl_c_is_130(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_only_for_a_terminal():
-    command = [*GBDNN, "challenge", "--layers", "20", "--inputs", "300"]
+@pytest.mark.parametrize(
+    ("arguments", "seen_there"),
+    [
+        (["challenge", "--layers", "20", "--inputs", "300"], [b"inference", b"20/20", b"PASSED"]),
+        (["generate", "net", "--layers", "40"], [b"writing layers", b"40/40", b"1310720 edges"]),
+    ],
+)
+def test_progress_only_for_a_terminal(arguments, seen_there, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [*GBDNN, *arguments]
     quiet = subprocess.run(command, capture_output=True, text=True, check=True)
     assert quiet.stderr == ""
     assert "\x1b" not in quiet.stdout
@@ -231,9 +221,7 @@ def test_progress_only_for_a_terminal():
         seen += part
     os.close(watcher)
     assert process.wait(timeout=60) == 0
-    assert b"inference" in seen
-    assert b"20/20" in seen
-    assert b"PASSED" in seen
+    assert all(part in seen for part in seen_there)
 
 
 def test_a_reader_that_leaves_early_is_no_error():

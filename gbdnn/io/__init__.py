@@ -8,9 +8,18 @@ from gbdnn.io._network import iter_layers, read_network, write_network
 from gbdnn.io._npz import read_npz, write_npz
 from gbdnn.io._onnx import read_onnx, write_onnx
 from gbdnn.io._scipy import from_scipy, to_scipy
-from gbdnn.io._store import StoredFeatures, load, open_features, save, write_features
+from gbdnn.io._store import (
+    StoredFeatures,
+    load,
+    open_features,
+    require_storable,
+    save,
+    store_kind,
+    write_features,
+)
 from gbdnn.io._torch import from_torch, to_torch
-from gbdnn.io._whole import require_writable, whole_file
+from gbdnn.io._torch_file import read_torch, write_torch
+from gbdnn.io._whole import require_writable, whole_file, whole_folder
 
 __all__ = [
     "StoredFeatures",
@@ -29,17 +38,22 @@ __all__ = [
     "read_network",
     "read_npz",
     "read_onnx",
+    "read_torch",
     "read_tsv",
+    "require_storable",
     "require_writable",
     "save",
+    "store_kind",
     "to_scipy",
     "to_torch",
     "whole_file",
+    "whole_folder",
     "write_categories",
     "write_features",
     "write_matrix_market",
     "write_network",
     "write_npz",
     "write_onnx",
+    "write_torch",
     "write_tsv",
 ]

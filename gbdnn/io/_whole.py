@@ -1,4 +1,4 @@
-"""Output files that appear whole or not at all.
+"""Output files, and folders of them, that appear whole or not at all.
 
 A file is written under a temporary name in the folder of its target and renamed onto it when it
 is complete: whoever reads the target sees the old content or the new one, never a part.
@@ -11,6 +11,7 @@ import errno
 import gzip
 import os
 import secrets
+import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -20,7 +21,7 @@ from gbdnn.errors import GbdnnError, OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["require_writable", "whole_file"]
+__all__ = ["require_writable", "whole_file", "whole_folder"]
 
 _GZIP_LEVEL = 6  # a third of the time of 9 for 2% more bytes
 
@@ -74,6 +75,47 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         failure = OutputError(f"{path}: cannot be written: {_reason(path, err)}")
         failure.errno = err.errno
         raise failure from err
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a folder to write files into, which gets the name `path` when the block ends well.
+
+    Parameters
+    ----------
+    path : path-like
+        What is not there yet, or an empty folder.
+
+    Yields
+    ------
+    Path
+        A new folder beside it. An exception in the block (Ctrl-C too) removes it.
+
+    Raises
+    ------
+    OutputError
+        There is a file, or a folder that is not empty; or the folder cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
+    try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            what = "is not empty" if target.is_dir() else "is no folder"
+            raise OutputError(f"{path}: {what}; choose another, or remove what is there")
+        temporary.mkdir()
+    except (OSError, ValueError) as err:
+        if isinstance(err, OutputError):
+            raise
+        reason = _reason(str(path), err) if isinstance(err, OSError) else err
+        raise OutputError(f"{path}: cannot be written: {reason}") from err
+    try:
+        yield temporary
+        temporary.replace(target)
+    except BaseException as err:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(err, OSError) and not isinstance(err, GbdnnError):
+            raise OutputError(f"{path}: cannot be written: {err.strerror or err}") from err
+        raise
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from gbdnn.io._store.categories import read_categories, write_categories
 from gbdnn.io._store.features import StoredFeatures, open_features, write_features
 from gbdnn.io._store.network import read_network, write_network
 from gbdnn.io._store.reader import Reader
+from gbdnn.io._store.writer import Writer
 from gbdnn.matrices import is_matrix
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
 
     import graphblas as gb
 
@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from gbdnn.matrices import MatrixLike
     from gbdnn.network import Network
 
-__all__ = ["StoredFeatures", "load", "open_features", "save", "write_features"]
+__all__ = [
+    "StoredFeatures",
+    "load",
+    "open_features",
+    "require_storable",
+    "save",
+    "store_kind",
+    "write_features",
+]
 
 
 def save(
@@ -122,13 +130,52 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     reader = Reader(path, verify=verify)
-    readers: dict[Any, Callable[[Reader], Any]] = {
-        "network": read_network,
-        "features": lambda reader: StoredFeatures(reader).rows(),
-        "categories": read_categories,
-    }
-    kind = reader.index.get("kind")
-    if not isinstance(kind, str) or kind not in readers:
-        raise FormatError(f"{reader.path}: holds {kind!r}; known are {', '.join(readers)}")
-    found: Network | gb.Matrix | np.ndarray = readers[kind](reader)
+    kind = _kind(reader)
+    found: Network | gb.Matrix | np.ndarray = _READERS[kind](reader)
     return found
+
+
+def store_kind(path: str | os.PathLike[str]) -> str:
+    """Return what a store holds, ``"network"``, ``"features"`` or ``"categories"``.
+
+    Parameters
+    ----------
+    path : path-like
+        The store's folder; its index alone is read.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    MissingFileError, FormatError, MissingPackageError
+        As `load`.
+    """
+    return _kind(Reader(path))
+
+
+def require_storable(path: str | os.PathLike[str]) -> None:
+    """Raise the OutputError that `save` would, before the work of making what is saved.
+
+    Parameters
+    ----------
+    path : path-like
+        As for `save`; what stands there stays.
+    """
+    with Writer(path):
+        pass
+
+
+_READERS: dict[str, Callable[[Reader], Any]] = {
+    "network": read_network,
+    "features": lambda reader: StoredFeatures(reader).rows(),
+    "categories": read_categories,
+}
+
+
+def _kind(reader: Reader) -> str:
+    kind = reader.index.get("kind")
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise FormatError(f"{reader.path}: holds {kind!r}; known are {', '.join(_READERS)}")
+    return kind

@@ -1,0 +1,74 @@
+"""Progress bars on standard error, if a person is watching."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self
+
+import rich.console
+import rich.progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from gbdnn.metrics import LayerStats
+
+__all__ = ["Bars"]
+
+
+class Bars:
+    """Progress bars, for a ``with`` block; nothing at all without a terminal."""
+
+    def __init__(self) -> None:
+        streams = (sys.stdout, sys.stderr)
+        self._shown = all(stream is not None and stream.isatty() for stream in streams)
+        self._progress = rich.progress.Progress(
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+            console=rich.console.Console(stderr=True),
+            transient=True,
+            disable=not self._shown,
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def add(self, what: str) -> Callable[[int, int | None], None] | None:
+        """Return what to call with (done, count); the bar appears at the first call."""
+        if not self._shown:
+            return None
+        task = self._progress.add_task(what, total=None, visible=False)
+
+        def update(done: int, count: int | None) -> None:
+            self._progress.update(task, completed=done, total=count, visible=True)
+
+        return update
+
+    def add_inference(self, layers: int, repeat: int = 1) -> Callable[[LayerStats], None] | None:
+        """Return a callback for `infer` that counts the deepest layer reached, over all runs."""
+        update = self.add("inference")
+        if update is None:
+            return None
+        runs, deepest = 0, -1
+
+        def callback(stats: LayerStats) -> None:
+            nonlocal runs, deepest
+            if stats.block == 0 and stats.layer == 0:
+                runs, deepest = runs + 1, -1
+            if stats.layer > deepest:
+                deepest = stats.layer
+                update((runs - 1) * layers + deepest + 1, layers * repeat)
+
+        return callback

@@ -1,0 +1,89 @@
+"""The command line: its commands, how it begins, and with which code it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import graphblas as gb
+import typer
+
+import gbdnn
+from gbdnn.cli.challenge import challenge
+from gbdnn.cli.convert import convert
+from gbdnn.cli.generate import generate
+from gbdnn.cli.infer import infer
+from gbdnn.cli.info import info
+from gbdnn.errors import GbdnnError, NonFiniteError
+
+__all__ = ["app", "main"]
+
+_BAD_INPUT, _INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    name="gbdnn",
+    help="Sparse deep neural network inference in the language of GraphBLAS.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (challenge, infer, generate, convert, info):
+    app.command()(_command)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"gbdnn {gbdnn.__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    try:
+        code = app(standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if code == _INTERRUPTED:  # typer catches the KeyboardInterrupt and returns this
+            _say("interrupted")
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted")
+        code = _INTERRUPTED
+    except typer.TyperException as err:
+        _say(err.format_message())
+        code = _BAD_INPUT
+    except NonFiniteError as err:
+        _say(f"{err} (layers count from 0)")
+        code = _BAD_INPUT
+    except GbdnnError as err:
+        _say(str(err))
+        code = _BAD_INPUT
+    except (MemoryError, gb.exceptions.OutOfMemory):
+        _say("out of memory: fewer inputs need less")
+        code = _BAD_INPUT
+    except OSError as err:
+        if err.filename is not None:  # a file's fault that no reader or writer expected
+            _say(f"{err.filename}: {err.strerror}")
+            sys.exit(_BAD_INPUT)
+        # Standard output. A reader that has gone is no fault. The interpreter's last flush must not
+        # fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+        if not isinstance(err, BrokenPipeError):
+            _say(f"standard output cannot be written: {err.strerror or err}")
+            code = _BAD_INPUT
+    sys.exit(code)
+
+
+def _say(message: str) -> None:
+    """Write one line to standard error, if it is open."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"gbdnn: {' '.join(message.split())}\n")

@@ -1,0 +1,118 @@
+"""``gbdnn generate``: networks and features that need no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import gbdnn
+from gbdnn.cli import formats
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.losses import require_place
+from gbdnn.errors import ArgumentError
+from gbdnn.images import digits, features_from_images
+from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
+
+__all__ = ["generate"]
+
+
+def generate(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to.")],
+    neurons: Annotated[
+        int | None, typer.Option(help="1024, 4096, 16384 or 65536; 1024 without it.")
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Number of layers; 120 without it.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="0 without it.")] = None,
+    radices: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="R,R,...", help="Another RadiX-Net: a mixed-radix system; may come repeatedly."
+        ),
+    ] = None,
+    widths: Annotated[
+        str | None, typer.Option(metavar="W,W,...", help="With --radices: of each level; 1 each.")
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IMAGES", help="Features: of an IDX file, or of scikit-learn's 'digits'."
+        ),
+    ] = None,
+    inputs: Annotated[
+        int | None, typer.Option(min=1, help="With --features; shifted copies beyond the images.")
+    ] = None,
+    dtype: Annotated[Literal["FP32", "FP64"], typer.Option(help="Of the values.")] = "FP32",
+    to: Annotated[
+        formats.FormatName | None,
+        typer.Option("--to", "--format", help="The format; by OUT's ending, or a store."),
+    ] = None,
+) -> None:
+    """Generate a network as the challenge's are, another RadiX-Net, or features.
+
+    Layers are made and written one by one: the network may be larger than memory. One of --radices
+    has weights of 1, no bias and no upper limit.
+    """
+    radices = radices or None
+    if features is not None:
+        _refuse("--features", {"--layers": layers, "--seed": seed, "--radices": radices})
+        _generate_features(features, out, 1024 if neurons is None else neurons, inputs, dtype, to)
+        return
+    _refuse("a network", {"--inputs": inputs})
+    if radices is not None:
+        _refuse("--radices", {"--neurons": neurons, "--layers": layers, "--seed": seed})
+        systems = [_numbers("--radices", text) for text in radices]
+        levels = None if widths is None else _numbers("--widths", widths)
+        weights = gbdnn.radix_layers(systems, levels, dtype=dtype)
+        net = gbdnn.Network(gbdnn.Layer(W, copy=False) for W in weights)
+    else:
+        _refuse("no --radices", {"--widths": widths})
+        net = gbdnn.radixnet(
+            1024 if neurons is None else neurons,
+            120 if layers is None else layers,
+            seed=seed or 0,
+            dtype=dtype,
+            lazy=True,
+        )
+    name = to or formats.guess_target(out)
+    require_place(net, out, name)
+    with Bars() as bars:
+        formats.write(net, out, name, bars.add("writing layers"))
+    nrows, ncols = net.shape
+    count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
+    typer.echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
+
+
+def _generate_features(
+    images: str, out: Path, neurons: int, inputs: int | None, dtype: str, to: str | None
+) -> None:
+    """Write features into a store, or as tab-separated lines."""
+    tsv = out.name.lower().endswith((".tsv", ".tsv.gz")) if to is None else to == "tsv"
+    if to not in (None, "store", "tsv"):
+        raise ArgumentError(f"--to {to}: features have the formats store and tsv")
+    (require_writable if tsv else require_storable)(out)
+    pixels = digits() if images == "digits" else read_idx(Path(images))
+    X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
+    if tsv:
+        write_tsv(X, out)
+    else:
+        gbdnn.save(X, out)
+    typer.echo(
+        f"{out}: {'tsv' if tsv else 'store'}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries"
+    )
+
+
+def _refuse(beside: str, given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"{option} beside {beside} has no meaning")
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as err:
+        raise ArgumentError(f"{option} {text}: whole numbers with commas between them") from err

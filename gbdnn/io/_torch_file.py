@@ -1,0 +1,113 @@
+"""Files of ``torch.save`` that hold the ``state_dict`` of linear layers.
+
+They are pickles. What is read is numbers alone: whatever would run code is refused.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
+from gbdnn.io._torch import from_torch, to_torch
+from gbdnn.io._whole import whole_file
+
+if TYPE_CHECKING:
+    import os
+
+    from gbdnn.layer import Activation
+    from gbdnn.network import Network
+
+__all__ = ["read_torch", "write_torch"]
+
+_SAFE = (2, 6)  # before, weights_only=True could be made to run code (CVE-2025-32434)
+
+
+def read_torch(
+    path: str | os.PathLike[str],
+    *,
+    clip: float | None = None,
+    last_activation: Activation | None = None,
+    dtype: Any = None,
+) -> Network:
+    """Read a network from a file of ``torch.save(model.state_dict(), path)``.
+
+    Parameters
+    ----------
+    path : path-like
+        Tensors by name, in the order of their use. A module that was saved as a whole is refused:
+        to read it would run the code that is in the file.
+    clip, last_activation, dtype
+        As for `from_torch`: a ``state_dict`` has no activations.
+
+    Returns
+    -------
+    Network
+        Its bias rule is ``all``.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        The file holds something else than tensors by name, or is damaged.
+    ArgumentError, ShapeError
+        As `from_torch`.
+    MissingPackageError
+        PyTorch is not installed, or is older than 2.6: there, reading could run code.
+    """
+    torch, file = _import_torch(), Path(path)
+    version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
+    if version < _SAFE:
+        raise MissingPackageError(
+            f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
+            ' pip install "torch>=2.6"'
+        )
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as err:
+        raise MissingFileError(f"{file}: no such file") from err
+    except pickle.UnpicklingError as err:
+        raise FormatError(
+            f"{file}: no state_dict, or damaged: what is in it besides tensors would run code when"
+            " read; save model.state_dict() and not the model"
+        ) from err
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as err:
+        raise FormatError(f"{file}: cannot be read: {err}") from err
+    try:
+        return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
+    except GbdnnError as err:
+        raise type(err)(f"{file}: {err}") from err
+
+
+def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
+    """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
+
+    Parameters
+    ----------
+    net : Network
+        As for `to_torch`. Activations and clips have no place in a ``state_dict``.
+    path : path-like
+        Appears whole or not at all.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
+        As `to_torch`.
+    OutputError
+        The file cannot be written.
+    """
+    torch = _import_torch()
+    state = to_torch(net).state_dict()
+    with whole_file(path) as file:
+        torch.save(state, file)
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError as err:
+        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
+    return torch
