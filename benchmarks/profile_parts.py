@@ -21,7 +21,7 @@ from timers import Timers
 # Functions where they are looked up when they are called, and the part that each one is.
 PLACES = {
     "gbdnn.inference:as_features": "check features",
-    "gbdnn.inference:stages": "prepare",
+    "gbdnn.run:stages": "prepare",
     "gbdnn.pooling:fill_block": "read",
     "gbdnn.forms.full:start": "bias",
     "gbdnn.forms.full:multiply": "product",
@@ -35,15 +35,15 @@ PLACES = {
     "gbdnn.pooling:Pooling._repeats": "merge",
     "gbdnn.pooling:fingerprints": "merge",
     "gbdnn.pooling:equal_columns": "merge",
-    "gbdnn.inference:equal_rows": "merge",
+    "gbdnn.run:equal_rows": "merge",
     "gbdnn.pooling:piece_of_block": "leave",
     "gbdnn.pooling:Pooling._leave": "leave",
     "gbdnn.pooling:Pooling._layer": "calls of a layer",
     "gbdnn.pooling:Pooling._advance": "rest of the pooling",
     "gbdnn.pooling:Pooling.run": "rest of the pooling",
     "gbdnn.forms.sparse:advance": "sparse form",
-    "gbdnn.inference:piece_of_matrix": "convert",
-    "gbdnn.inference:stack": "stack",
+    "gbdnn.run:piece_of_matrix": "convert",
+    "gbdnn.run:stack": "stack",
     "gbdnn.pieces:Piece.matrix": "convert",
     "gbdnn:infer": "rest",
 }

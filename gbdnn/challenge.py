@@ -1,4 +1,4 @@
-"""Challenge problems: put together, run, and held against the truth.
+"""Challenge problems, run and held against the truth.
 
 A problem is a network, features, and categories to compare with: the official ones, or those of an
 independent computation with SciPy in FP64.
@@ -14,25 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.answers import categories
-from gbdnn.errors import ArgumentError, FormatError, MissingPackageError, ShapeError
-from gbdnn.images import digits, features_from_images
+from gbdnn.errors import ArgumentError, MissingPackageError
 from gbdnn.inference import MEMORY, infer
-from gbdnn.io import (
-    find_categories,
-    find_features,
-    find_layers,
-    read_categories,
-    read_idx,
-    read_network,
-    read_tsv,
-)
 from gbdnn.machine import machine, versions
 from gbdnn.metrics import edge_rate
-from gbdnn.radixnet import CHALLENGE, radixnet
+from gbdnn.problems import Problem, generated, official
 from gbdnn.threads import available
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     import graphblas as gb
@@ -47,36 +36,6 @@ __all__ = ["Outcome", "Problem", "generated", "official", "run", "scipy_categori
 
 # Activations grow to some ten times the features' entries: blocks keep them near a gigabyte.
 _BLOCK_ENTRIES = 5_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """A network, features, and the categories that are true for them.
-
-    Attributes
-    ----------
-    name : str
-        What it is made of, for people.
-    network : Network
-        The layers.
-    features : Matrix, shape (inputs, neurons)
-        The inputs.
-    truth : ndarray of int64, optional
-        0-based categories; None where there are no official ones.
-    seed : int, optional
-        Of a generated network.
-    """
-
-    name: str
-    network: Network
-    features: gb.Matrix
-    truth: np.ndarray | None = None
-    seed: int | None = None
-
-    @property
-    def inputs(self) -> int:
-        """Number of inputs."""
-        return int(self.features.nrows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,113 +125,6 @@ class Outcome:
             "check": self.check,
             "checked_against": self.checked_against,
         }
-
-
-def generated(
-    neurons: int = 1024,
-    layers: int = 120,
-    *,
-    images: str | os.PathLike[str] | None = None,
-    inputs: int | None = None,
-    seed: int = 0,
-) -> Problem:
-    """Return a problem that needs no download: a generated network on images.
-
-    Parameters
-    ----------
-    neurons, layers, seed
-        As for `radixnet`.
-    images : path-like, optional
-        An IDX file; by default scikit-learn's 1,797 digits.
-    inputs : int, optional
-        How many; more than there are images are made by shifting images. All images by default.
-
-    Returns
-    -------
-    Problem
-        Without `truth`; `run` computes it with SciPy.
-
-    Examples
-    --------
-    >>> problem = generated(1024, 6, inputs=100)
-    >>> problem.inputs, len(problem.network), problem.truth is None
-    (100, 6, True)
-    """
-    network = radixnet(neurons, layers, seed=seed)
-    features, called = _images(images, neurons, inputs)
-    return Problem(
-        name=f"{neurons} neurons x {layers} layers, generated (seed {seed}), on {called}",
-        network=network,
-        features=features,
-        seed=seed,
-    )
-
-
-def official(
-    directory: str | os.PathLike[str],
-    neurons: int = 1024,
-    layers: int = 120,
-    *,
-    images: str | os.PathLike[str] | None = None,
-    inputs: int | None = None,
-    truth: bool = True,
-    progress: Progress | None = None,
-) -> Problem:
-    """Return a problem from official files.
-
-    Parameters
-    ----------
-    directory : path-like
-        Where the files were unpacked; `find_layers`, `find_features` and `find_categories` tell
-        the layouts.
-    neurons, layers : int
-        Which of the networks.
-    images : path-like, optional
-        An IDX file to use in place of the official images; there is no official truth then.
-    inputs : int, optional
-        Use the first so many only, and the truth for them.
-    truth : bool, default True
-        Whether to read the true categories.
-    progress : callable, optional
-        Called as ``progress(k, layers)`` when k layers have been read.
-
-    Returns
-    -------
-    Problem
-        With the official categories as its `truth`, if they were asked for and there are any.
-
-    Raises
-    ------
-    MissingFileError, FormatError
-        A file is missing or damaged.
-    ArgumentError
-        More inputs are asked for than the file has images.
-    """
-    if neurons not in CHALLENGE:
-        sizes = ", ".join(map(str, CHALLENGE))
-        raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
-    if images is None:
-        features, called = _official_features(directory, neurons, inputs)
-    else:
-        features, called = _images(images, neurons, inputs)
-    known = None
-    if truth and images is None:
-        known = _official_truth(directory, neurons, layers, features.nrows, inputs)
-    network = read_network(directory, neurons, layers, progress=progress)
-    degree = CHALLENGE[neurons].degree
-    files = find_layers(directory, neurons, layers)
-    for file, layer in zip(files, network, strict=True):
-        if layer.edges != degree * neurons:
-            raise FormatError(
-                f"{file}: {layer.edges} edges, but an official layer has {degree * neurons}:"
-                " is it cut off?"
-            )
-    return Problem(
-        name=f"{neurons} neurons x {layers} layers, official, on {called}",
-        network=network,
-        features=features,
-        truth=known,
-    )
 
 
 def run(
@@ -423,46 +275,3 @@ def scipy_categories(
                 progress(block * len(network) + k + 1, len(blocks) * len(network))
         found.append(alive)
     return np.concatenate(found)
-
-
-def _images(
-    images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
-) -> tuple[gb.Matrix, str]:
-    """Return features and what to call them."""
-    pixels = digits() if images is None else read_idx(images)
-    called = "scikit-learn's digits" if images is None else str(images)
-    try:
-        features = features_from_images(pixels, neurons, inputs=inputs)
-    except (ArgumentError, ShapeError) as err:
-        raise type(err)(f"{called}: {err}") from err
-    shifted = " and shifted copies" if features.nrows > len(pixels) else ""
-    return features, f"{features.nrows} inputs ({called}{shifted})"
-
-
-def _official_features(
-    directory: str | os.PathLike[str], neurons: int, inputs: int | None
-) -> tuple[gb.Matrix, str]:
-    """Return the features and what to call them."""
-    file = find_features(directory, neurons)
-    features = read_tsv(file, ncols=neurons)
-    if inputs is not None:
-        if not 1 <= inputs <= features.nrows:
-            raise ArgumentError(
-                f"{inputs} inputs are asked for; {file} has {features.nrows} images"
-            )
-        features = features[:inputs, :].new()
-    return features, f"{features.nrows} official images"
-
-
-def _official_truth(
-    directory: str | os.PathLike[str], neurons: int, layers: int, images: int, inputs: int | None
-) -> np.ndarray:
-    """Return the categories; all of them are among the images, or among the first `inputs`."""
-    file = find_categories(directory, neurons, layers)
-    truth = read_categories(file, ninputs=inputs)
-    if truth.size and truth[-1] >= images:
-        raise FormatError(
-            f"{file} names input {truth[-1] + 1}, but there are {images} images;"
-            f" inputs={images} compares those"
-        )
-    return truth

@@ -192,7 +192,7 @@ def test_a_tight_budget_costs_pools_not_answers(budget, monkeypatch):
     monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
     kept = []
     monkeypatch.setattr(
-        "gbdnn.inference.Buffers", lambda *args: kept.append(blocks.Buffers(*args)) or kept[-1]
+        "gbdnn.run.Buffers", lambda *args: kept.append(blocks.Buffers(*args)) or kept[-1]
     )
     layers, X = dying(200, at=3, survivors=range(0, 200, 5))
     memory = budget * 16 * 40 * 4

@@ -91,7 +91,7 @@ def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
             most.append(sum(queue.nbytes for queue in self._queues.values()))
             return super().next()
 
-    monkeypatch.setattr("gbdnn.inference.Waiting", Watched)
+    monkeypatch.setattr("gbdnn.run.Waiting", Watched)
     neurons = max(max(info.shape) for info in net.infos)
     memory = 2 * 3 * 16 * neurons * 4 * 2  # a few blocks of 16 inputs
     answer = gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory)

@@ -1,0 +1,199 @@
+"""One call of `infer`: inputs wait, layer by layer, and go on in the form that is the cheaper one.
+
+The sparse form takes inputs through one layer, the full form through as many as it is good for, or
+as there are in the window of layers whose weights are at hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from itertools import count
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from gbdnn import costs
+from gbdnn.blocks import Buffers
+from gbdnn.compression import Merges, equal_rows
+from gbdnn.errors import ArgumentError
+from gbdnn.forms import sparse
+from gbdnn.metrics import LayerStats
+from gbdnn.overflow import require_finite
+from gbdnn.pieces import joined, piece_of_matrix, stack
+from gbdnn.plan import stages
+from gbdnn.pooling import Pooling
+from gbdnn.threads import available
+from gbdnn.waiting import Waiting
+from gbdnn.windows import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import graphblas as gb
+
+    from gbdnn.features import Features
+    from gbdnn.inference import Engine
+    from gbdnn.network import Network
+    from gbdnn.pieces import Piece
+    from gbdnn.plan import Loaded, Stage
+    from gbdnn.waiting import Queue
+
+__all__ = ["Run"]
+
+_log = logging.getLogger("gbdnn.inference")
+
+
+class Run:
+    """One call of `infer`: inputs wait, as sparse rows, at the layer that is their next."""
+
+    def __init__(
+        self,
+        net: Network,
+        X: Features | Piece,
+        engine: Engine,
+        memory: int,
+        merges: Merges | None,
+        callback: Callable[[LayerStats], object] | None,
+    ) -> None:
+        self._merges = merges
+        self._net, self._engine, self._callback = net, engine, callback
+        self._X, self._dtype = X, net.infos[0].dtype
+        self._threads = available()
+        self._blocks = count()
+        self._neurons = max(max(info.shape) for info in net.infos)
+        self._stages = stages(net, X.largest)
+        # Weights that are read as the run goes share the memory with blocks and what waits.
+        self._memory = memory if net.in_memory else memory // 2
+        self._windows = Windows(
+            net,
+            self._stages,
+            renumbered=costs.renumbering_pays(len(X.inputs)),
+            memory=memory - self._memory,
+            nthreads=self._threads,
+        )
+
+    def answer(self) -> gb.Matrix:
+        """Return the activations after the last layer, a row per input."""
+        waiting = Waiting(len(self._stages), self._memory)
+        waiting.begin(self._X)
+        with self._windows:
+            while (following := waiting.next()) is not None:
+                self._onward(*following, waiting)
+        same_as = None if self._merges is None else self._merges.same_as()
+        inputs, ncols = self._X.inputs, self._net.shape[1]
+        return stack(waiting.done, inputs, ncols, self._dtype, same_as).matrix()
+
+    def _onward(self, k: int, queue: Queue, room: float, waiting: Waiting) -> None:
+        """Take inputs on from layer `k`, in the form that is to be; they wait where it ends."""
+        form = self._form(self._stages[k], queue.inputs, queue.entries)
+        _log.debug("layer %d: %s form for %d inputs", k, form, queue.inputs)
+        window = self._windows.holding(k)
+        if form == "sparse":
+            stage = window[k - window[0].k]
+            piece = joined([span.rows() for span in queue.take(self._rows_at_once())])
+            waiting.add(k + 1, self._sparse(stage, piece))
+        else:
+            for at, pieces in self._full(window, k, queue, room).items():
+                for piece in pieces:
+                    waiting.add(at, piece)
+
+    def _form(self, stage: Stage, inputs: int, entries: float) -> str:
+        """Return the form in which so many inputs, with so many entries in all, take the layer."""
+        if not stage.exact:
+            return "sparse"
+        if self._engine != "auto":
+            return self._engine
+        info = stage.info
+        width = min(self._width(inputs), max(inputs, 1))
+        blocks = -(-inputs // width)
+        cheap = costs.sparse_layer(inputs, entries, info.edges, info.nrows, info.ncols)
+        dear = blocks * costs.full_layer(width, info.edges, info.ncols)
+        return "sparse" if cheap < dear + costs.CONVERT * entries else "full"
+
+    def _sparse(self, stage: Loaded, piece: Piece) -> Piece:
+        """Return the inputs after one layer in the sparse form."""
+        began = perf_counter()
+        k, layer = stage.k, stage.layer
+        if stage.mortal:
+            piece = piece.without_empty_rows()
+        if self._merges is not None and self._merges.wants(k):
+            piece = self._merged(k, piece)
+        check = partial(require_finite, k, layer) if stage.watched else None
+        Y = sparse.advance(piece.matrix(), layer, layer.prepared(sparse.prepare), check)
+        after = piece_of_matrix(Y, piece.inputs)
+        if self._callback is not None:
+            live = after.inputs[after.indptr[1:] > after.indptr[:-1]]
+            self._callback(
+                LayerStats(
+                    layer=k,
+                    block=next(self._blocks),
+                    inputs=len(after.inputs),
+                    live=len(live) if self._merges is None else self._merges.represented(live),
+                    distinct=len(live),
+                    entries=after.nvals,
+                    form="sparse",
+                    seconds=perf_counter() - began,
+                )
+            )
+        return after
+
+    def _merged(self, k: int, piece: Piece) -> Piece:
+        """Return the inputs without those that are equal to another one."""
+        if self._merges is None:
+            return piece
+        equal = equal_rows(piece)
+        if not self._merges.worth(k, len(equal.stay), len(piece.inputs)):
+            return piece
+        self._merges.merge(piece.inputs[equal.merged], piece.inputs[equal.into])
+        return piece.take(equal.stay)
+
+    def _full(
+        self, window: list[Loaded], k: int, queue: Queue, room: float
+    ) -> dict[int, list[Piece]]:
+        """Return the inputs after as many layers as the full form is good for, by layer."""
+        width = self._width(queue.inputs)
+        edges = max(stage.info.edges for stage in window if stage.k >= k)
+        blocks = -(-queue.inputs // width)
+        workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
+        workers = max(1, min(workers, self._memory // self._block_bytes(width)))
+        _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
+        return Pooling(
+            window,
+            queue,
+            k,
+            room=room,
+            width=width,
+            workers=workers,
+            inner=inner,
+            buffers=Buffers(self._dtype, self._memory),
+            merges=self._merges,
+            may_leave=self._engine == "auto",
+            numbers=self._blocks,
+            callback=self._callback,
+        ).run()
+
+    def _width(self, inputs: int) -> int:
+        """Return the inputs per block: what suits the caches and is within the memory."""
+        width = costs.block_width(self._neurons, self._dtype.itemsize, inputs)
+        while width > 16 and self._block_bytes(width) > self._memory:
+            width -= 32
+        if self._block_bytes(width) > self._memory:
+            raise ArgumentError(
+                f"memory={self._memory} is too small: a block of {width} inputs at"
+                f" {self._neurons} neurons takes {self._block_bytes(width)} bytes"
+            )
+        return width
+
+    def _block_bytes(self, width: int) -> int:
+        """Return the bytes that a thread works in: a block, the next one, and one to gather by."""
+        return 3 * width * self._neurons * self._dtype.itemsize
+
+    def _rows_at_once(self) -> int:
+        """Return how many inputs a layer in the sparse form takes: a few full rows of each fit."""
+        row = 4 * self._neurons * (8 + self._dtype.itemsize)
+        if row > self._memory:
+            raise ArgumentError(
+                f"memory={self._memory} is too small: an input at {self._neurons} neurons takes up"
+                f" to {row} bytes in the sparse form"
+            )
+        return self._memory // row
