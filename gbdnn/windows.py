@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Windows", "cuts", "layer_bytes"]
 
+_LARGE = 64 << 20  # bytes of a window that is worth a collection, which may take a second
+
 
 class Windows:
     """The layers of a network, with their weights.
@@ -92,8 +94,11 @@ class Windows:
 
     def _forget_present(self) -> None:
         """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
-        if self._present is not None:
-            self._present = None
+        if self._present is None:
+            return
+        nbytes = sum(layer_bytes(stage.info) for stage in self._present[1])
+        self._present = None
+        if nbytes >= _LARGE:
             gc.collect()
 
     def _load(self, at: int, nthreads: int) -> list[Loaded]:
