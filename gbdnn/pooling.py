@@ -359,8 +359,8 @@ class Pooling:
         self, k: int, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray | None
     ) -> None:
         """Add columns to the pool of layer `k`; when it is full, the next one takes them."""
-        with self._lock:
-            while len(inputs):
+        while True:
+            with self._lock:
                 if k not in self._pools:
                     self._pools[k] = Pool(self._buffers.get(len(array), self._width))
                 pool = self._pools[k]
@@ -368,14 +368,22 @@ class Pooling:
                     other = pool.merge(array, inputs, marks, self._merges)
                     if len(other) < len(inputs):
                         array, inputs, marks = array[:, other], inputs[other], marks[other]
-                fits = pool.add(array, inputs, marks)
-                array, inputs = array[:, fits:], inputs[fits:]
-                marks = None if marks is None else marks[fits:]
+                if not len(inputs):
+                    return
+                where = pool.reserve(inputs)
                 if pool.is_full:
-                    self._ready.append(
-                        _Task(k, self._number(), self._pools.pop(k).block, fresh=False)
-                    )
+                    del self._pools[k]
+            pool.fill(where, array)  # beside others that fill it, too
+            with self._lock:
+                pool.filled(where, marks)
+                if pool.is_ready:
+                    self._ready.append(_Task(k, self._number(), pool.block, fresh=False))
                     self._lock.notify()
+            fits = where.stop - where.start
+            array, inputs = array[:, fits:], inputs[fits:]
+            marks = None if marks is None else marks[fits:]
+            if not len(inputs):
+                return
 
     def _leave(
         self,

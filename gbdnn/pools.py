@@ -29,6 +29,12 @@ class Pool:
         self.block = block
         block.inputs = np.empty(0, np.int64)
         self._marks = np.empty(0, np.uint64)  # the columns' fingerprints
+        self._unfilled = 0  # threads that are copying
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is full, and all that it holds is there."""
+        return self.is_full and not self._unfilled
 
     @property
     def is_full(self) -> bool:
@@ -52,13 +58,25 @@ class Pool:
             merges.merge(inputs[merged], self.block.inputs[into[merged]])
         return np.flatnonzero(into < 0)
 
-    def add(self, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray | None) -> int:
-        """Append as many of some columns as fit; return their number."""
+    def reserve(self, inputs: np.ndarray) -> slice:
+        """Give as many of some inputs as fit a place each; return the places.
+
+        Their activations are copied by `fill`, which may take its time beside others; until
+        `filled` is told, none is merged into them.
+        """
         used = len(self.block.inputs)
         fits = min(len(inputs), self.block.width - used)
-        self.block.array[:, used : used + fits] = array[:, :fits]
         self.block.inputs = np.concatenate((self.block.inputs, inputs[:fits]))
-        if marks is None:
-            marks = np.full(fits, _UNKNOWN)
-        self._marks = np.concatenate((self._marks, marks[:fits]))
-        return fits
+        self._marks = np.concatenate((self._marks, np.full(fits, _UNKNOWN)))
+        self._unfilled += 1
+        return slice(used, used + fits)
+
+    def fill(self, where: slice, array: np.ndarray) -> None:
+        """Copy the first columns of `array` to their places."""
+        self.block.array[:, where] = array[:, : where.stop - where.start]
+
+    def filled(self, where: slice, marks: np.ndarray | None) -> None:
+        """Take note that the columns are there, with their fingerprints if these were taken."""
+        if marks is not None:
+            self._marks[where] = marks[: where.stop - where.start]
+        self._unfilled -= 1

@@ -91,11 +91,32 @@ def test_a_pool_merges_equal_bits_not_equal_fingerprints():
     merges = compression.Merges(6, always=True)
     first = np.array([[1, 2], [0, 0], [3, 3]], np.float32)
     marks = np.array([7, 7], np.uint64)
-    assert pool.add(first, np.array([0, 1]), marks) == 2
+    where = pool.reserve(np.array([0, 1]))
+    assert (where.start, where.stop) == (0, 2)
+    pool.fill(where, first)
+    # Until it is known that they are there, nothing is merged into them.
+    assert pool.merge(first, np.array([2, 3]), marks, merges).tolist() == [0, 1]
+    pool.filled(where, marks)
     then = np.array([[1, 5, 2], [0, 0, 0], [3, 3, 4]], np.float32)
     others = pool.merge(then, np.array([2, 3, 4]), np.array([7, 7, 7], np.uint64), merges)
     assert others.tolist() == [1, 2]
     assert merges.same_as().tolist() == [0, 1, 0, 3, 4, 5]
+
+
+def test_a_pool_is_ready_when_all_that_it_holds_is_there():
+    pool = Pool(Block(3, 16, np.dtype("f4")))
+    one, two = pool.reserve(np.arange(10)), pool.reserve(np.arange(10, 20))
+    assert (two.start, two.stop) == (10, 16)
+    assert pool.is_full
+    columns = np.arange(60, dtype="f4").reshape(3, 20)
+    pool.fill(two, columns[:, 10:])
+    pool.filled(two, None)
+    assert not pool.is_ready
+    pool.fill(one, columns[:, :10])
+    pool.filled(one, None)
+    assert pool.is_ready
+    np.testing.assert_array_equal(pool.block.array, columns[:, :16])
+    assert pool.block.inputs.tolist() == list(range(16))
 
 
 def test_the_order_of_the_rows_does_not_matter():
