@@ -144,6 +144,7 @@ def line_of(found: dict[str, Any]) -> str:
     first = len(seconds) == 1
     larger = "memory_needed" in found
     included = ", the first among them" if larger else ""
+    streamed = ", streamed" if found.get("streamed") else ""
     run = {
         "neurons": problem["neurons"],
         "layers": problem["layers"],
@@ -151,7 +152,7 @@ def line_of(found: dict[str, Any]) -> str:
         "weights": "official" if problem["seed"] is None else "generated",
         "threads": found["nthreads"],
         "seconds": round(median(seconds), 3),
-        "of": "first run" if first else f"median of {len(seconds)}{included}",
+        "of": ("first run" if first else f"median of {len(seconds)}{included}") + streamed,
         "compress": found["compress"],
         "setup": "NAME",
         "date": date.today().isoformat(),
