@@ -25,7 +25,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.features import as_features
 from gbdnn.matrices import as_dtype, as_matrix
 from gbdnn.network import as_network
-from gbdnn.run import Run
+from gbdnn.run import Engine, Run
 from gbdnn.threads import engaged
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from gbdnn.network import Network
 
 __all__ = ["Engine", "infer", "infer_batches"]
-
-Engine = Literal["auto", "sparse", "full"]
 
 MEMORY = 512 << 20
 """Bytes that `infer` may use by default beyond weights, features and result."""

@@ -240,7 +240,7 @@ class Pooling:
     def _advance(self, task: _Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs are pooled."""
         Y = task.block
-        # Among those just read, none is dead; where few neurons are on, the sample would miss them.
+        # Those just read are taken to live: where few neurons are on, the sample would miss them.
         waste, look, pause = 0.0, task.k + task.fresh, 1
         k = task.k
         while (stage := self._stages.get(k)) is not None:

@@ -10,7 +10,7 @@ import logging
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from gbdnn import costs
 from gbdnn.blocks import Buffers
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.features import Features
-    from gbdnn.inference import Engine
     from gbdnn.network import Network
     from gbdnn.pieces import Piece
     from gbdnn.plan import Loaded, Stage
     from gbdnn.waiting import Queue
 
-__all__ = ["Run"]
+__all__ = ["Engine", "Run"]
+
+Engine = Literal["auto", "sparse", "full"]
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -62,13 +63,14 @@ class Run:
         self._blocks = count()
         self._neurons = max(max(info.shape) for info in net.infos)
         self._stages = stages(net, X.largest)
-        # Weights that are read as the run goes share the memory with blocks and what waits.
-        self._memory = memory if net.in_memory else memory // 2
+        # For blocks, and as much for what waits. Weights that are read as the run goes get as much
+        # as both.
+        self._memory = memory if net.in_memory else memory // 4
         self._windows = Windows(
             net,
             self._stages,
             renumbered=costs.renumbering_pays(len(X.inputs)),
-            memory=memory - self._memory,
+            memory=memory // 2,
             nthreads=self._threads,
         )
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import graphblas as gb
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io._chain import Chain, add_everywhere, no_meaning
 from gbdnn.io._scipy import require_activation, require_network
+from gbdnn.io._torch_tensors import add_linear, import_torch
 from gbdnn.matrices import as_dtype, require_room
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gbdnn.layer import Activation
     from gbdnn.network import Network
 
-__all__ = ["add_linear", "from_torch", "to_torch"]
+__all__ = ["from_torch", "to_torch"]
 
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
@@ -139,12 +139,9 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     require_network(net)
     if layout not in ("strided", "sparse_csr"):
         raise ArgumentError(f"layout is 'strided' or 'sparse_csr', not {layout!r}")
-    try:
-        import torch
-    except ImportError as err:
-        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
+    torch = import_torch()
     add_everywhere(net)
-    modules: list[torch.nn.Module] = []
+    modules: list[Any] = []
     for k, layer in enumerate(net):
         biased = bool(np.any(layer.bias)) or np.ndim(layer.bias) > 0
         # On the meta device nothing is drawn from PyTorch's generator.
@@ -152,7 +149,7 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
         rows, columns, values = layer.weights.to_coo()
         places = torch.from_numpy(np.stack([columns, rows]).astype(np.int64))
         size = (layer.ncols, layer.nrows)
-        weight: torch.Tensor
+        weight: Any
         if layout == "strided":
             require_room(layer.dtype.itemsize * size[0] * size[1], f"layer {k}: dense weights")
             weight = torch.zeros(size, dtype=getattr(torch, layer.dtype.name))
@@ -172,58 +169,6 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
         elif layer.activation == "relu":
             modules.append(torch.nn.ReLU())
     return torch.nn.Sequential(*modules)
-
-
-def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
-    """Begin a layer with the parameters of a Linear, maybe pruned; `name` is for errors."""
-    weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
-    if weight is None:
-        raise no_meaning(name, "it has no weight")
-    W = _as_weights(weight, name)
-    chain.linear(W, None if bias is None else _as_array(bias), name)
-
-
-def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
-    """Return a parameter, if there, with its mask: ``weight_orig * weight_mask``."""
-    origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
-    if (origin is None) != (mask is None):
-        raise ArgumentError(f"{name}: one of {key}_orig and {key}_mask is missing")
-    # The attribute `weight` of a pruned module is as old as its last forward: not used.
-    return tensors.get(key) if origin is None else origin * mask
-
-
-def _as_weights(weight: Any, name: str) -> Any:
-    """Return a weight, outputs x inputs, as a matrix of inputs x outputs."""
-    if isinstance(weight, np.ndarray):
-        return weight.T
-    try:
-        if weight.ndim != 2:
-            raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
-        if str(weight.layout) == "torch.strided":
-            return _as_array(weight).T
-        entries = weight.detach().cpu()
-        if str(weight.layout) != "torch.sparse_coo":
-            entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
-        entries = entries.coalesce()  # sums what is there twice, as PyTorch does
-        outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
-        return gb.Matrix.from_coo(
-            inputs, outputs, _as_array(entries.values()), nrows=weight.shape[1], ncols=len(weight)
-        )
-    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
-        if isinstance(err, ArgumentError):
-            raise
-        raise ArgumentError(f"{name}: no values to be had: {err}") from err
-
-
-def _as_array(tensor: Any) -> np.ndarray:
-    """Return a tensor's values; those of 16 bits as float32, which has all of them."""
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    tensor = tensor.detach().cpu()
-    if tensor.dtype.is_floating_point and tensor.element_size() < 4:
-        tensor = tensor.float()
-    array: np.ndarray = tensor.numpy()
-    return array
 
 
 def _from_state(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
 from gbdnn.io._torch import from_torch, to_torch
+from gbdnn.io._torch_tensors import import_torch
 from gbdnn.io._whole import whole_file
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def read_torch(
     MissingPackageError
         PyTorch is not installed, or is older than 2.6: there, reading could run code.
     """
-    torch, file = _import_torch(), Path(path)
+    torch, file = import_torch(), Path(path)
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
     if version < _SAFE:
         raise MissingPackageError(
@@ -99,15 +100,7 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
     OutputError
         The file cannot be written.
     """
-    torch = _import_torch()
+    torch = import_torch()
     state = to_torch(net).state_dict()
     with whole_file(path) as file:
         torch.save(state, file)
-
-
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError as err:
-        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
-    return torch

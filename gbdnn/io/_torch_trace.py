@@ -14,7 +14,7 @@ from torch.nn.utils import prune
 
 from gbdnn.errors import ArgumentError
 from gbdnn.io._chain import no_meaning
-from gbdnn.io._torch import add_linear
+from gbdnn.io._torch_tensors import add_linear
 
 if TYPE_CHECKING:
     from gbdnn.io._chain import Chain

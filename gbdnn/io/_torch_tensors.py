@@ -1,0 +1,79 @@
+"""PyTorch's tensors as arrays, and the parameters of a Linear as a layer's weights and bias."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+
+from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.io._chain import Chain, no_meaning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+__all__ = ["add_linear", "import_torch"]
+
+
+def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
+    """Begin a layer with the parameters of a Linear, maybe pruned; `name` is for errors."""
+    weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
+    if weight is None:
+        raise no_meaning(name, "it has no weight")
+    W = _as_weights(weight, name)
+    chain.linear(W, None if bias is None else _as_array(bias), name)
+
+
+def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
+    """Return a parameter, if there, with its mask: ``weight_orig * weight_mask``."""
+    origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
+    if (origin is None) != (mask is None):
+        raise ArgumentError(f"{name}: one of {key}_orig and {key}_mask is missing")
+    # The attribute `weight` of a pruned module is as old as its last forward: not used.
+    return tensors.get(key) if origin is None else origin * mask
+
+
+def _as_weights(weight: Any, name: str) -> Any:
+    """Return a weight, outputs x inputs, as a matrix of inputs x outputs."""
+    if isinstance(weight, np.ndarray):
+        return weight.T
+    try:
+        if weight.ndim != 2:
+            raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
+        if str(weight.layout) == "torch.strided":
+            return _as_array(weight).T
+        entries = weight.detach().cpu()
+        if str(weight.layout) != "torch.sparse_coo":
+            entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
+        entries = entries.coalesce()  # sums what is there twice, as PyTorch does
+        outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
+        return gb.Matrix.from_coo(
+            inputs, outputs, _as_array(entries.values()), nrows=weight.shape[1], ncols=len(weight)
+        )
+    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
+        if isinstance(err, ArgumentError):
+            raise
+        raise ArgumentError(f"{name}: no values to be had: {err}") from err
+
+
+def _as_array(tensor: Any) -> np.ndarray:
+    """Return a tensor's values; those of 16 bits as float32, which has all of them."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    tensor = tensor.detach().cpu()
+    if tensor.dtype.is_floating_point and tensor.element_size() < 4:
+        tensor = tensor.float()
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
+def import_torch() -> Any:
+    """Return PyTorch, or raise the error that tells how to get it."""
+    try:
+        import torch
+    except ImportError as err:
+        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
+    return torch
