@@ -28,7 +28,7 @@ import typer
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
-    from gbdnn.metrics import LayerStats
+    from gbdnn.engine.stats import LayerStats
 
 
 def main(

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import graphblas as gb
 import numpy as np
 
-from gbdnn.blocks import Block, padded
-from gbdnn.forms import full
-from gbdnn.locality import renumber
+from gbdnn.kernels import full
+from gbdnn.kernels.blocks import Block, padded
+from gbdnn.kernels.reorder import renumber
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.forms.full import FullWeights
-    from gbdnn.network import Network
+    from gbdnn.kernels.full import FullWeights
+    from gbdnn.model.network import Network
 
 WIDTHS = (16, 48, 80, 112, 144, 176, 208, 240, 304, 400)
 

@@ -59,7 +59,7 @@ def main(
     import memory
 
     import gbdnn
-    from gbdnn.metrics import edge_rate
+    from gbdnn.engine.stats import edge_rate
 
     gb.Vector("FP32", 1).wait()  # GraphBLAS is loaded and initialised
     libraries = memory.now()

@@ -20,7 +20,7 @@ import report
 import typer
 
 if TYPE_CHECKING:
-    from gbdnn.metrics import LayerStats
+    from gbdnn.engine.stats import LayerStats
 
 _SIZES = {1024: 6000, 4096: 2000, 16384: 600, 65536: 200}
 
@@ -87,7 +87,7 @@ def _inside_graphblas(repeat: int) -> float:
     import graphblas as gb
     from suitesparse_graphblas import ffi, lib
 
-    from gbdnn.blocks import Block
+    from gbdnn.kernels.blocks import Block
 
     Y, Z = (Block(16, 16, np.dtype(np.float32)) for _ in range(2))
     Y.array.fill(1)

@@ -25,7 +25,7 @@ _ENVIRONMENT = (
 
 def facts(problem: Problem, **more: Any) -> dict[str, Any]:
     """Return what goes with every measurement: problem, machine, versions, environment."""
-    from gbdnn.machine import machine, versions
+    from gbdnn.challenge.machine import machine, versions
 
     net = problem.network
     return {

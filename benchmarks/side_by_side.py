@@ -23,7 +23,7 @@ import typer
 from programs import PROGRAMS, REFERENCE
 from worker import Worker
 
-from gbdnn.metrics import edge_rate
+from gbdnn.engine.stats import edge_rate
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem

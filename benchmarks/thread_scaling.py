@@ -34,7 +34,7 @@ def main(
 ) -> None:
     """Run gbdnn on 1 to all cores, or --nthreads, interleaved; print speed-up and efficiency."""
     import gbdnn
-    from gbdnn.machine import machine
+    from gbdnn.challenge.machine import machine
 
     cores = int(machine()["cores"] or 1)
     counts = problems.thread_counts(nthreads, list(range(1, cores + 1)))

@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 import gbdnn
-from gbdnn.images import digits, features_from_images
-from gbdnn.locality import renumber
-from gbdnn.machine import machine
+from gbdnn.challenge.machine import machine
+from gbdnn.gallery import digits, features_from_images
+from gbdnn.kernels.reorder import renumber
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

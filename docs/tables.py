@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gbdnn.published import PUBLISHED, Rate
+from gbdnn.challenge.published import PUBLISHED, Rate
 
 NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)

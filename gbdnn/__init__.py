@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.answers import argmax, categories
+from gbdnn.engine.memory import MemoryNeeded, memory_needed
+from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -21,13 +23,11 @@ from gbdnn.errors import (
     ShapeError,
     TooLargeError,
 )
-from gbdnn.footprint import MemoryNeeded, memory_needed
+from gbdnn.gallery.radixnet import radix_layers, radixnet
 from gbdnn.inference import infer, infer_batches
-from gbdnn.layer import Layer
-from gbdnn.layer_info import LayerInfo
-from gbdnn.metrics import LayerStats, edge_rate, per_layer
-from gbdnn.network import Network
-from gbdnn.radixnet import radix_layers, radixnet
+from gbdnn.model.layer import Layer
+from gbdnn.model.layer_info import LayerInfo
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from gbdnn.io import load, save
@@ -64,10 +64,15 @@ __all__ = [
 __version__ = "0.1.0.dev0"
 
 
+_ROOMS = ("challenge", "gallery", "io", "viz")
+
+
 def __getattr__(name: str) -> Any:
-    """Import ``gbdnn.images``, ``io`` and ``viz`` when they, or `load`, are first asked for."""
-    if name in ("images", "io", "viz"):
+    """Import the rooms beside inference, and `load` and `save`, when they are first asked for."""
+    if name in _ROOMS:
         return importlib.import_module(f"gbdnn.{name}")
+    if name == "images":
+        return importlib.import_module("gbdnn.gallery.images")
     if name in ("load", "save"):
         return getattr(importlib.import_module("gbdnn.io"), name)
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

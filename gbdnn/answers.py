@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.matrices import as_compressed, as_matrix, dtype_of, finite, is_graphblas, shape_of
 from gbdnn.errors import ArgumentError
-from gbdnn.matrices import as_compressed, as_matrix, dtype_of, finite, is_graphblas, shape_of
 
 if TYPE_CHECKING:
-    from gbdnn.matrices import MatrixLike
+    from gbdnn.arrays.matrices import MatrixLike
 
 __all__ = ["argmax", "categories"]
 

@@ -4,10 +4,10 @@
     Z  += b                        on every neuron, or on the entries of Z: the bias rule
     Y'  = min(max(Z, 0), clip)     ReLU with an upper limit
 
-Rows of Y are inputs, columns are neurons. A layer is computed in one of two forms: sparse
-(`gbdnn.forms.sparse`, every input at once) or full (`gbdnn.forms.full`, in blocks of inputs that
-`gbdnn.pooling` takes through as many layers as it can). Between them inputs wait at a layer as
-sparse rows, and go on in the form that is the cheaper one there.
+Rows of Y are inputs, columns are neurons. A layer is computed in the sparse form
+(`gbdnn.kernels.sparse`, all queued inputs at once) or in the full form (`gbdnn.kernels.full`, in
+blocks of inputs, several layers in a row). Inputs are queued by layer, as sparse rows; each queue
+runs in the form that the cost model finds cheaper.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.compression import Merges
+from gbdnn.arrays.matrices import as_dtype, as_matrix
+from gbdnn.arrays.threads import engaged
+from gbdnn.engine.duplicates import Duplicates
+from gbdnn.engine.features import as_features
+from gbdnn.engine.run import Engine, Run
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
-from gbdnn.features import as_features
-from gbdnn.matrices import as_dtype, as_matrix
-from gbdnn.network import as_network
-from gbdnn.run import Engine, Run
-from gbdnn.threads import engaged
+from gbdnn.model.network import as_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import graphblas as gb
 
-    from gbdnn.layer import BiasLike, BiasRule, Layer
-    from gbdnn.matrices import MatrixLike
-    from gbdnn.metrics import LayerStats
-    from gbdnn.network import Network
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.engine.stats import LayerStats
+    from gbdnn.model.layer import BiasLike, BiasRule, Layer
+    from gbdnn.model.network import Network
 
 __all__ = ["Engine", "infer", "infer_batches"]
 
@@ -145,7 +145,7 @@ def infer(
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
         X = as_features(features, net)
-        merges = Merges(len(X.inputs), always=compress is True) if compress else None
+        merges = Duplicates(len(X.inputs), always=compress is True) if compress else None
         return Run(net, X, engine, int(memory), merges, callback).answer()
 
 

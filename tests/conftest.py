@@ -7,7 +7,8 @@ import pytest
 from hypothesis import settings
 
 import gbdnn
-from gbdnn import blocks, costs
+from gbdnn.engine import costs
+from gbdnn.kernels import blocks
 
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None)

@@ -47,7 +47,7 @@ def test_generated_passes_against_scipy_and_the_dense_oracle(problem):
 
 def test_scipy_check_is_the_same_in_blocks(problem, monkeypatch):
     whole = challenge.scipy_categories(problem.network, problem.features)
-    monkeypatch.setattr(challenge, "_BLOCK_ENTRIES", 5000)
+    monkeypatch.setattr(challenge.outcome, "_BLOCK_ENTRIES", 5000)
     seen = []
     parts = challenge.scipy_categories(
         problem.network, problem.features, progress=lambda *at: seen.append(at)
@@ -142,7 +142,7 @@ def test_a_wrong_answer_fails(problem, monkeypatch):
         Y = gbdnn.infer(*arguments, **options)
         return gb.Matrix.from_coo([0, 7], [0, 0], [1.0, 1.0], nrows=Y.nrows, ncols=Y.ncols)
 
-    monkeypatch.setattr(challenge, "infer", wrong)
+    monkeypatch.setattr(challenge.outcome, "infer", wrong)
     assert dense_categories(problem).tolist() != [0, 7]
     assert challenge.run(problem).check == "FAILED"
 

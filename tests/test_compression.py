@@ -10,12 +10,13 @@ from oracles import case
 from test_properties import ANY, problems
 
 import gbdnn
-from gbdnn import compression, pooling
-from gbdnn.blocks import Block
-from gbdnn.compression import equal_columns, equal_rows, fingerprints
-from gbdnn.matrices import as_compressed
-from gbdnn.pieces import piece_of_arrays
-from gbdnn.pools import Pool
+from gbdnn.arrays.matrices import as_compressed
+from gbdnn.arrays.sparse_rows import rows_of_arrays
+from gbdnn.engine import duplicates as compression
+from gbdnn.engine import scheduler as pooling
+from gbdnn.engine.duplicates import equal_columns, equal_rows, fingerprints
+from gbdnn.engine.survivors import SurvivorBlock
+from gbdnn.kernels.blocks import Block
 
 few = st.sampled_from([0.0, -0.0, 1.0, 2.0])
 
@@ -87,8 +88,8 @@ def test_equal_inputs_in_different_blocks_become_one(monkeypatch):
 
 
 def test_a_pool_merges_equal_bits_not_equal_fingerprints():
-    pool = Pool(Block(3, 16, np.dtype("f4")))
-    merges = compression.Merges(6, always=True)
+    pool = SurvivorBlock(Block(3, 16, np.dtype("f4")))
+    merges = compression.Duplicates(6, always=True)
     first = np.array([[1, 2], [0, 0], [3, 3]], np.float32)
     marks = np.array([7, 7], np.uint64)
     where = pool.reserve(np.array([0, 1]))
@@ -104,7 +105,7 @@ def test_a_pool_merges_equal_bits_not_equal_fingerprints():
 
 
 def test_a_pool_is_ready_when_all_that_it_holds_is_there():
-    pool = Pool(Block(3, 16, np.dtype("f4")))
+    pool = SurvivorBlock(Block(3, 16, np.dtype("f4")))
     one, two = pool.reserve(np.arange(10)), pool.reserve(np.arange(10, 20))
     assert (two.start, two.stop) == (10, 16)
     assert pool.is_full
@@ -162,7 +163,7 @@ def test_equal_columns_against_a_loop(A):
 
 @given(arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=few))
 def test_equal_rows_against_a_loop(A):
-    piece = piece_of_arrays(as_compressed(A, what="A"), A.shape[1])
+    piece = rows_of_arrays(as_compressed(A, what="A"), A.shape[1])
     equal = equal_rows(piece)
     seen = {}
     first = [seen.setdefault((row + 0.0).tobytes(), i) for i, row in enumerate(A)]
@@ -171,21 +172,21 @@ def test_equal_rows_against_a_loop(A):
 
 
 def test_distinct_inputs_are_looked_at_less_and_less():
-    merges = compression.Merges(10, always=False)
-    assert not merges.wants(0)
-    looks = [k for k in range(40) if merges.wants(k)]
+    merges = compression.Duplicates(10, always=False)
+    assert not merges.should_check(0)
+    looks = [k for k in range(40) if merges.should_check(k)]
     assert looks == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]
-    assert not merges.worth(5, 10, 10)
-    assert [merges.wants(5) for _ in range(9)] == [False] * 8 + [True]
-    assert merges.worth(6, 5, 10)
-    assert merges.wants(6)
-    always = compression.Merges(10, always=True)
-    always.worth(5, 10, 10)
-    assert always.wants(5)
+    assert not merges.record(5, 10, 10)
+    assert [merges.should_check(5) for _ in range(9)] == [False] * 8 + [True]
+    assert merges.record(6, 5, 10)
+    assert merges.should_check(6)
+    always = compression.Duplicates(10, always=True)
+    always.record(5, 10, 10)
+    assert always.should_check(5)
 
 
 def test_chains_of_merges_end_at_the_representative():
-    merges = compression.Merges(6, always=True)
+    merges = compression.Duplicates(6, always=True)
     assert merges.same_as() is None
     merges.merge(np.array([1, 2]), np.array([0, 0]))
     merges.merge(np.array([0]), np.array([5]))

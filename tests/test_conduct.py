@@ -117,7 +117,7 @@ def run_python(code):
 
 def test_import_leaves_the_blocking_mode_to_the_caller():
     done = run_python(
-        "import gbdnn, gbdnn.io, gbdnn.images, gbdnn.challenge, graphblas as gb\n"
+        "import gbdnn, gbdnn.io, gbdnn.gallery, gbdnn.challenge, graphblas as gb\n"
         "gb.init(blocking=True)\n"
         "import numpy as np\n"
         "print(gbdnn.infer([np.eye(2)], np.eye(2)).nvals)"

@@ -27,7 +27,7 @@ PAGES = [
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
-MODULES = ["gbdnn", "gbdnn.io", "gbdnn.images", "gbdnn.challenge", "gbdnn.viz"]
+MODULES = ["gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz"]
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +70,10 @@ def public():
 @pytest.mark.parametrize(("module", "name", "thing"), list(public()))
 def test_public_name(module, name, thing):
     page = (DOCS / "api" / f"{module.removeprefix('gbdnn.')}.rst").read_text()
-    assert re.search(rf"^\.\. auto(function|class|exception):: {name}$", page, re.MULTILINE)
+    assert re.search(rf"^\.\. auto(function|class|exception|data):: {name}$", page, re.MULTILINE)
     assert f"currentmodule:: {module}\n" in page
+    if not callable(thing):
+        return
     doc = inspect.getdoc(thing)
     assert doc, "no docstring"
     sections = set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE))

@@ -48,4 +48,8 @@ def test_example(test):
 
 
 def test_there_are_examples():
-    assert {"gbdnn.inference.infer", "gbdnn.layer.Layer", "gbdnn.network.Network"} <= set(EXAMPLES)
+    assert {
+        "gbdnn.inference.infer",
+        "gbdnn.model.layer.Layer",
+        "gbdnn.model.network.Network",
+    } <= set(EXAMPLES)

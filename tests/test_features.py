@@ -7,7 +7,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
-from gbdnn.features import Features, as_features
+from gbdnn.engine.features import Features, as_features
 
 CASE = case(2, inputs=50)
 NET = network(CASE.layers)

@@ -11,10 +11,10 @@ from conftest import assert_answer, moved, narrow, network, renumbered
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
-from gbdnn import blocks, costs
-from gbdnn.forms import full
-from gbdnn.locality import renumber
-from gbdnn.pieces import piece_of_block, stack
+from gbdnn.arrays.sparse_rows import rows_of_block, stack
+from gbdnn.engine import costs
+from gbdnn.kernels import blocks, full
+from gbdnn.kernels.reorder import renumber
 
 
 def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
@@ -82,7 +82,7 @@ def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
         block = blocks.Block(3, 16, np.dtype("f4"))
         block.array[:, : len(part)] = dense[part].T
         block.inputs = np.array(part)
-        pieces.append(piece_of_block(block, None, np.arange(len(part))))
+        pieces.append(rows_of_block(block, None, np.arange(len(part))))
     Y = stack(pieces, np.array(inputs), 3, np.dtype("f4")).matrix()
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
 
@@ -192,7 +192,7 @@ def test_a_tight_budget_costs_pools_not_answers(budget, monkeypatch):
     monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
     kept = []
     monkeypatch.setattr(
-        "gbdnn.run.Buffers", lambda *args: kept.append(blocks.Buffers(*args)) or kept[-1]
+        "gbdnn.engine.run.Buffers", lambda *args: kept.append(blocks.Buffers(*args)) or kept[-1]
     )
     layers, X = dying(200, at=3, survivors=range(0, 200, 5))
     memory = budget * 16 * 40 * 4

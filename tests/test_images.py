@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gbdnn import _ink
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
-from gbdnn.images import digits, features_from_images
+from gbdnn.gallery import digits, features_from_images, raster
 from gbdnn.io._idx import read_idx
 
 # (down, right): the first offsets of the spiral
@@ -148,7 +147,7 @@ def test_no_shift_empties_an_image():
 @pytest.mark.parametrize("chunk", [1, 3000])
 def test_chunks_change_nothing(monkeypatch, chunk):
     expected = features_from_images(digits()[:40], inputs=95)
-    monkeypatch.setattr(_ink, "_CHUNK", chunk)
+    monkeypatch.setattr(raster, "_CHUNK", chunk)
     assert features_from_images(digits()[:40], inputs=95).isequal(expected)
 
 
@@ -295,7 +294,7 @@ def test_a_package_that_is_not_installed(monkeypatch, package):
 def test_import_initialises_nothing():
     code = """
 import sys
-import gbdnn.images, gbdnn.io._idx, graphblas
+import gbdnn.gallery.images, gbdnn.io._idx, graphblas
 assert not {"scipy", "sklearn"} & set(sys.modules)
 graphblas.init(blocking=True)
 """

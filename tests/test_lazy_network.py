@@ -13,8 +13,8 @@ from oracles import case
 
 import gbdnn
 from gbdnn import Layer, LayerInfo, Network
-from gbdnn.bias import LateBias
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
+from gbdnn.model.bias import LateBias
 
 CASE = case(4, bias="mixed vector", sizes=(24, 30, 18, 20))
 NET = network(CASE.layers)
@@ -146,8 +146,8 @@ def test_loaded_tells_its_progress(lazy):
 
 
 def test_large_layers_are_loaded_on_several_threads_in_order(lazy, monkeypatch):
-    monkeypatch.setattr("gbdnn.sources.LARGE", 1)
-    monkeypatch.setattr("gbdnn.sources.available", lambda: 3)
+    monkeypatch.setattr("gbdnn.model.readers.LARGE", 1)
+    monkeypatch.setattr("gbdnn.model.readers.available", lambda: 3)
     assert lazy.loaded().isequal(NET)
 
 

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
+from gbdnn.arrays.matrices import as_compressed
 from gbdnn.io._store import features, writer
 from gbdnn.io._store.index import encode
 from gbdnn.io._store.rows import cut, join, pieces
-from gbdnn.matrices import as_compressed
 
 
 def bits(layer):
@@ -163,7 +163,7 @@ def test_blocks_of_one_value_are_joined(values, is_iso):
     for row in values:
         one = len(set(row)) == 1
         blocks.append(
-            gbdnn.matrices.Compressed(
+            gbdnn.arrays.matrices.Compressed(
                 np.array([0, len(row)], "u8"),
                 np.arange(len(row), dtype="u8"),
                 np.array(row[:1] if one else row, "f8"),
@@ -492,7 +492,7 @@ def test_an_index_that_is_wrong_is_told_when_reading(store, change):
     ],
 )
 def test_arrays_that_are_wrong(tmp_path, indptr, indices, values, fault):
-    arrays = gbdnn.matrices.Compressed(
+    arrays = gbdnn.arrays.matrices.Compressed(
         np.array(indptr, "u8"), np.array(indices, "u8"), np.array(values, "f4"), False
     )
     with writer.Writer(tmp_path) as new:

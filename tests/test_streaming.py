@@ -10,9 +10,9 @@ from conftest import assert_answer, moved, narrow, network, renumbered
 from oracles import case
 
 import gbdnn
-from gbdnn import windows
-from gbdnn.waiting import Waiting
-from gbdnn.windows import layer_bytes
+from gbdnn.engine import prefetch as windows
+from gbdnn.engine.prefetch import layer_bytes
+from gbdnn.engine.queues import LayerQueues
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 OPTIONS = {"sizes": SIZES, "inputs": 90, "density": 0.4, "exact": False}
@@ -86,12 +86,12 @@ def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
     monkeypatch.setattr(windows, "cuts", lambda *_: [0, 1, 2, 3, 6])
     most = []
 
-    class Watched(Waiting):
+    class Watched(LayerQueues):
         def next(self):
             most.append(sum(queue.nbytes for queue in self._queues.values()))
             return super().next()
 
-    monkeypatch.setattr("gbdnn.run.Waiting", Watched)
+    monkeypatch.setattr("gbdnn.engine.run.LayerQueues", Watched)
     neurons = max(max(info.shape) for info in net.infos)
     memory = 2 * 3 * 16 * neurons * 4 * 2  # a few blocks of 16 inputs
     answer = gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory)

@@ -12,7 +12,7 @@ import pytest
 
 import gbdnn
 from gbdnn import challenge
-from gbdnn.published import PUBLISHED
+from gbdnn.challenge.published import PUBLISHED
 
 pytest.importorskip("matplotlib")
 

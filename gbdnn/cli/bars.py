@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from gbdnn.metrics import LayerStats
+    from gbdnn.engine.stats import LayerStats
 
 __all__ = ["Bars"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import gbdnn
 from gbdnn import io
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
-from gbdnn.network import Network
-from gbdnn.radixnet import CHALLENGE
+from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gbdnn.layer import Layer
+    from gbdnn.model.layer import Layer
 
     Progress = Callable[[int, int | None], object] | None
 

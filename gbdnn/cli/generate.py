@@ -12,7 +12,7 @@ from gbdnn.cli import formats
 from gbdnn.cli.bars import Bars
 from gbdnn.cli.losses import require_place
 from gbdnn.errors import ArgumentError
-from gbdnn.images import digits, features_from_images
+from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
 
 __all__ = ["generate"]

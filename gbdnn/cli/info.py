@@ -17,13 +17,13 @@ from gbdnn.cli.bars import Bars
 from gbdnn.cli.report import in_bytes, lines
 from gbdnn.errors import ArgumentError, FormatError
 from gbdnn.io import StoredFeatures, load, open_features, store_kind
-from gbdnn.layer_info import layer_table
-from gbdnn.network import Network
+from gbdnn.model.layer_info import layer_table
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.layer_info import LayerInfo
+    from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["info"]
 

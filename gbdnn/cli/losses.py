@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.errors import ArgumentError
-from gbdnn.radixnet import CHALLENGE
+from gbdnn.gallery.radixnet import CHALLENGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from gbdnn.cli.formats import FormatName
-    from gbdnn.layer_info import LayerInfo
-    from gbdnn.network import Network
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
 
 __all__ = ["losses", "require_place"]
 

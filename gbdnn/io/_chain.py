@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import ArgumentError, GbdnnError, ShapeError
-from gbdnn.layer import Layer
-from gbdnn.network import Network
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    from gbdnn.layer import Activation
+    from gbdnn.model.layer import Activation
 
 __all__ = ["Chain", "add_everywhere", "no_meaning"]
 

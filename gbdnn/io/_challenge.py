@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.matrices import as_dtype
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io._table import (
     MAX_INDEX,
@@ -21,14 +22,13 @@ from gbdnn.io._table import (
     whole_number,
     write_columns,
 )
-from gbdnn.matrices import as_dtype
 
 if TYPE_CHECKING:
     import os
 
     from numpy.typing import ArrayLike
 
-    from gbdnn.matrices import Orientation
+    from gbdnn.arrays.matrices import Orientation
 
 __all__ = ["read_categories", "read_tsv", "write_categories", "write_tsv"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io._layers import read_layers, write_layers
 from gbdnn.io._table import dimension
-from gbdnn.layer import Layer
-from gbdnn.network import Network
-from gbdnn.radixnet import CHALLENGE
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    from gbdnn.layer import BiasRule
+    from gbdnn.model.layer import BiasRule
 
 __all__ = ["iter_layers", "read_network", "write_network"]
 

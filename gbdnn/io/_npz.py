@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from gbdnn.layer import Activation, BiasRule
-    from gbdnn.network import Network
+    from gbdnn.model.layer import Activation, BiasRule
+    from gbdnn.model.network import Network
 
 __all__ = ["read_npz", "write_npz"]
 

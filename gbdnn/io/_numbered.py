@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.matrices import as_dtype
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,14 +26,13 @@ from gbdnn.errors import (
 )
 from gbdnn.io._scipy import import_scipy, require_activation
 from gbdnn.io._table import first_duplicate
-from gbdnn.layer import Layer
-from gbdnn.matrices import as_dtype
-from gbdnn.network import Network
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gbdnn.layer import Activation, BiasRule
+    from gbdnn.model.layer import Activation, BiasRule
 
 __all__ = ["Kind", "damaged", "read_numbered", "refuse_duplicates", "writable_folder"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gbdnn
+from gbdnn.arrays.matrices import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     FormatError,
@@ -19,13 +20,12 @@ from gbdnn.io._chain import Chain, add_everywhere
 from gbdnn.io._onnx_graph import read_graph
 from gbdnn.io._scipy import as_csc, import_scipy, require_network
 from gbdnn.io._whole import whole_file
-from gbdnn.matrices import as_dtype, require_room
 
 if TYPE_CHECKING:
     import os
 
-    from gbdnn.layer import Layer
-    from gbdnn.network import Network
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
 
 __all__ = ["read_onnx", "write_onnx"]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import graphblas as gb
 
+from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
-from gbdnn.layer import Layer
-from gbdnn.matrices import is_matrix
-from gbdnn.network import Network, as_network
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import scipy.sparse
 
-    from gbdnn.layer import Activation, BiasLike, BiasRule
-    from gbdnn.matrices import MatrixLike
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import Activation, BiasLike, BiasRule
 
 __all__ = [
     "as_csc",

@@ -157,7 +157,7 @@ def read_bytes(path: Path) -> bytes:
     except FileNotFoundError as err:
         raise MissingFileError(f"{path}: no such file") from err
     except OSError as err:
-        if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises; Windows: no permission
+        if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises; Prefetch: no permission
             raise FormatError(f"{path}: is a folder, not a file") from err
         raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     except ValueError as err:  # a NUL in the name

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.matrices import as_dtype, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io._chain import Chain, add_everywhere, no_meaning
 from gbdnn.io._scipy import require_activation, require_network
 from gbdnn.io._torch_tensors import add_linear, import_torch
-from gbdnn.matrices import as_dtype, require_room
 
 if TYPE_CHECKING:
     import torch
 
-    from gbdnn.layer import Activation
-    from gbdnn.network import Network
+    from gbdnn.model.layer import Activation
+    from gbdnn.model.network import Network
 
 __all__ = ["from_torch", "to_torch"]
 

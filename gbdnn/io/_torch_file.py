@@ -18,8 +18,8 @@ from gbdnn.io._whole import whole_file
 if TYPE_CHECKING:
     import os
 
-    from gbdnn.layer import Activation
-    from gbdnn.network import Network
+    from gbdnn.model.layer import Activation
+    from gbdnn.model.network import Network
 
 __all__ = ["read_torch", "write_torch"]
 

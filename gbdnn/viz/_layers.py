@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.engine.stats import per_layer
 from gbdnn.errors import ArgumentError
-from gbdnn.metrics import per_layer
 from gbdnn.viz._axes import above, areas, axes_or_new, curves, new_figure, over_layers
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gbdnn.metrics import LayerStats
+    from gbdnn.engine.stats import LayerStats
 
 __all__ = ["plot_activity", "plot_layer_times", "run_figure"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.challenge.published import PUBLISHED, Rate
 from gbdnn.errors import ArgumentError
-from gbdnn.published import PUBLISHED, Rate
 from gbdnn.viz._axes import areas, axes_or_new
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def plot_edge_rates(
     Notes
     -----
     Rates of other machines are a background, no comparison of programs; the machines are in the
-    legend, the sources in ``gbdnn.published``. ``*`` marks numbers that are quoted, and were not
+    legend, the sources in `gbdnn.challenge.PUBLISHED`. ``*`` marks numbers that are quoted, and not
     compared with their source.
     """
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentTypeError, FormatError
 from gbdnn.io._store.categories import read_categories, write_categories
 from gbdnn.io._store.features import StoredFeatures, open_features, write_features
 from gbdnn.io._store.network import read_network, write_network
 from gbdnn.io._store.reader import Reader
 from gbdnn.io._store.writer import Writer
-from gbdnn.matrices import is_matrix
 
 if TYPE_CHECKING:
     import os
 
     import graphblas as gb
 
-    from gbdnn.layer import Layer
-    from gbdnn.matrices import MatrixLike
-    from gbdnn.network import Network
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
 
 __all__ = [
     "StoredFeatures",

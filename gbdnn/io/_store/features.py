@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io._store.reader import Reader
-from gbdnn.io._store.rows import cut, join, pieces
-from gbdnn.io._store.sparse import described, read_arrays, write_arrays
-from gbdnn.io._store.writer import Writer
-from gbdnn.io._table import dimension, whole_number
-from gbdnn.matrices import (
+from gbdnn.arrays.matrices import (
     as_compressed,
     as_dtype,
     dtype_of,
@@ -23,6 +17,12 @@ from gbdnn.matrices import (
     is_matrix,
     shape_of,
 )
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
+from gbdnn.io._store.reader import Reader
+from gbdnn.io._store.rows import cut, join, pieces
+from gbdnn.io._store.sparse import described, read_arrays, write_arrays
+from gbdnn.io._store.writer import Writer
+from gbdnn.io._table import dimension, whole_number
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.matrices import Compressed, MatrixLike
+    from gbdnn.arrays.matrices import Compressed, MatrixLike
 
 __all__ = ["StoredFeatures", "open_features", "write_features"]
 

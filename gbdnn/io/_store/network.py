@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.bias import LateBias
+from gbdnn.arrays.matrices import as_compressed, import_arrays
 from gbdnn.errors import ArgumentTypeError, FormatError
 from gbdnn.io._store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io._store.writer import Writer
-from gbdnn.layer import Layer
-from gbdnn.layer_info import LayerInfo
-from gbdnn.matrices import as_compressed, import_arrays
-from gbdnn.network import Network, require_fit
+from gbdnn.model.bias import LateBias
+from gbdnn.model.layer import Layer
+from gbdnn.model.layer_info import LayerInfo
+from gbdnn.model.network import Network, require_fit
 
 if TYPE_CHECKING:
     import os

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.matrices import Compressed
+from gbdnn.arrays.matrices import Compressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

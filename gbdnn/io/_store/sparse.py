@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.matrices import Compressed
 from gbdnn.errors import FormatError
-from gbdnn.matrices import Compressed
 
 if TYPE_CHECKING:
     from gbdnn.io._store.reader import Reader

@@ -196,7 +196,7 @@ def _locked(folder: Path) -> int:
     """Return an open descriptor that keeps other writers out as long as this process lives."""
     try:
         import fcntl
-    except ImportError:  # Windows
+    except ImportError:  # Prefetch
         return -1
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,0 +1,19 @@
+"""The Sparse DNN Graph Challenge: problems, outcomes, the machine, and published times."""
+
+from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.outcome import Outcome, run, scipy_categories
+from gbdnn.challenge.problems import Problem, generated, official
+from gbdnn.challenge.published import PUBLISHED, Rate
+
+__all__ = [
+    "PUBLISHED",
+    "Outcome",
+    "Problem",
+    "Rate",
+    "generated",
+    "machine",
+    "official",
+    "run",
+    "scipy_categories",
+    "versions",
+]

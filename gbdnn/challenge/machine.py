@@ -1,0 +1,82 @@
+"""Which machine and which versions a number was measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import graphblas as gb
+import numpy as np
+
+__all__ = ["machine", "versions"]
+
+
+def machine() -> dict[str, str | int | float | None]:
+    """Describe the machine that a number was measured on.
+
+    Returns
+    -------
+    dict
+        ``processor``, ``cores`` that this process may use, ``memory_gib`` and ``system``.
+    """
+    return {
+        "processor": _processor(),
+        "cores": _cores(),
+        "memory_gib": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    """List the versions of Python, gbdnn and the libraries that do the arithmetic.
+
+    Returns
+    -------
+    dict
+        Version by name.
+    """
+    from gbdnn import __version__
+
+    return {
+        "python": platform.python_version(),
+        "gbdnn": __version__,
+        "python-graphblas": gb.__version__,
+        "SuiteSparse:GraphBLAS": ".".join(map(str, gb.ss.about["library_version"])),
+        "numpy": np.__version__,
+    }
+
+
+def _processor() -> str:
+    """Return the processor's model name, as the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    if platform.system() == "Darwin":
+        asked = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if asked.returncode == 0:
+            return asked.stdout.strip()
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> float | None:
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return round(pages * size / 2**30, 1)

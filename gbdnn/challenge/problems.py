@@ -1,0 +1,212 @@
+"""Challenge problems, put together: a network, features, and the categories that are true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gbdnn.errors import ArgumentError, FormatError, ShapeError
+from gbdnn.gallery import digits, features_from_images
+from gbdnn.gallery.radixnet import CHALLENGE, radixnet
+from gbdnn.io import (
+    find_categories,
+    find_features,
+    find_layers,
+    read_categories,
+    read_idx,
+    read_network,
+    read_tsv,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    import graphblas as gb
+    import numpy as np
+
+    from gbdnn.model.network import Network
+
+    Progress = Callable[[int, int], object]
+
+__all__ = ["Problem", "generated", "official"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A network, features, and the categories that are true for them.
+
+    Attributes
+    ----------
+    name : str
+        What it is made of, for people.
+    network : Network
+        The layers.
+    features : Matrix, shape (inputs, neurons)
+        The inputs.
+    truth : ndarray of int64, optional
+        0-based categories; None where there are no official ones.
+    seed : int, optional
+        Of a generated network.
+    """
+
+    name: str
+    network: Network
+    features: gb.Matrix
+    truth: np.ndarray | None = None
+    seed: int | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return int(self.features.nrows)
+
+
+def generated(
+    neurons: int = 1024,
+    layers: int = 120,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    inputs: int | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Return a problem that needs no download: a generated network on images.
+
+    Parameters
+    ----------
+    neurons, layers, seed
+        As for `radixnet`.
+    images : path-like, optional
+        An IDX file; by default scikit-learn's 1,797 digits.
+    inputs : int, optional
+        How many; more than there are images are made by shifting images. All images by default.
+
+    Returns
+    -------
+    Problem
+        Without `truth`; `run` computes it with SciPy.
+
+    Examples
+    --------
+    >>> problem = generated(1024, 6, inputs=100)
+    >>> problem.inputs, len(problem.network), problem.truth is None
+    (100, 6, True)
+    """
+    network = radixnet(neurons, layers, seed=seed)
+    features, called = _images(images, neurons, inputs)
+    return Problem(
+        name=f"{neurons} neurons x {layers} layers, generated (seed {seed}), on {called}",
+        network=network,
+        features=features,
+        seed=seed,
+    )
+
+
+def official(
+    directory: str | os.PathLike[str],
+    neurons: int = 1024,
+    layers: int = 120,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    inputs: int | None = None,
+    truth: bool = True,
+    progress: Progress | None = None,
+) -> Problem:
+    """Return a problem from official files.
+
+    Parameters
+    ----------
+    directory : path-like
+        Where the files were unpacked; `find_layers`, `find_features` and `find_categories` tell
+        the layouts.
+    neurons, layers : int
+        Which of the networks.
+    images : path-like, optional
+        An IDX file to use in place of the official images; there is no official truth then.
+    inputs : int, optional
+        Use the first so many only, and the truth for them.
+    truth : bool, default True
+        Whether to read the true categories.
+    progress : callable, optional
+        Called as ``progress(k, layers)`` when k layers have been read.
+
+    Returns
+    -------
+    Problem
+        With the official categories as its `truth`, if they were asked for and there are any.
+
+    Raises
+    ------
+    MissingFileError, FormatError
+        A file is missing or damaged.
+    ArgumentError
+        More inputs are asked for than the file has images.
+    """
+    if neurons not in CHALLENGE:
+        sizes = ", ".join(map(str, CHALLENGE))
+        raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
+    if images is None:
+        features, called = _official_features(directory, neurons, inputs)
+    else:
+        features, called = _images(images, neurons, inputs)
+    known = None
+    if truth and images is None:
+        known = _official_truth(directory, neurons, layers, features.nrows, inputs)
+    network = read_network(directory, neurons, layers, progress=progress)
+    degree = CHALLENGE[neurons].degree
+    files = find_layers(directory, neurons, layers)
+    for file, layer in zip(files, network, strict=True):
+        if layer.edges != degree * neurons:
+            raise FormatError(
+                f"{file}: {layer.edges} edges, but an official layer has {degree * neurons}:"
+                " is it cut off?"
+            )
+    return Problem(
+        name=f"{neurons} neurons x {layers} layers, official, on {called}",
+        network=network,
+        features=features,
+        truth=known,
+    )
+
+
+def _images(
+    images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
+) -> tuple[gb.Matrix, str]:
+    """Return features and what to call them."""
+    pixels = digits() if images is None else read_idx(images)
+    called = "scikit-learn's digits" if images is None else str(images)
+    try:
+        features = features_from_images(pixels, neurons, inputs=inputs)
+    except (ArgumentError, ShapeError) as err:
+        raise type(err)(f"{called}: {err}") from err
+    shifted = " and shifted copies" if features.nrows > len(pixels) else ""
+    return features, f"{features.nrows} inputs ({called}{shifted})"
+
+
+def _official_features(
+    directory: str | os.PathLike[str], neurons: int, inputs: int | None
+) -> tuple[gb.Matrix, str]:
+    """Return the features and what to call them."""
+    file = find_features(directory, neurons)
+    features = read_tsv(file, ncols=neurons)
+    if inputs is not None:
+        if not 1 <= inputs <= features.nrows:
+            raise ArgumentError(
+                f"{inputs} inputs are asked for; {file} has {features.nrows} images"
+            )
+        features = features[:inputs, :].new()
+    return features, f"{features.nrows} official images"
+
+
+def _official_truth(
+    directory: str | os.PathLike[str], neurons: int, layers: int, images: int, inputs: int | None
+) -> np.ndarray:
+    """Return the categories; all of them are among the images, or among the first `inputs`."""
+    file = find_categories(directory, neurons, layers)
+    truth = read_categories(file, ninputs=inputs)
+    if truth.size and truth[-1] >= images:
+        raise FormatError(
+            f"{file} names input {truth[-1] + 1}, but there are {images} images;"
+            f" inputs={images} compares those"
+        )
+    return truth

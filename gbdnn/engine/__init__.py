@@ -1,0 +1,1 @@
+"""Many inputs through many layers, on one machine."""

@@ -1,0 +1,101 @@
+"""What a layer costs in either form, and what follows from it.
+
+All constants stand here, in nanoseconds of one thread, measured on a Zen 4 core with
+SuiteSparse:GraphBLAS 9.4.5 in FP32. On another machine they are off by some factor: that costs
+time, never correctness.
+
+A layer in the full form multiplies every input of a block with every edge, whether the activation
+is 0 or not, at the speed of vectorised code; the sparse form multiplies what is there, some twenty
+times slower per multiply-add, and pays for each entry of its result. With 32 edges per neuron the
+two meet where about one activation in a hundred is not 0.
+"""
+
+from __future__ import annotations
+
+from gbdnn.kernels.blocks import padded
+
+__all__ = [
+    "block_width",
+    "full_layer",
+    "gather",
+    "inner_threads",
+    "renumbering_pays",
+    "sparse_layer",
+]
+
+MULTIPLY_ADD = 0.047  # in the full form
+PASSES = 0.2  # to start an element at the bias and to clip it
+FULL_CALL = 25_000.0  # a layer's calls, in the full form
+FIND = 0.15  # to look whether an input lives, per element
+MOVE = 0.6  # to move a living input's element into a pool
+GATHER_CALLS = 60_000.0
+
+SPARSE_MULTIPLY_ADD = 1.0
+SPARSE_ENTRY = 7.0  # per entry of the product
+SPARSE_CALL = 60_000.0
+CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
+
+GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
+
+BLOCK_BYTES = 5 << 18  # 1.25 MiB: input and output of a product share the caches
+WIDEST = 240  # nothing is gained beyond
+NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
+LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
+
+RENUMBER_FROM = 2048  # inputs: an edge is renumbered for some 30 ns and then saves 0.02 an input
+
+
+def full_layer(inputs: int, edges: int, ncols: int) -> float:
+    """Return ns of a layer in the full form for one block of `inputs`."""
+    rows = -(-inputs // 16) * 16
+    return FULL_CALL + rows * (edges * MULTIPLY_ADD + ncols * PASSES)
+
+
+def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
+    """Return ns of a layer in the sparse form for `inputs` with that many entries in all."""
+    products = entries * edges / max(nrows, 1)
+    # Two products that fall on one place make one entry: at most as many as there are places.
+    found = min(products, float(inputs) * ncols)
+    return SPARSE_CALL + products * SPARSE_MULTIPLY_ADD + found * SPARSE_ENTRY
+
+
+def gather(neurons: int, inputs: int, living: int) -> float:
+    """Return ns to find the living among `inputs` and to move them into a pool."""
+    return neurons * (inputs * FIND + living * MOVE) + GATHER_CALLS
+
+
+def block_width(neurons: int, itemsize: int, inputs: int) -> int:
+    """Return how many inputs a block has, for layers of up to `neurons` neurons.
+
+    As many as keep a block near 1.25 MiB, from 48 to 240; 16 where 48 would pass 4 MiB; and for
+    few inputs so many that there are four blocks or more, if none is narrower than 48.
+    """
+    column = max(neurons, 1) * itemsize
+    if NARROWEST_COMFORTABLE * column > LARGE_BYTES:
+        return 16
+    fitting = min(max(BLOCK_BYTES // column, NARROWEST_COMFORTABLE), WIDEST)
+    shared_out = max(-(-inputs // 4), NARROWEST_COMFORTABLE)
+    return min(padded(min(fitting, shared_out, inputs)), WIDEST)
+
+
+def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
+    """Split `nthreads` into blocks side by side, and threads within a product.
+
+    Blocks side by side never wait for each other, but their calls queue for Python's lock: `blocks`
+    bounds them, and so does the share of a layer's time that holds the lock. What is left over
+    goes into the products.
+
+    Returns
+    -------
+    workers, inner : int
+        Their product is at most `nthreads`.
+    """
+    product = width * edges * MULTIPLY_ADD
+    by_lock = 1 + int((FULL_CALL - GIL + product) / GIL)
+    workers = max(1, min(nthreads, blocks, by_lock))
+    return workers, max(1, nthreads // workers)
+
+
+def renumbering_pays(inputs: int) -> bool:
+    """Whether so many inputs are worth renumbering a network's neurons."""
+    return inputs >= RENUMBER_FROM

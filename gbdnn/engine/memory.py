@@ -1,0 +1,104 @@
+"""The memory that a run needs, told before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gbdnn.engine import costs
+from gbdnn.engine.prefetch import layer_bytes
+from gbdnn.errors import ArgumentError
+from gbdnn.inference import MEMORY
+
+if TYPE_CHECKING:
+    from gbdnn.model.network import Network
+
+__all__ = ["MemoryNeeded", "memory_needed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeded:
+    """Bytes that a run takes at most, but for the interpreter and its libraries (some 120 MiB).
+
+    Attributes
+    ----------
+    weights : int
+        The network's layers, as they are and as the full form wants them; 0 for a lazy network,
+        whose layers share ``working``.
+    features : int
+        The inputs.
+    working : int
+        Blocks of activations and inputs that wait: what ``memory=`` allows.
+    answer : int
+        The activations after the last layer, as they come and put together.
+    """
+
+    weights: int
+    features: int
+    working: int
+    answer: int
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return self.weights + self.features + self.working + self.answer
+
+
+def memory_needed(
+    net: Network,
+    inputs: int,
+    *,
+    density: float = 0.1,
+    living: float = 0.05,
+    memory: int = MEMORY,
+) -> MemoryNeeded:
+    """Return the memory that `infer` needs for so many inputs.
+
+    Parameters
+    ----------
+    net : Network
+        In memory or lazy; no layer is read.
+    inputs : int
+        Number of inputs.
+    density : float, default 0.1
+        Share of the features that is not 0; the challenge's have some 10 %.
+    living : float, default 0.05
+        Share of the inputs that live after the last layer, with every activation in it; in the
+        challenge's networks 3 to 4 %. With 1 the prediction is an upper bound for any network.
+    memory : int, default 512 MiB
+        As for `infer`.
+
+    Returns
+    -------
+    MemoryNeeded
+
+    Raises
+    ------
+    ArgumentError
+        A number has no meaning: fewer than 0 inputs, a share beyond 0 to 1.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> needed = gbdnn.memory_needed(gbdnn.radixnet(1024, 120), 60_000)
+    >>> needed.working == 512 * 2**20, needed.total < 2**30
+    (True, True)
+    """
+    if inputs < 0:
+        raise ArgumentError(f"inputs is at least 0, not {inputs}")
+    for name, share in (("density", density), ("living", living)):
+        if not 0 <= share <= 1:
+            raise ArgumentError(f"{name} is a share from 0 to 1, not {share}")
+    weights = 0
+    if net.in_memory:
+        # Once as they are, and once more where neurons are renumbered.
+        copies = 2 if costs.renumbering_pays(inputs) else 1
+        weights = sum(map(layer_bytes, net.infos)) * copies // 2
+    nrows, ncols = net.shape
+    entry = 8 + (net.dtype.itemsize if net.dtype is not None else 4)
+    return MemoryNeeded(
+        weights=weights,
+        features=int(inputs * (8 + nrows * density * entry)),
+        working=memory,
+        answer=int(2 * inputs * (8 + ncols * living * entry)),
+    )

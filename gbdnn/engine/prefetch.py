@@ -1,0 +1,138 @@
+"""Weights at hand: all layers of a network in memory, or a window of layers that moves on.
+
+A network that is not in memory is read a few consecutive layers at a time. While the inputs go
+through one window, a thread reads and prepares the next one. A window is as many layers as a
+quarter of the memory has room for; two of them are there at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from gbdnn.arrays.threads import engaged
+from gbdnn.engine.plan import load
+from gbdnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from gbdnn.engine.plan import LayerPlan, ReadyLayer
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
+
+__all__ = ["Prefetch", "cuts", "layer_bytes"]
+
+_LARGE = 64 << 20  # bytes of a window that is worth a collection, which may take a second
+
+
+class Prefetch:
+    """The layers of a network, with their weights.
+
+    Parameters
+    ----------
+    net : Network
+        In memory, or lazy.
+    stages : sequence of LayerPlan
+        All its layers.
+    renumbered : bool
+        Whether neurons are renumbered.
+    memory : int
+        Bytes for the weights of a lazy network.
+    nthreads : int
+        Threads to prepare weights with while nothing is computed.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        stages: Sequence[LayerPlan],
+        *,
+        renumbered: bool,
+        memory: int,
+        nthreads: int,
+    ) -> None:
+        self._net, self._stages, self._renumbered = net, stages, renumbered
+        self._nthreads = nthreads
+        self._starts = [0] if net.in_memory else cuts(net.infos, memory // 2)
+        self._stops = [*self._starts[1:], len(net)]
+        self._ahead: dict[int, Future[list[ReadyLayer]]] = {}
+        self._present: tuple[int, list[ReadyLayer]] | None = None
+        self._reader = ThreadPoolExecutor(1, "gbdnn-reader") if len(self._starts) > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
+            self._ahead.clear()
+            self._forget_present()
+
+    def layers_around(self, k: int) -> list[ReadyLayer]:
+        """Return the consecutive layers among which layer `k` is; the next ones are read ahead."""
+        at = max(at for at, start in enumerate(self._starts) if start <= k)
+        if self._present is None or self._present[0] != at:
+            self._forget_present()
+            future = self._ahead.pop(at, None)
+            for other in self._ahead.values():
+                other.cancel()
+            self._ahead.clear()
+            loaded = self._load(at, self._nthreads) if future is None else future.result()
+            self._present = (at, loaded)
+        if self._reader is not None and at + 1 < len(self._starts) and at + 1 not in self._ahead:
+            self._ahead[at + 1] = self._reader.submit(self._load, at + 1, 1)
+        return self._present[1]
+
+    def _forget_present(self) -> None:
+        """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
+        if self._present is None:
+            return
+        nbytes = sum(layer_bytes(stage.info) for stage in self._present[1])
+        self._present = None
+        if nbytes >= _LARGE:
+            gc.collect()
+
+    def _load(self, at: int, nthreads: int) -> list[ReadyLayer]:
+        start, stop = self._starts[at], self._stops[at]
+        whole = start == 0 and stop == len(self._net)
+        with engaged(nthreads):
+            part = self._net if whole else self._net[start:stop]
+            return load(part.loaded(), self._stages[start:stop], renumbered=self._renumbered)
+
+
+def cuts(infos: Sequence[LayerInfo], room: int) -> list[int]:
+    """Return where windows of at most `room` bytes begin.
+
+    Raises
+    ------
+    ArgumentError
+        A single layer takes more.
+    """
+    starts, used = [0], 0
+    for k, info in enumerate(infos):
+        needed = layer_bytes(info)
+        if needed > room:
+            raise ArgumentError(
+                f"layer {k} of a network that is not in memory takes {needed} bytes to compute"
+                f" with, and the next layers as much: memory= {4 * needed} at least"
+            )
+        if used + needed > room:
+            starts.append(k)
+            used = 0
+        used += needed
+    return starts
+
+
+def layer_bytes(info: LayerInfo) -> int:
+    """Return the bytes of a layer in memory, as it was read and as the full form wants it."""
+    pointers = 8 * (info.ncols + 1)
+    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)

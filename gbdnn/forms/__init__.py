@@ -1,1 +1,0 @@
-"""How one layer is computed: a module per form."""

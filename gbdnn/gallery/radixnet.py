@@ -1,0 +1,253 @@
+"""RadiX-Net: sparse networks of any size with equally many paths from every input to every output.
+
+A mixed-radix system ``(r_0, r_1, ...)`` numbers ``r_0 r_1 ...`` nodes; its layer l joins node i to
+``i - n r_0 ... r_(l-1)`` for n = 0 .. r_l - 1 (modulo the number of nodes), so that after all its
+layers exactly one path leads from any node to any other. Systems follow each other, and every
+layer is widened by a Kronecker product with ones.
+
+R. Robinett, J. Kepner, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks",
+arXiv:1905.00416.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.arrays.matrices import as_array, as_dtype, finite, require_room
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.gallery.radix_patterns import patterns
+from gbdnn.model.layer import Layer
+from gbdnn.model.layer_info import LayerInfo
+from gbdnn.model.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import graphblas as gb
+
+__all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
+
+
+class ChallengeConstants(NamedTuple):
+    """What the challenge fixes for a number of neurons; clip, weight and width fit all of them."""
+
+    bias: float
+    radices: tuple[int, ...]
+    clip: float = 32.0
+    weight: float = 1 / 16
+    width: int = 16
+    degree: int = 32
+    """Edges into and out of every neuron."""
+
+
+CHALLENGE: dict[int, ChallengeConstants] = {
+    1024: ChallengeConstants(-0.30, (2,) * 6),
+    4096: ChallengeConstants(-0.35, (2,) * 8),
+    16384: ChallengeConstants(-0.40, (2,) * 10),
+    65536: ChallengeConstants(-0.45, (2,) * 12),
+}
+
+
+def radixnet(
+    neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32", lazy: bool = False
+) -> Network:
+    """Return a network made as the challenge's are.
+
+    The first m layers (m = 6, 8, 10, 12 for the four sizes) are the base network: radices of 2,
+    each layer widened by 16, so that every neuron has 32 edges in and 32 out. Each later group of m
+    layers is the base network again, its rows permuted at random: one permutation for the group.
+
+    Parameters
+    ----------
+    neurons : {1024, 4096, 16384, 65536}
+        Neurons per layer; they decide the bias, -0.30, -0.35, -0.40 or -0.45.
+    layers : int
+        Number of layers, at least 1; the challenge has 120, 480 and 1920.
+    seed : int, default 0
+        Decides the permutations, for all time and on every machine. A deeper network with the same
+        seed begins with the same layers.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of weights, bias and clip.
+    lazy : bool, default False
+        Make each layer when it is asked for and keep none: for a network larger than memory.
+
+    Returns
+    -------
+    Network
+        Layers with weights 1/16, bias rule ``"entries"``, ReLU and clip 32.
+
+    Raises
+    ------
+    ArgumentError
+        A size that the challenge does not have, fewer than one layer, a seed outside 32 bits.
+
+    Notes
+    -----
+    The first m layers equal the official ones; the later groups have other permutations.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.radixnet(1024, 120)
+    Network: 120 layers, 1024 inputs to 1024 outputs, 3932160 edges, FP32
+      layer  shape        edges
+      0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
+    """
+    neurons = _count("neurons", neurons)
+    if neurons not in CHALLENGE:
+        sizes = ", ".join(map(str, CHALLENGE))
+        raise ArgumentError(
+            f"neurons={neurons}: the challenge has {sizes}; radix_layers makes other sizes"
+        )
+    layers = _count("layers", layers)
+    constants = CHALLENGE[neurons]
+    info = LayerInfo(
+        (neurons, neurons),
+        constants.bias,
+        edges=neurons * constants.degree,
+        gain=constants.degree * constants.weight,
+        dtype=dtype,
+        bias_rule="entries",
+        clip=constants.clip,
+    )
+    net = Network.lazy([info] * layers, _Made(neurons, seed, info.dtype))
+    return net if lazy else net.loaded()
+
+
+def radix_layers(
+    systems: Sequence[Sequence[int]],
+    widths: Sequence[int] | None = None,
+    *,
+    weight: float = 1.0,
+    dtype: Any = "FP32",
+) -> list[gb.Matrix]:
+    """Return the weights of the RadiX-Net of some mixed-radix systems and widths.
+
+    Parameters
+    ----------
+    systems : sequence of sequences of int
+        Mixed-radix systems, each a sequence of radices >= 2. All have one product N, but the last
+        one's may be a divisor of N.
+    widths : sequence of int, optional
+        One width >= 1 per level of neurons: one more than there are radices in all. Level k has
+        ``N * widths[k]`` neurons, so layers are rectangular where widths differ. All 1 by default.
+    weight : float, default 1.0
+        Value of every edge.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        Of the matrices.
+
+    Returns
+    -------
+    list of graphblas.Matrix
+        One per radix, of shape ``(N * widths[k], N * widths[k + 1])``, column-wise, one value.
+
+    Raises
+    ------
+    ArgumentError
+        Radices, products, widths or a weight that make no network; the message says which.
+    ArgumentTypeError
+        Systems or widths are no sequences, or the weight is no number.
+    TooLargeError
+        A layer has more edges than memory has room for.
+
+    Notes
+    -----
+    Layer k is ``kron(ones((widths[k], widths[k + 1])), P)`` with P the sum of the cyclic shifts
+    that the radix asks for [1]_. From every input to every output lead equally many paths.
+
+    References
+    ----------
+    .. [1] R. Robinett, J. Kepner, arXiv:1905.00416, equations 1 to 5.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> [W.shape for W in gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
+    [(6, 12), (12, 12), (12, 6)]
+    """
+    try:
+        systems = [tuple(_radix(r) for r in system) for system in systems]
+        widths = widths if widths is None else [_count("width", w) for w in widths]
+    except TypeError as err:
+        raise ArgumentTypeError(
+            f"systems is a list of lists of radices, widths a list or None: {err}"
+        ) from err
+    levels = sum(map(len, systems)) + 1
+    if not systems or not all(systems):
+        raise ArgumentError("systems: at least one mixed-radix system, each with a radix")
+    N = prod(systems[0])
+    for m, system in enumerate(systems):
+        last = m == len(systems) - 1
+        if prod(system) != N and not (last and N % prod(system) == 0):
+            raise ArgumentError(
+                f"system {m} {system} has the product {prod(system)}; needed is {N}"
+                + (" or a divisor of it" if last else "")
+            )
+    widths = [1] * levels if widths is None else widths
+    if len(widths) != levels:
+        raise ArgumentError(f"{len(widths)} widths for {levels} levels of neurons")
+    value = as_array(weight, "weight")
+    if value.ndim:
+        raise ArgumentTypeError(f"weight is one number, not {weight!r}")
+    (value,) = finite(value.reshape(1), as_dtype(dtype), "weight")
+    radices = [radix for system in systems for radix in system]
+    edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
+    require_room(8 * edges, f"a layer of {edges} edges: indices alone")
+    return [pattern.matrix(value) for pattern in patterns(systems, widths)]
+
+
+class _Made:
+    """A source that makes layer k of a challenge network: base layer k mod m, rows permuted."""
+
+    def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
+        if not 0 <= seed < 2**32:
+            raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
+        self._arguments = neurons, int(seed), dtype
+        radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
+        self._base = list(patterns([radices], [width] * (len(radices) + 1)))
+        # RandomState's streams are frozen for good (NumPy enhancement proposal 19).
+        self._random = np.random.RandomState(int(seed))
+        # Group g's permutation follows from state g - 1; the first group is not permuted.
+        self._states = [self._random.get_state()]
+        self._lock = Lock()
+
+    def __call__(self, k: int, /) -> Layer:
+        neurons, _, dtype = self._arguments
+        constants = CHALLENGE[neurons]
+        group, place = divmod(k, len(self._base))
+        pattern = self._base[place].permuted(self._permutation(group))
+        W = pattern.matrix(dtype.type(constants.weight))
+        return Layer(W, constants.bias, bias_rule="entries", clip=constants.clip, copy=False)
+
+    def _permutation(self, group: int) -> np.ndarray:
+        neurons = self._arguments[0]
+        if not group:
+            return np.arange(neurons)
+        with self._lock:
+            while len(self._states) < group:
+                self._random.set_state(self._states[-1])
+                self._random.permutation(neurons)
+                self._states.append(self._random.get_state())
+            self._random.set_state(self._states[group - 1])
+            return self._random.permutation(neurons)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Made, self._arguments
+
+
+def _radix(radix: object) -> int:
+    if isinstance(radix, bool) or not isinstance(radix, int | np.integer) or radix < 2:
+        raise ArgumentError(f"a radix is a whole number >= 2, not {radix!r}")
+    return int(radix)
+
+
+def _count(name: str, n: object) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ArgumentError(f"{name} is a whole number >= 1, not {n!r}")
+    return int(n)

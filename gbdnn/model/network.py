@@ -1,0 +1,303 @@
+"""A network: a sequence of layers that fit each other, in memory or read when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+
+from gbdnn.arrays.matrices import as_dtype, is_matrix
+from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError, ShapeError
+from gbdnn.model.layer import Layer
+from gbdnn.model.layer_info import LayerInfo, layer_table
+from gbdnn.model.readers import CastReader, CheckedReader, SliceReader, read_all
+
+if TYPE_CHECKING:
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import BiasLike, BiasRule
+    from gbdnn.model.readers import LayerReader
+
+__all__ = ["Network", "as_network", "require_fit"]
+
+T = TypeVar("T")
+
+
+class Network(Sequence[Layer]):
+    """An immutable sequence of layers in which each fits the one before it.
+
+    Parameters
+    ----------
+    layers : iterable of Layer
+        Layer k has as many rows as layer k - 1 has columns, and all have one dtype.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        CastReader every layer to it; without it the layers must agree.
+
+    Raises
+    ------
+    ShapeError
+        Two layers do not fit; the message has both shapes.
+    ArgumentError
+        The layers differ in dtype.
+
+    Notes
+    -----
+    Layers count from 0, as in ``net[0]``. A slice is a Network too; its layers are shared, not
+    copied. A network made by `lazy` reads a layer when it is asked for, and does not keep it:
+    ``net[k]`` reads each time, ``net.infos[k]`` never.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3)), gbdnn.Layer(np.ones((3, 2)), clip=1)])
+    >>> net
+    Network: 2 layers, 3 inputs to 2 outputs, 9 edges, FP64
+      layer  shape  edges
+      0      3 x 3      3  bias 0 (all), relu
+      1      3 x 2      6  bias 0 (all), relu, clip 1
+    >>> net[1:].shape
+    (3, 2)
+    """
+
+    def __init__(self, layers: Iterable[Layer], *, dtype: Any = None) -> None:
+        wanted = None if dtype is None else as_dtype(dtype)
+        try:
+            found = list(layers)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"layers is a list of Layers, not {type(layers).__qualname__}"
+            ) from None
+        for k, layer in enumerate(found):
+            if not isinstance(layer, Layer):
+                raise ArgumentTypeError(
+                    f"layer {k}: a Layer is needed, not {type(layer).__qualname__}"
+                )
+        if wanted is not None:
+            found = [layer.astype(wanted) for layer in found]
+        self._take(tuple(found), None)
+
+    @classmethod
+    def lazy(cls, infos: Iterable[LayerInfo], read: LayerReader) -> Network:
+        """Return a network whose layers are read when they are asked for.
+
+        Parameters
+        ----------
+        infos : iterable of LayerInfo
+            What is known of each layer beforehand; shapes and dtypes are checked at once.
+        read : callable
+            ``read(k)`` returns layer k, a `Layer`, as often as it is asked to and from several
+            threads at once. The network pickles if it does.
+
+        Raises
+        ------
+        ShapeError, ArgumentError, ArgumentTypeError
+            As `Network`. When a layer is read that is not what `infos` says, a ShapeError or a
+            FormatError that names the layer.
+
+        Examples
+        --------
+        >>> import numpy as np, gbdnn
+        >>> weights = [np.eye(3), np.ones((3, 2))]
+        >>> infos = [gbdnn.Layer(W).info for W in weights]
+        >>> net = gbdnn.Network.lazy(infos, lambda k: gbdnn.Layer(weights[k]))
+        >>> net.in_memory, net.loaded().in_memory
+        (False, True)
+        """
+        known = []
+        for k, info in enumerate(infos):
+            if not isinstance(info, LayerInfo):
+                raise ArgumentTypeError(
+                    f"layer {k}: a LayerInfo is needed, not {type(info).__qualname__}"
+                )
+            known.append(info.info)
+        return cls._made(tuple(known), CheckedReader(tuple(known), read))
+
+    @classmethod
+    def _made(cls, infos: tuple[LayerInfo, ...], read: LayerReader | None) -> Network:
+        net = cls.__new__(cls)
+        net._take(infos, read)
+        return net
+
+    def _take(self, infos: tuple[LayerInfo, ...], read: LayerReader | None) -> None:
+        """Become the network of these layers: of what is known of them, and how to read them."""
+        for k in range(1, len(infos)):
+            require_fit(k, infos[k - 1], infos[k])
+        self._infos, self._read = infos, read
+        self._prepared: dict[Callable[[Network], Any], Any] = {}
+
+    @property
+    def infos(self) -> tuple[LayerInfo, ...]:
+        """What is known of each layer without reading it; in memory, the layers themselves."""
+        return self._infos
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the layers are in memory; if not, each is read when it is asked for."""
+        return self._read is None
+
+    def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
+        """Return this network with all layers in memory: itself, if they are.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as ``progress(k, count)`` when k of all layers have been read.
+        """
+        if self._read is None:
+            return self
+        return Network(read_all(self._read, self._infos, progress))
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """The layers' dtype; None if there is no layer."""
+        return self._infos[0].dtype if self._infos else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Neurons that the first layer reads, neurons of the last; (0, 0) if there is no layer."""
+        return (self._infos[0].nrows, self._infos[-1].ncols) if self._infos else (0, 0)
+
+    @property
+    def edges(self) -> int:
+        """Number of stored weights of all layers."""
+        return sum(info.edges for info in self._infos)
+
+    def prepared(self, prepare: Callable[[Network], T]) -> T:
+        """Return ``prepare(net)``, made at the first call and kept."""
+        if prepare not in self._prepared:
+            self._prepared[prepare] = prepare(self)
+        found: T = self._prepared[prepare]
+        return found
+
+    def astype(self, dtype: Any) -> Network:
+        """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
+        wanted = as_dtype(dtype)
+        if self._read is None:
+            return Network(self, dtype=wanted)
+        if wanted == self.dtype:
+            return self
+        infos = tuple(info.astype(wanted) for info in self._infos)
+        return Network._made(infos, CastReader(self._read, wanted))
+
+    def isequal(self, other: object) -> bool:
+        """Whether `other` is a network of equal layers, in the same order and dtype."""
+        return (
+            isinstance(other, Network)
+            and len(self) == len(other)
+            and all(mine.isequal(its) for mine, its in zip(self, other, strict=True))
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prepared": {}}
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: slice) -> Network: ...
+    def __getitem__(self, index: int | slice) -> Layer | Network:
+        if isinstance(index, slice):
+            part = None if self._read is None else SliceReader(self._read, range(len(self))[index])
+            return Network._made(self._infos[index], part)
+        if self._read is None:
+            layer: Any = self._infos[index]
+            return layer
+        return self._read(range(len(self))[index])
+
+    def __repr__(self) -> str:
+        words = ["1 layer" if len(self) == 1 else f"{len(self)} layers"]
+        if self._infos:
+            words += [
+                f"{self.shape[0]} inputs to {self.shape[1]} outputs",
+                f"{self.edges} edges",
+                self._infos[0].describe().split(", ")[1],
+            ]
+        if not self.in_memory:
+            words.append("read when asked")
+        return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
+
+
+def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
+    """Raise the error of a layer `k` that cannot follow the one before it."""
+    if here.nrows != before.ncols:
+        raise ShapeError(
+            f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
+            f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
+        )
+    if here.dtype != before.dtype:
+        raise ArgumentError(
+            f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
+            " dtype= casts all layers"
+        )
+
+
+def as_network(
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    *,
+    bias: BiasLike | Sequence[BiasLike] | None = None,
+    bias_rule: BiasRule | None = None,
+    clip: float | None = None,
+    dtype: Any = None,
+) -> Network:
+    """Return `layers` as a Network: itself, or Layers or bare matrices put together.
+
+    `bias` (one number, or a sequence with one item per layer), `bias_rule` and `clip` go with bare
+    matrices; a Layer has its own.
+    """
+    options = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
+    given = [f"{name}=" for name, value in options.items() if value is not None]
+    if isinstance(layers, Network):
+        if given:
+            raise ArgumentTypeError(f"{given[0]} beside a Network: its layers have their own")
+        return layers if dtype is None else layers.astype(dtype)
+    if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
+        raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
+    try:
+        items: list[Any] = list(layers)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"layers is a Network or a list of matrices, not {type(layers).__qualname__}"
+        ) from None
+    if items and all(isinstance(item, Layer) for item in items):
+        if given:
+            raise ArgumentTypeError(f"{given[0]} beside Layers: they have their own")
+        return Network(items, dtype=dtype)
+    biases = _one_bias_per_layer(bias, len(items))
+    bias_rule = "all" if bias_rule is None else bias_rule
+    if not items:  # the options are checked even so
+        Layer(np.empty((0, 0)), bias_rule=bias_rule, clip=clip, dtype=dtype)
+    return Network(
+        [_layer(k, W, b, bias_rule, clip, dtype) for k, (W, b) in enumerate(zip(items, biases))]  # noqa: B905
+    )
+
+
+def _layer(k: int, W: Any, b: Any, bias_rule: BiasRule, clip: float | None, dtype: Any) -> Layer:
+    if isinstance(W, Layer):
+        raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
+    try:
+        return Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    except GbdnnError as err:
+        raise type(err)(f"layer {k}: {err}") from err
+
+
+def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
+    """Return one bias per layer; a number stands for all of them."""
+    if bias is None:
+        return [0.0] * layers
+    if isinstance(bias, int | float | np.number) or (
+        isinstance(bias, np.ndarray) and not bias.ndim
+    ):
+        return [bias] * layers
+    if isinstance(bias, str) or not isinstance(bias, Sequence | np.ndarray):
+        raise ArgumentTypeError(
+            "bias= is one number, or a sequence with one item (a number or a vector) per layer,"
+            f" not {type(bias).__qualname__}"
+        )
+    if len(bias) != layers:
+        raise ShapeError(
+            f"bias= has {len(bias)} items for {layers} layers: one number for all,"
+            " or one item (a number or a vector) per layer"
+        )
+    return list(bias)
