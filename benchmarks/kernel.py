@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.kernels import full
 from gbdnn.kernels.blocks import Block, padded
-from gbdnn.kernels.reorder import renumber
+from gbdnn.kernels.reorder import orders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,11 @@ _LARGEST = 24 << 20
 
 
 def numberings(net: Network) -> dict[str, list[FullWeights]]:
-    """Return each layer's weights, with the neurons as given and renumbered."""
+    """Return each layer's weights, with the neurons as given and reordered."""
+    order = net.prepared(orders)
     return {
-        "renumbered": list(net.prepared(renumber).weights),
-        "as given": [layer.prepared(full.prepare) for layer in net],
+        "reordered": [full.FULL.prepare(W, *order[k : k + 2]) for k, W in enumerate(net)],
+        "as given": [full.FULL.prepare(layer, None, None) for layer in net],
     }
 
 
@@ -46,7 +47,7 @@ def rate(
     weights = numberings(net)[numbering]
     chosen = [(weights[k], *net[k].shape) for k in ks]
     seconds = _side_by_side(chosen, width, net[0].dtype, repeat, nthreads)
-    work = float(width * sum(each.edges for each, *_ in chosen))
+    work = float(width * sum(each.W.nvals for each, *_ in chosen))
     return sum(work / one.sum() for one in seconds)
 
 
@@ -67,7 +68,7 @@ def sweep(
                 continue
             chosen = [(weights[k], *net[k].shape) for k in ks]
             seconds = _side_by_side(chosen, width, net[0].dtype, repeat, nthreads)
-            work = np.array([width * each.edges for each, *_ in chosen], float)
+            work = np.array([width * each.W.nvals for each, *_ in chosen], float)
             rows.append(
                 {
                     "numbering": name,
@@ -124,7 +125,7 @@ def _round(
     for weights, nrows, ncols in chosen:
         Y, Z = blocks[nrows, 0], blocks[ncols, 1]
         began = perf_counter()
-        full.multiply(Y, Z, weights)
+        full.multiply(Y, Z, weights.W)
         taken.append(perf_counter() - began)
         Z.array.fill(1)  # out of the timed part: sums that grow for ever would overflow
     return taken

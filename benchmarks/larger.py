@@ -150,7 +150,7 @@ def _beside_lagraph(
 
     net, inputs = problem.network, min(inputs, problem.inputs)
     X = problem.features[:inputs, :].new()
-    weights = (layer._W for layer in net)
+    weights = (layer.W for layer in net)
     prepared = lagraph.prepare(weights, (layer.bias for layer in net), net[0].clip or np.inf)
     parts = lagraph.batches(X)
     runs: dict[str, list[float]] = {"gbdnn": [], "lagraph": []}

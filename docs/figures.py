@@ -22,7 +22,8 @@ from matplotlib.ticker import NullFormatter
 import gbdnn
 from gbdnn.challenge.machine import machine
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.kernels.reorder import renumber
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.reorder import orders
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,12 +87,12 @@ def rent() -> Figure:
 
 
 def order() -> Figure:
-    """Which neurons the first hundred neurons of a layer read, before and after renumbering."""
+    """Which neurons the first hundred neurons of a layer read, before and after reordering."""
     net = gbdnn.radixnet(NEURONS, 12)
-    before, after = net[3].weights, renumber(net).weights[3].W
+    before, after = net[3].weights, FULL.prepare(net[3], *orders(net)[3:5]).W
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     for axes, W, title in zip(
-        figure.subplots(1, 2, sharey=True), (before, after), ("as it is", "renumbered"), strict=True
+        figure.subplots(1, 2, sharey=True), (before, after), ("as it is", "reordered"), strict=True
     ):
         rows, columns, _ = W.to_coo()
         some = columns < 100

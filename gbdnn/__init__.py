@@ -14,6 +14,7 @@ from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
+    ForkError,
     FormatError,
     GbdnnError,
     MissingFileError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "ForkError",
     "FormatError",
     "GbdnnError",
     "Layer",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import graphblas as gb
 import numpy as np
 
-from gbdnn.arrays.matrices import as_compressed, as_matrix, dtype_of, finite, is_graphblas, shape_of
+from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, shape_of
+from gbdnn.arrays.values import finite
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def categories(Y: MatrixLike) -> np.ndarray:
     """
     if is_graphblas(Y):
         # As it is held: a hypersparse matrix may have more rows than memory has room for.
+        complete(Y.T if isinstance(Y, gb.core.matrix.TransposedMatrix) else Y)
         Y = Y.dup()
         _, _, values = Y.to_coo(rows=False, columns=False)
         finite(values, None, "Y")
@@ -71,10 +73,9 @@ def argmax(Y: MatrixLike) -> np.ndarray:
     if ncols == 0:
         raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
     own = dtype_of(Y)  # integers are compared as integers: FP32 has not all of them
-    arrays = as_compressed(Y, what="Y", dtype=own if own.kind in "biu" else None)
-    columns = arrays.indices.astype(np.int64)
-    values = np.broadcast_to(arrays.values, columns.shape)
-    starts, counts = arrays.indptr[:-1].astype(np.int64), np.diff(arrays.indptr).astype(np.int64)
+    rows_of_Y = as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None)
+    columns, values = rows_of_Y.columns.view(np.int64), rows_of_Y.values
+    starts, counts = rows_of_Y.indptr[:-1].view(np.int64), rows_of_Y.degrees
     rows = np.repeat(np.arange(nrows), counts)
 
     # The first column that is not stored, its value 0: where columns stop being 0, 1, 2, ...

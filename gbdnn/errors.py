@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "ForkError",
     "FormatError",
     "GbdnnError",
     "MissingFileError",
@@ -42,6 +43,10 @@ class TooLargeError(GbdnnError, MemoryError):
 
 class NonFiniteError(GbdnnError, ArithmeticError):
     """An activation overflowed, or became NaN, on its way through a layer."""
+
+
+class ForkError(GbdnnError, RuntimeError):
+    """A forked process cannot use GraphBLAS: spawn it instead."""
 
 
 class FormatError(GbdnnError, ValueError):

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-
-from gbdnn.arrays.matrices import as_dtype, as_matrix
+from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import engaged
+from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.engine.choice import Engine
 from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features
-from gbdnn.engine.run import Engine, Run
+from gbdnn.engine.memory import MEMORY, Budget
+from gbdnn.engine.run import Run
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = ["Engine", "infer", "infer_batches"]
-
-MEMORY = 512 << 20
-"""Bytes that `infer` may use by default beyond weights, features and result."""
 
 
 def infer(
@@ -137,16 +135,22 @@ def infer(
         raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
     if compress not in (True, False, "auto"):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
-    if isinstance(memory, bool) or not isinstance(memory, int | np.integer):
-        raise ArgumentTypeError(f"memory is a number of bytes, not {memory!r}")
+    memory = whole_number(memory, "memory")
     if not (callback is None or callable(callback)):
         raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
     with engaged(nthreads):
         if not len(net):
             return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
         X = as_features(features, net)
-        merges = Duplicates(len(X.inputs), always=compress is True) if compress else None
-        return Run(net, X, engine, int(memory), merges, callback).answer()
+        run = Run(
+            net,
+            X,
+            engine=engine,
+            budget=Budget.divided(memory, in_memory=net.in_memory),
+            duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
+            callback=callback,
+        )
+        return run.answer()
 
 
 def infer_batches(

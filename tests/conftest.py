@@ -7,8 +7,7 @@ import pytest
 from hypothesis import settings
 
 import gbdnn
-from gbdnn.engine import costs
-from gbdnn.kernels import blocks
+from gbdnn.kernels import blocks, costs
 
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None)
@@ -21,8 +20,8 @@ def narrow(patch):
     patch.setattr(costs, "gather", lambda *_: 0.0)
 
 
-def renumbered(patch):
-    patch.setattr(costs, "renumbering_pays", lambda _: True)
+def reordered(patch):
+    patch.setattr(costs, "reordering_pays", lambda _: True)
 
 
 def moved(patch):
@@ -42,12 +41,12 @@ CONFIGURATIONS = {
     "full": ({"engine": "full"}, []),
     "full, one thread": ({"engine": "full", "nthreads": 1}, []),
     "full, narrow": ({"engine": "full"}, [narrow]),
-    "full, narrow, renumbered, five threads": (
+    "full, narrow, reordered, five threads": (
         {"engine": "full", "nthreads": 5},
-        [narrow, renumbered],
+        [narrow, reordered],
     ),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
-    "auto, changing forms": ({}, [narrow, renumbered, eager]),
+    "auto, changing forms": ({}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
 }
 

@@ -79,7 +79,7 @@ def test_memory_needed():
     assert few.weights == pytest.approx(net.edges * 12, rel=0.05)
     assert few.total == few.weights + few.features + few.working + few.answer
     many = gbdnn.memory_needed(net, 10**5)
-    assert many.weights == 2 * few.weights  # renumbered, too
+    assert many.weights == 2 * few.weights  # reordered, too
     assert gbdnn.memory_needed(gbdnn.radixnet(1024, 12, lazy=True), 100).weights == 0
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import narrow, network, renumbered
+from conftest import narrow, network, reordered
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -10,10 +10,9 @@ from oracles import case
 from test_properties import ANY, problems
 
 import gbdnn
-from gbdnn.arrays.matrices import as_compressed
-from gbdnn.arrays.sparse_rows import rows_of_arrays
+from gbdnn.arrays.matrices import as_rows
+from gbdnn.engine import block_run
 from gbdnn.engine import duplicates as compression
-from gbdnn.engine import scheduler as pooling
 from gbdnn.engine.duplicates import equal_columns, equal_rows, fingerprints
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels.blocks import Block
@@ -35,7 +34,7 @@ def converging(inputs=200, layers=12, neurons=40, seed=0):
 
 @pytest.mark.parametrize("engine", ["full", "sparse", "auto"])
 @pytest.mark.parametrize("nthreads", [1, 3])
-@pytest.mark.parametrize("patches", [[], [narrow], [narrow, renumbered]])
+@pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
 @pytest.mark.parametrize("compress", [True, "auto"])
 def test_bitwise_the_same_as_without(engine, nthreads, patches, compress, monkeypatch):
     for patch in patches:
@@ -69,7 +68,8 @@ def test_statistics_tell_living_distinct_and_computed(engine, monkeypatch):
 @pytest.mark.parametrize("engine", ["full", "sparse"])
 def test_collisions_of_fingerprints_cost_nothing_but_time(engine, monkeypatch):
     narrow(monkeypatch)
-    monkeypatch.setattr(pooling, "fingerprints", lambda array: np.zeros(array.shape[1], np.uint64))
+    same = lambda array: np.zeros(array.shape[1], np.uint64)  # noqa: E731
+    monkeypatch.setattr(block_run, "fingerprints", same)
     monkeypatch.setattr(compression, "_ODD", np.uint64(0))
     net, X = converging()
     plain = gbdnn.infer(net, X, engine=engine, compress=False)
@@ -89,19 +89,19 @@ def test_equal_inputs_in_different_blocks_become_one(monkeypatch):
 
 def test_a_pool_merges_equal_bits_not_equal_fingerprints():
     pool = SurvivorBlock(Block(3, 16, np.dtype("f4")))
-    merges = compression.Duplicates(6, always=True)
+    duplicates = compression.Duplicates(6, always=True)
     first = np.array([[1, 2], [0, 0], [3, 3]], np.float32)
     marks = np.array([7, 7], np.uint64)
     where = pool.reserve(np.array([0, 1]))
     assert (where.start, where.stop) == (0, 2)
     pool.fill(where, first)
     # Until it is known that they are there, nothing is merged into them.
-    assert pool.merge(first, np.array([2, 3]), marks, merges).tolist() == [0, 1]
+    assert pool.merge(first, np.array([2, 3]), marks, duplicates).tolist() == [0, 1]
     pool.filled(where, marks)
     then = np.array([[1, 5, 2], [0, 0, 0], [3, 3, 4]], np.float32)
-    others = pool.merge(then, np.array([2, 3, 4]), np.array([7, 7, 7], np.uint64), merges)
+    others = pool.merge(then, np.array([2, 3, 4]), np.array([7, 7, 7], np.uint64), duplicates)
     assert others.tolist() == [1, 2]
-    assert merges.same_as().tolist() == [0, 1, 0, 3, 4, 5]
+    assert duplicates.followed().tolist() == [0, 1, 0, 3, 4, 5]
 
 
 def test_a_pool_is_ready_when_all_that_it_holds_is_there():
@@ -163,8 +163,7 @@ def test_equal_columns_against_a_loop(A):
 
 @given(arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=few))
 def test_equal_rows_against_a_loop(A):
-    piece = rows_of_arrays(as_compressed(A, what="A"), A.shape[1])
-    equal = equal_rows(piece)
+    equal = equal_rows(as_rows(A, what="A"))
     seen = {}
     first = [seen.setdefault((row + 0.0).tobytes(), i) for i, row in enumerate(A)]
     assert equal.stay.tolist() == sorted(set(first))
@@ -172,26 +171,26 @@ def test_equal_rows_against_a_loop(A):
 
 
 def test_distinct_inputs_are_looked_at_less_and_less():
-    merges = compression.Duplicates(10, always=False)
-    assert not merges.should_check(0)
-    looks = [k for k in range(40) if merges.should_check(k)]
+    duplicates = compression.Duplicates(10, always=False)
+    assert not duplicates.should_check(0)
+    looks = [k for k in range(40) if duplicates.should_check(k)]
     assert looks == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33]
-    assert not merges.record(5, 10, 10)
-    assert [merges.should_check(5) for _ in range(9)] == [False] * 8 + [True]
-    assert merges.record(6, 5, 10)
-    assert merges.should_check(6)
+    assert not duplicates.record(5, 10, 10)
+    assert [duplicates.should_check(5) for _ in range(9)] == [False] * 8 + [True]
+    assert duplicates.record(6, 5, 10)
+    assert duplicates.should_check(6)
     always = compression.Duplicates(10, always=True)
     always.record(5, 10, 10)
     assert always.should_check(5)
 
 
 def test_chains_of_merges_end_at_the_representative():
-    merges = compression.Duplicates(6, always=True)
-    assert merges.same_as() is None
-    merges.merge(np.array([1, 2]), np.array([0, 0]))
-    merges.merge(np.array([0]), np.array([5]))
-    assert merges.same_as().tolist() == [5, 5, 5, 3, 4, 5]
-    assert merges.represented(np.array([5, 3])) == 5
+    duplicates = compression.Duplicates(6, always=True)
+    assert duplicates.followed() is None
+    duplicates.merge(np.array([1, 2]), np.array([0, 0]))
+    duplicates.merge(np.array([0]), np.array([5]))
+    assert duplicates.followed().tolist() == [5, 5, 5, 3, 4, 5]
+    assert duplicates.represented(np.array([5, 3])) == 5
 
 
 def test_compress_without_meaning():

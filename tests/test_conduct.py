@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import narrow, network, renumbered
+from conftest import narrow, network, reordered
 from oracles import case, dense_layer
 
 import gbdnn
@@ -99,7 +99,7 @@ def test_bits_do_not_depend_on_nthreads(engine):
 @pytest.mark.parametrize("engine", ["sparse", "full"])
 def test_concurrent_calls_on_one_network(engine, monkeypatch):
     narrow(monkeypatch)
-    renumbered(monkeypatch)
+    reordered(monkeypatch)
     net = network(CASE.layers)  # nothing prepared yet
     alone = gbdnn.infer(NET, CASE.X)
     with ThreadPoolExecutor(4) as pool:

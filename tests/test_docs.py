@@ -79,7 +79,7 @@ def test_public_name(module, name, thing):
     sections = set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE))
     if inspect.isclass(thing) and issubclass(thing, Exception):
         return
-    if hasattr(thing, "__dataclass_fields__"):
+    if getattr(thing, "__dataclass_params__", None) and thing.__dataclass_params__.init:
         assert "Attributes" in sections
         described = doc.split("Attributes\n")[1]
         wanted = set(thing.__dataclass_fields__)

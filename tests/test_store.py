@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 
 import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
-from gbdnn.arrays.matrices import as_compressed
+from gbdnn.arrays.matrices import as_rows
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.io._store import features, writer
 from gbdnn.io._store.index import encode
-from gbdnn.io._store.rows import cut, join, pieces
 
 
 def bits(layer):
-    W = layer._W.ss.export("csc", sort=True)
+    W = layer.W.ss.export("csc", sort=True)
     arrays = [W["indptr"], W["row_indices"], W["values"], np.asarray(layer.bias)]
     described = (layer.shape, layer.edges, layer.gain, str(layer.dtype), layer.describe())
     return [(a.dtype, a.tobytes()) for a in arrays], W.get("is_iso", False), described, layer.clip
@@ -45,7 +45,7 @@ def assert_same(net, saved):
         assert net.infos[k].gain == layer.gain
         assert net.infos[k].describe() == layer.describe()
         assert net.infos[k].largest_bias == layer.largest_bias
-        assert np.asarray(net.infos[k].bias).tobytes() == np.asarray(layer.bias).tobytes()
+        assert net.infos[k].lowest_bias == layer.lowest_bias
 
 
 @st.composite
@@ -140,14 +140,16 @@ def test_categories_round_trip(ids):
 
 @given(matrices(), st.integers(1, 9))
 def test_pieces_joined_are_the_whole(dense, most):
-    block = as_compressed(dense, what="block")
-    parts = list(pieces(block, most))
-    assert all(len(p.indptr) == 2 or len(p.indices) <= most for p in parts)
-    assert all(len(p.indptr) - 1 <= most for p in parts)
-    whole = join(parts, len(dense), len(block.indices), dense.dtype)
-    for name in ("indptr", "indices", "values"):
+    block = as_rows(dense, what="block")
+    parts = list(block.parts(most))
+    assert all(p.nrows == 1 or p.nvals <= most for p in parts)
+    assert all(p.nrows <= most for p in parts)
+    whole = SparseRows.collected(parts, len(dense), block.nvals, block.ncols, dense.dtype)
+    again = SparseRows.joined(parts) if parts else whole
+    for name in ("indptr", "columns", "values", "ids"):
         assert getattr(whole, name).tolist() == getattr(block, name).tolist()
-    assert cut(block, 0, len(dense)).indptr.tolist() == block.indptr.tolist()
+        assert getattr(again, name).tolist() == getattr(block, name).tolist()
+    assert block.rows(0, len(dense)).indptr.tolist() == block.indptr.tolist()
 
 
 @pytest.mark.parametrize(
@@ -163,17 +165,17 @@ def test_blocks_of_one_value_are_joined(values, is_iso):
     for row in values:
         one = len(set(row)) == 1
         blocks.append(
-            gbdnn.arrays.matrices.Compressed(
+            SparseRows(
                 np.array([0, len(row)], "u8"),
                 np.arange(len(row), dtype="u8"),
                 np.array(row[:1] if one else row, "f8"),
-                one,
+                3,
             )
         )
     flat = [x for row in values for x in row]
-    joined = join(blocks, 3, len(flat), np.dtype("f8"))
+    joined = SparseRows.collected(blocks, 3, len(flat), 3, np.dtype("f8"))
     assert joined.is_iso == is_iso
-    assert np.broadcast_to(joined.values, len(flat)).tolist() == flat
+    assert joined.values.tolist() == flat
 
 
 def test_one_value_is_stored_once_and_stays_one(tmp_path):
@@ -240,7 +242,7 @@ def test_layers_are_written_one_by_one(tmp_path, monkeypatch):
         nonlocal most
         for _ in range(20):
             layer = Layer(np.eye(50), bias=np.arange(50.0))
-            alive.add(layer._W)
+            alive.add(layer.W)
             gc.collect()
             most = max(most, len(alive))
             yield layer
@@ -492,9 +494,7 @@ def test_an_index_that_is_wrong_is_told_when_reading(store, change):
     ],
 )
 def test_arrays_that_are_wrong(tmp_path, indptr, indices, values, fault):
-    arrays = gbdnn.arrays.matrices.Compressed(
-        np.array(indptr, "u8"), np.array(indices, "u8"), np.array(values, "f4"), False
-    )
+    arrays = SparseRows(np.array(indptr, "u8"), np.array(indices, "u8"), np.array(values, "f4"), 3)
     with writer.Writer(tmp_path) as new:
         entry = gbdnn.io._store.network.write_arrays(new, "0", arrays, "CSC", (3, 3))
         options = {"bias": 0, "bias_rule": "all", "activation": "relu", "clip": None, "gain": 2.0}

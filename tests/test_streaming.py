@@ -6,13 +6,13 @@ from functools import partial
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, moved, narrow, network, renumbered
+from conftest import assert_answer, moved, narrow, network, reordered
 from oracles import case
 
 import gbdnn
 from gbdnn.engine import prefetch as windows
 from gbdnn.engine.prefetch import layer_bytes
-from gbdnn.engine.queues import LayerQueues
+from gbdnn.engine.state import RunState
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 OPTIONS = {"sizes": SIZES, "inputs": 90, "density": 0.4, "exact": False}
@@ -45,7 +45,7 @@ CONFIGURATIONS = {
     "sparse": ({"engine": "sparse"}, []),
     "full": ({"engine": "full"}, []),
     "full, narrow": ({"engine": "full", "nthreads": 3}, [narrow]),
-    "full, narrow, renumbered": ({"engine": "full"}, [narrow, renumbered]),
+    "full, narrow, reordered": ({"engine": "full"}, [narrow, reordered]),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
 }
 
@@ -86,12 +86,12 @@ def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
     monkeypatch.setattr(windows, "cuts", lambda *_: [0, 1, 2, 3, 6])
     most = []
 
-    class Watched(LayerQueues):
+    class Watched(RunState):
         def next(self):
-            most.append(sum(queue.nbytes for queue in self._queues.values()))
+            most.append(sum(queue.nbytes for queue in self.queues.values()))
             return super().next()
 
-    monkeypatch.setattr("gbdnn.engine.run.LayerQueues", Watched)
+    monkeypatch.setattr("gbdnn.engine.run.RunState", Watched)
     neurons = max(max(info.shape) for info in net.infos)
     memory = 2 * 3 * 16 * neurons * 4 * 2  # a few blocks of 16 inputs
     answer = gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory)

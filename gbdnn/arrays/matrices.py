@@ -1,69 +1,37 @@
-"""From a caller's matrix to one of ours: a copy, finite, without stored zeros, FP32 or FP64.
+"""From a caller's matrix to sparse rows of ours: a copy, finite, without stored zeros.
 
 Accepted are ``graphblas.Matrix`` (and its transpose), SciPy sparse arrays and matrices of any
-format, and 2-D NumPy arrays. All go one way: read into compressed arrays, check the values there,
-and hand the arrays to GraphBLAS. What the caller holds is never changed.
+format, and 2-D NumPy arrays. What the caller holds is never changed, but for pending work of
+GraphBLAS's, which is finished.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import graphblas as gb
 import numpy as np
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, TooLargeError
+from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.arrays.values import finite, require_room
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 __all__ = [
-    "Compressed",
     "MatrixLike",
-    "Orientation",
-    "as_array",
-    "as_compressed",
-    "as_dtype",
+    "as_columns",
     "as_matrix",
+    "as_rows",
     "dtype_of",
-    "finite",
-    "floating",
-    "import_arrays",
     "is_graphblas",
     "is_matrix",
-    "oriented",
-    "require_room",
     "shape_of",
 ]
 
 MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatrix | np.ndarray"
-Orientation = Literal["rowwise", "columnwise"]
-
-_INDICES = {"rowwise": "col_indices", "columnwise": "row_indices"}
-_SORTED = {"rowwise": "sorted_cols", "columnwise": "sorted_rows"}
-_FORMAT = {"rowwise": "csr", "columnwise": "csc"}
-
-
-class Compressed(NamedTuple):
-    """CSR (rowwise) or CSC (columnwise) arrays; ``values`` has one item if all are equal."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-    is_iso: bool
-
-    def largest_sum(self) -> float:
-        """Return the largest sum of absolute values in a row (CSR) or column (CSC)."""
-        starts = self.indptr.view(np.int64)
-        degree = np.diff(starts)
-        if not degree.any():
-            return 0.0
-        if self.is_iso:
-            return float(degree.max()) * abs(float(self.values[0]))
-        sizes = np.abs(self.values, dtype=np.float64)
-        return float(np.add.reduceat(sizes, starts[:-1][degree > 0]).max())
 
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
@@ -98,42 +66,10 @@ def dtype_of(x: Any) -> np.dtype:
     return np.dtype(getattr(x.dtype, "np_type", x.dtype)).newbyteorder("=")
 
 
-def as_array(x: Any, what: str) -> np.ndarray:
-    """Return a number, or a sequence or array of any rank, as an array of real numbers."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
-    try:
-        # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
-        array = np.asarray(float(x) if type(x) is int else x)
-    except OverflowError as err:
-        raise ArgumentError(f"{what}: a number of {x.bit_length()} bits does not fit") from err
-    except (TypeError, ValueError) as err:
-        raise ArgumentTypeError(f"{what}: not an array of numbers: {err}") from err
-    if array.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"{what}: real numbers are needed, not {x!r}")
-    return array
-
-
-def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
-    """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32`` and the like."""
-    try:
-        found = np.dtype(gb.dtypes.lookup_dtype(dtype).np_type)
-    except (TypeError, ValueError, AttributeError) as err:
-        raise ArgumentTypeError(f"{what}: {dtype!r} is no dtype; FP32 and FP64 are") from err
-    if found not in (np.float32, np.float64):
-        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {dtype!r}")
-    return found
-
-
-def as_matrix(
-    x: MatrixLike,
-    *,
-    what: str,
-    dtype: np.dtype | None = None,
-    orientation: Orientation = "rowwise",
-    copy: bool = True,
-) -> gb.Matrix:
-    """Return `x` as a new GraphBLAS matrix.
+def as_rows(
+    x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True
+) -> SparseRows:
+    """Return the rows of a caller's matrix.
 
     Parameters
     ----------
@@ -142,11 +78,9 @@ def as_matrix(
     what : str
         What to call `x` in an error: ``"layer 3: weights"``.
     dtype : float32 or float64, optional
-        Cast to this. By default FP32 and FP64 stay, bool, integers and half precision become FP32.
-    orientation : {"rowwise", "columnwise"}
-        How the result is held; equal (iso) values stay one value.
+        Cast to this. Default: FP32 and FP64 stay, bool, integers and half precision become FP32.
     copy : bool
-        False empties a ``graphblas.Matrix`` instead of copying it: its arrays become the result's.
+        False takes ownership of a ``graphblas.Matrix``, which is empty afterwards.
 
     Raises
     ------
@@ -155,139 +89,83 @@ def as_matrix(
     ArgumentError
         A value is NaN or infinite, or does not fit the dtype; a SciPy array is corrupt.
     TooLargeError
-        There is no room for a pointer per row (rowwise) or column (columnwise).
+        There is no room for a pointer per row.
     """
-    nrows, ncols = shape_of(x, what)
-    arrays = as_compressed(x, what=what, dtype=dtype, orientation=orientation, copy=copy)
-    return import_arrays(arrays, nrows, ncols, orientation)
+    return _compressed(x, what, dtype, copy, transposed=False)
 
 
-def as_compressed(
-    x: MatrixLike,
-    *,
-    what: str,
-    dtype: np.dtype | None = None,
-    orientation: Orientation = "rowwise",
-    copy: bool = True,
-) -> Compressed:
-    """Return the arrays of `x`; parameters and errors are those of `as_matrix`."""
+def as_columns(
+    x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True
+) -> SparseRows:
+    """Return the columns of a caller's matrix, as the rows of its transpose; else as `as_rows`."""
+    return _compressed(x, what, dtype, copy, transposed=True)
+
+
+def as_matrix(x: MatrixLike, *, what: str, dtype: np.dtype | None = None) -> gb.Matrix:
+    """Return `x` as a new, row-wise GraphBLAS matrix; parameters and errors as for `as_rows`."""
+    return as_rows(x, what=what, dtype=dtype).matrix()
+
+
+def _compressed(
+    x: MatrixLike, what: str, dtype: np.dtype | None, copy: bool, *, transposed: bool
+) -> SparseRows:
     nrows, ncols = shape_of(x, what)
-    along, n = ("row", nrows) if orientation == "rowwise" else ("column", ncols)
+    along, n = ("column", ncols) if transposed else ("row", nrows)
     require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone")
     if is_graphblas(x):
-        arrays = _from_graphblas(x, orientation, copy)
+        found = _from_graphblas(x, transposed, copy)
     elif _is_scipy(x):
         try:
-            arrays = _from_scipy(x, orientation)
+            found = _from_scipy(x, transposed)
         except (ValueError, TypeError, IndexError) as err:
             raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     else:
-        arrays = _from_numpy(np.asarray(x), orientation)
-    arrays = arrays._replace(values=finite(arrays.values, dtype, what))
-    if (arrays.values == 0).any():
-        C = import_arrays(arrays, nrows, ncols, orientation)
-        C = gb.select.valuene(C, arrays.values.dtype.type(0)).new()
-        arrays = _from_graphblas(C, orientation, copy=False)
-    return arrays
+        found = _from_numpy(np.asarray(x), transposed)
+    values = finite(found.values[:1] if found.is_iso else found.values, dtype, what)
+    found = SparseRows(found.indptr, found.columns, values, found.ncols)
+    return _without_zeros(found) if (values == 0).any() else found
 
 
-def import_arrays(
-    arrays: Compressed,
-    nrows: int,
-    ncols: int,
-    orientation: Orientation,
-    *,
-    ascending: bool = False,
-) -> gb.Matrix:
-    """Return the matrix of some arrays, which become GraphBLAS's.
-
-    `ascending` promises that indices ascend within each row or column; else they are sorted later.
-    """
-    importer = getattr(gb.Matrix.ss, f"import_{_FORMAT[orientation]}")
-    return importer(
-        nrows=nrows,
-        ncols=ncols,
-        indptr=arrays.indptr,
-        values=arrays.values,
-        is_iso=arrays.is_iso,
-        take_ownership=True,
-        **{_INDICES[orientation]: arrays.indices, _SORTED[orientation]: ascending},
-    )
+def _without_zeros(rows: SparseRows) -> SparseRows:
+    zero = rows.dtype.type(0)
+    A = rows.matrix()
+    found = gb.select.valuene(A, zero).new()
+    release(A)
+    return SparseRows.from_matrix(found)
 
 
-def require_room(needed: int, what: str) -> None:
-    """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Prefetch does not tell
-        memory = 2**36
-    if needed > memory / 4:
-        raise TooLargeError(
-            f"{what} need {needed / 2**30:,.0f} GiB; this machine has {memory / 2**30:,.0f}"
-        )
+def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
+    held = A.T if isinstance(A, gb.core.matrix.TransposedMatrix) else A
+    complete(held)
+    # Row-wise arrays of the transpose are the column-wise arrays of the matrix.
+    name = "csc" if transposed == (held is A) else "csr"
+    A = held.dup() if copy or held is not A else held
+    arrays = A.ss.export(name, give_ownership=True, sort=True)
+    ncols = arrays["nrows" if name == "csc" else "ncols"]
+    indices = arrays["row_indices" if name == "csc" else "col_indices"]
+    return SparseRows(arrays["indptr"], indices, arrays["values"], ncols)
 
 
-def floating(dtype: np.dtype, what: str) -> np.dtype:
-    """Return what values of `dtype` become: float64 stays, other real numbers get float32."""
-    if dtype.kind not in "bifu" or dtype.itemsize > 8:
-        raise ArgumentTypeError(
-            f"{what}: values of dtype {dtype}; real numbers of at most 64 bits are needed"
-        )
-    return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize == 8 else np.float32)
-
-
-def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
-    """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow."""
-    own = floating(values.dtype, what)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
-    dtype = own if dtype is None else dtype
-    with np.errstate(over="ignore"):
-        cast = values.astype(dtype)  # a copy, whatever the dtype: the caller's array stays its own
-    if not np.isfinite(cast).all():
-        bad = values[~np.isfinite(cast)][0]
-        raise ArgumentError(f"{what}: {bad} does not fit {dtype}")
-    return cast
-
-
-def oriented(A: gb.Matrix, orientation: Orientation) -> gb.Matrix:
-    """Return a copy of `A` that is held row-wise (CSR) or column-wise (CSC)."""
-    return gb.Matrix.ss.import_any(take_ownership=True, **A.ss.export(_FORMAT[orientation]))
-
-
-def _from_graphblas(A: gb.Matrix, orientation: Orientation, copy: bool) -> Compressed:
-    if isinstance(A, gb.core.matrix.TransposedMatrix):
-        A = A.new()
-    elif copy:
-        A = A.dup()
-    arrays = A.ss.export(_FORMAT[orientation], give_ownership=True, sort=True)
-    return Compressed(
-        arrays["indptr"],
-        arrays[_INDICES[orientation]],
-        arrays["values"],
-        arrays.get("is_iso", False),
-    )
-
-
-def _from_scipy(A: Any, orientation: Orientation) -> Compressed:
+def _from_scipy(A: Any, transposed: bool) -> SparseRows:
     # SciPy's conversions trust the indices, and its check of them tidies up: on a copy.
     if A.format in ("csr", "csc", "bsr"):
         A = A.copy()
         A.check_format(full_check=True)
     else:
         A = A.tocoo(copy=True)  # checked as it is made
-    C = A.tocsr() if orientation == "rowwise" else A.tocsc()
+    C = A.tocsc() if transposed else A.tocsr()
     C.sum_duplicates()
-    return Compressed(C.indptr.astype(np.uint64), C.indices.astype(np.uint64), C.data, False)
+    ncols = C.shape[0 if transposed else 1]
+    indptr, columns = C.indptr.astype(np.uint64), C.indices.astype(np.uint64)
+    return SparseRows(indptr, columns, C.data, ncols)
 
 
-def _from_numpy(A: np.ndarray, orientation: Orientation) -> Compressed:
-    along = A if orientation == "rowwise" else A.T
+def _from_numpy(A: np.ndarray, transposed: bool) -> SparseRows:
+    along = A.T if transposed else A
     major, minor = np.nonzero(along)
     indptr = np.zeros(along.shape[0] + 1, np.uint64)
     np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
-    return Compressed(indptr, minor.astype(np.uint64), along[major, minor], False)
+    return SparseRows(indptr, minor.astype(np.uint64), along[major, minor], along.shape[1])
 
 
 def _is_scipy(x: object) -> bool:

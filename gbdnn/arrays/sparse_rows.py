@@ -1,218 +1,247 @@
-"""Sparse activations of some of the inputs: taken out of a block, put into one, stacked."""
+"""Sparse rows with their ids: the one form in which activations, features and weights travel.
+
+Features are cut into ranges of rows, blocks become sparse rows again, finished rows are stacked to
+the answer, stores hold them in shards. The columns of a matrix are the sparse rows of its
+transpose.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.first_use import gb
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Self
 
-    from gbdnn.arrays.matrices import Compressed
-    from gbdnn.kernels.blocks import Block
-
-__all__ = [
-    "SparseRows",
-    "any_bit",
-    "fill_block",
-    "joined",
-    "lives",
-    "rows_of_arrays",
-    "rows_of_block",
-    "rows_of_matrix",
-    "stack",
-]
+__all__ = ["SparseRows", "release"]
 
 
-class SparseRows(NamedTuple):
-    """Activations of the inputs `inputs`, in compressed rows (CSR) of `ncols` columns."""
+class SparseRows:
+    """Rows in compressed form (CSR), with the ids of the rows.
 
-    inputs: np.ndarray
-    indptr: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray
-    ncols: int
+    Parameters
+    ----------
+    indptr : ndarray of uint64, shape (nrows + 1,)
+        Row r has the entries ``indptr[r]`` to before ``indptr[r + 1]``.
+    columns : ndarray of uint64, shape (nvals,)
+        Ascending within a row.
+    values : ndarray, shape (nvals,) or (1,)
+        One for each entry. A single value stands for all entries: kept once, with a stride of 0.
+    ncols : int
+        Number of columns.
+    ids : ndarray of int64, shape (nrows,), optional
+        The rows' ids; default: 0 to nrows - 1.
+    """
+
+    __slots__ = ("_ids", "columns", "indptr", "ncols", "values")
+
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        columns: np.ndarray,
+        values: np.ndarray,
+        ncols: int,
+        ids: np.ndarray | None = None,
+    ) -> None:
+        self.indptr, self.columns, self.ncols, self._ids = indptr, columns, ncols, ids
+        self.values = np.broadcast_to(values, columns.shape) if len(values) == 1 else values
+
+    @classmethod
+    def from_matrix(cls, A: gb.Matrix, ids: np.ndarray | None = None) -> Self:
+        """Return the rows of a matrix whose ownership is taken: it is empty afterwards."""
+        found = A.ss.export("csr", give_ownership=True, sort=True)
+        return cls(found["indptr"], found["col_indices"], found["values"], found["ncols"], ids)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SparseRows.__slots__:
+            raise RuntimeError("these rows were given to a graphblas.Matrix, which owns them now")
+        raise AttributeError(name)
+
+    @property
+    def nrows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
 
     @property
     def nvals(self) -> int:
-        """Number of activations that are not 0."""
+        """Number of entries."""
         return len(self.columns)
 
     @property
+    def dtype(self) -> np.dtype:
+        """Of the values."""
+        return self.values.dtype
+
+    @property
+    def is_iso(self) -> bool:
+        """Whether one value stands for all entries."""
+        return self.nvals > 0 and self.values.strides == (0,)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The rows' ids."""
+        if self._ids is None:
+            self._ids = np.arange(self.nrows)
+        return self._ids
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of the arrays; a single value stands for itself alone."""
-        values = self.values.itemsize if self.values.strides == (0,) else self.values.nbytes
+        """Bytes of the arrays."""
+        values = self.dtype.itemsize if self.is_iso else self.values.nbytes
         return self.indptr.nbytes + self.columns.nbytes + int(values)
 
     @property
     def largest(self) -> float:
         """The largest absolute value, 0 if there is none."""
-        return max(float(self.values.max(initial=0)), -float(self.values.min(initial=0)))
+        values = self.values[:1] if self.is_iso else self.values
+        return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
-    def matrix(self) -> gb.Matrix:
-        """Return the activations as a row-wise matrix; the arrays go into it."""
+    @property
+    def degrees(self) -> np.ndarray:
+        """Number of entries of each row, int64."""
+        return np.diff(self.indptr.view(np.int64))
+
+    def matrix(self, *, transposed: bool = False) -> gb.Matrix:
+        """Give the arrays to a new matrix, row-wise, or column-wise if it is the transpose.
+
+        The rows must not be used afterwards: an access raises RuntimeError.
+        """
+        nrows, ncols, is_iso = self.nrows, self.ncols, self.is_iso and self.nvals > 0
+        arrays = {"indptr": self.indptr, "is_iso": is_iso, "take_ownership": True}
+        arrays["values"] = self.values[:1].copy() if is_iso else np.ascontiguousarray(self.values)
+        columns = self.columns
+        for name in self.__slots__:
+            delattr(self, name)
+        if transposed:
+            return gb.Matrix.ss.import_csc(
+                nrows=ncols, ncols=nrows, row_indices=columns, sorted_rows=True, **arrays
+            )
         return gb.Matrix.ss.import_csr(
-            nrows=len(self.inputs),
-            ncols=self.ncols,
-            indptr=self.indptr,
-            col_indices=self.columns,
-            values=np.ascontiguousarray(self.values),
-            sorted_cols=True,
-            take_ownership=True,
+            nrows=nrows, ncols=ncols, col_indices=columns, sorted_cols=True, **arrays
         )
 
     def rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to `stop`; a view, not a copy, but for `indptr`."""
-        if stop - start == len(self.inputs):
-            return self
+        """Return rows `start` to before `stop`: a view, but for `indptr`."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
+        ids = np.arange(start, stop) if self._ids is None else self._ids[start:stop]
         return SparseRows(
-            self.inputs[start:stop],
             self.indptr[start : stop + 1] - self.indptr[start],
             self.columns[first:last],
             self.values[first:last],
             self.ncols,
+            ids,
         )
 
-    def take(self, rows: np.ndarray) -> SparseRows:
-        """Return some rows, in the order asked for, each as often as asked for."""
+    def parts(self, most: int) -> Iterator[SparseRows]:
+        """Yield the rows in parts of at most `most` entries and rows, but at least one row."""
+        start = 0
+        while start < self.nrows:
+            fits = np.searchsorted(self.indptr, self.indptr[start] + np.uint64(most), side="right")
+            stop = max(start + 1, min(int(fits) - 1, start + most))
+            yield self.rows(start, stop)
+            start = stop
+
+    def take(self, rows: np.ndarray, ids: np.ndarray | None = None) -> SparseRows:
+        """Return some rows, in the order asked for, each as often as asked for.
+
+        They keep their ids, or get the ones that are given.
+        """
         starts = self.indptr.view(np.int64)
         indptr = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(np.diff(starts)[rows], out=indptr[1:])
+        np.cumsum(self.degrees[rows], out=indptr[1:])
         some = rows[starts[rows + 1] > starts[rows]]
         stretches = list(zip(starts[some].tolist(), starts[some + 1].tolist(), strict=True))
         columns = [self.columns[:0], *(self.columns[a:b] for a, b in stretches)]
         values = [self.values[:0], *(self.values[a:b] for a, b in stretches)]
         return SparseRows(
-            self.inputs[rows],
             indptr.view(np.uint64),
             np.concatenate(columns),
             np.concatenate(values),
             self.ncols,
+            self.ids[rows] if ids is None else ids,
         )
 
     def without_empty_rows(self) -> SparseRows:
-        """Return the inputs that have an entry."""
+        """Return the rows that have an entry."""
         some = np.flatnonzero(self.indptr[1:] > self.indptr[:-1])
-        if len(some) == len(self.inputs):
+        if len(some) == self.nrows:
             return self
         indptr = np.concatenate((self.indptr[some], self.indptr[-1:]))
-        return self._replace(inputs=self.inputs[some], indptr=indptr)
+        return SparseRows(indptr, self.columns, self.values, self.ncols, self.ids[some])
+
+    @staticmethod
+    def joined(blocks: Sequence[SparseRows]) -> SparseRows:
+        """Return the rows of one or more blocks, one below the other, with their ids."""
+        if len(blocks) == 1:
+            return blocks[0]
+        nrows, nvals = sum(b.nrows for b in blocks), sum(b.nvals for b in blocks)
+        found = SparseRows.collected(blocks, nrows, nvals, blocks[0].ncols, blocks[0].dtype)
+        found._ids = np.concatenate([block.ids for block in blocks])
+        return found
+
+    @staticmethod
+    def collected(
+        blocks: Iterable[SparseRows], nrows: int, nvals: int, ncols: int, dtype: np.dtype
+    ) -> SparseRows:
+        """Return blocks of so many rows and entries together, one below the other, ids from 0.
+
+        Blocks are taken one by one and none is kept. A single value stays one as long as all
+        blocks have the same.
+        """
+        indptr, columns = np.zeros(nrows + 1, np.uint64), np.empty(nvals, np.uint64)
+        iso: np.ndarray | None = None
+        values: np.ndarray | None = None
+        row = entry = 0
+        for block in blocks:
+            n = block.nvals
+            indptr[row + 1 : row + block.nrows + 1] = block.indptr[1:] + np.uint64(entry)
+            columns[entry : entry + n] = block.columns
+            if n and values is None:
+                if block.is_iso and (iso is None or iso == block.values[0]):
+                    iso = block.values[:1].copy()
+                else:
+                    values = np.empty(nvals, dtype)
+                    values[:entry] = 0 if iso is None else iso
+            if values is not None:
+                values[entry : entry + n] = block.values
+            row, entry = row + block.nrows, entry + n
+        if values is None:
+            values = np.empty(0, dtype) if iso is None else iso
+        return SparseRows(indptr, columns, values, ncols)
+
+    @staticmethod
+    def stacked(
+        blocks: Sequence[SparseRows], nrows: int, ncols: int, dtype: np.dtype
+    ) -> SparseRows:
+        """Return rows 0 to nrows - 1, ordered by their ids; a row of no block is empty."""
+        if len(blocks) == 1 and np.array_equal(blocks[0].ids, np.arange(nrows)):
+            return blocks[0]
+        indptr = np.zeros(nrows + 1, np.int64)
+        table = []
+        for b, block in enumerate(blocks):
+            starts = block.indptr.view(np.int64)
+            indptr[1 + block.ids] = block.degrees
+            table.append(np.stack((block.ids, np.full(block.nrows, b), starts[:-1], starts[1:])))
+        np.cumsum(indptr, out=indptr)
+        # In the order of the ids, each row is copied as one stretch.
+        rows = np.concatenate(table, axis=1) if table else np.empty((4, 0), np.int64)
+        _, source, starts, stops = rows[:, np.argsort(rows[0])].tolist()
+        stretches = list(zip(source, starts, stops, strict=True))
+        columns = [np.empty(0, np.uint64), *(blocks[b].columns[i:j] for b, i, j in stretches)]
+        values = [np.empty(0, dtype), *(blocks[b].values[i:j] for b, i, j in stretches)]
+        return SparseRows(
+            indptr.view(np.uint64), np.concatenate(columns), np.concatenate(values), ncols
+        )
 
 
-def rows_of_arrays(arrays: Compressed, ncols: int) -> SparseRows:
-    """Return a whole matrix's rows."""
-    values = np.broadcast_to(arrays.values, arrays.indices.shape)
-    inputs = np.arange(len(arrays.indptr) - 1)
-    return SparseRows(inputs, arrays.indptr, arrays.indices, values, ncols)
+def release(*matrices: gb.Matrix) -> None:
+    """Free the memory of matrices that are no longer needed.
 
-
-def rows_of_matrix(Y: gb.Matrix, inputs: np.ndarray) -> SparseRows:
-    """Return the rows of a matrix that is given up for it."""
-    found = Y.ss.export("csr", give_ownership=True, sort=True)
-    columns = found["col_indices"]
-    values = np.broadcast_to(found["values"], columns.shape)  # a single value stays one
-    return SparseRows(inputs, found["indptr"], columns, values, found["ncols"])
-
-
-def lives(block: Block) -> np.ndarray:
-    """Return for each input of a block whether any of its bits is set (so -0.0 counts as life)."""
-    return any_bit(block.filled)
-
-
-def any_bit(array: np.ndarray) -> np.ndarray:
-    """Return for each column of a C-ordered array whether any of its bits is set."""
-    # Twice as fast as any(axis=0), which compares floating-point numbers.
-    bits: np.ndarray = np.bitwise_or.reduce(array.view(f"u{array.itemsize}"), axis=0)
-    return bits != 0
-
-
-def joined(pieces: Sequence[SparseRows]) -> SparseRows:
-    """Return the rows of some pieces, one or more, one after the other."""
-    if len(pieces) == 1:
-        return pieces[0]
-    starts = np.cumsum([0] + [piece.nvals for piece in pieces])
-    indptr = [
-        piece.indptr[:-1].view(np.int64) + start
-        for piece, start in zip(pieces, starts[:-1], strict=True)
-    ]
-    return SparseRows(
-        np.concatenate([piece.inputs for piece in pieces]),
-        np.concatenate([*indptr, starts[-1:]]).view(np.uint64),
-        np.concatenate([piece.columns for piece in pieces]),
-        np.concatenate([piece.values for piece in pieces]),
-        pieces[0].ncols,
-    )
-
-
-def fill_block(block: Block, piece: SparseRows, place: np.ndarray | None) -> None:
-    """Scatter a piece into a block, neuron i into row ``place[i]``."""
-    block.array.fill(0)
-    counts = (piece.indptr[1:] - piece.indptr[:-1]).view(np.int64)
-    neurons = piece.columns.view(np.int64)
-    if place is not None:
-        neurons = place[neurons]
-    at = neurons * block.width
-    at += np.repeat(np.arange(len(counts)), counts)
-    block.array.reshape(-1)[at] = piece.values
-    block.inputs = piece.inputs
-
-
-def rows_of_block(block: Block, place: np.ndarray | None, keep: np.ndarray) -> SparseRows:
-    """Return the inputs at the positions `keep` of a block, neuron i from row ``place[i]``."""
-    array = block.array if place is None else np.take(block.array, place, axis=0)
-    dense = np.ascontiguousarray(np.take(array, keep, axis=1).T)
-    present = dense != 0
-    columns = np.flatnonzero(present)
-    starts = np.arange(len(keep) + 1) * block.neurons
-    indptr = np.searchsorted(columns, starts)
-    columns -= np.repeat(starts[:-1], np.diff(indptr))
-    values = dense[present] if len(columns) < dense.size else dense.reshape(-1)
-    inputs = block.inputs[keep]
-    return SparseRows(
-        inputs, indptr.view(np.uint64), columns.view(np.uint64), values, block.neurons
-    )
-
-
-def stack(
-    pieces: Sequence[SparseRows],
-    inputs: np.ndarray,
-    ncols: int,
-    dtype: np.dtype,
-    same_as: np.ndarray | None = None,
-) -> SparseRows:
-    """Return one piece with the rows `inputs` (ascending), from pieces of some of them.
-
-    An input that no piece has gets an empty row; with `same_as`, input i gets that of
-    ``same_as[i]``.
+    A python-graphblas object is part of a reference cycle: it would stay until that is collected.
     """
-    if same_as is not None:
-        return _repeat(stack(pieces, np.unique(same_as), ncols, dtype), same_as)
-    if len(pieces) == 1 and np.array_equal(pieces[0].inputs, inputs):
-        return pieces[0]
-    indptr = np.zeros(len(inputs) + 1, np.int64)
-    rows = []
-    for p, piece in enumerate(pieces):
-        starts = piece.indptr.view(np.int64)
-        where = np.searchsorted(inputs, piece.inputs)
-        indptr[1 + where] = starts[1:] - starts[:-1]
-        rows.append(np.stack((where, np.full(len(where), p), starts[:-1], starts[1:])))
-    np.cumsum(indptr, out=indptr)
-    # Row by row in order: each is copied as one stretch.
-    table = np.concatenate(rows, axis=1) if rows else np.empty((4, 0), np.int64)
-    order = np.argsort(table[0])
-    _, source, starts, stops = table[:, order].tolist()
-    stretches = list(zip(source, starts, stops, strict=True))
-    columns = np.concatenate(
-        [np.empty(0, np.uint64), *(pieces[p].columns[a:b] for p, a, b in stretches)]
-    )
-    values = np.concatenate([np.empty(0, dtype), *(pieces[p].values[a:b] for p, a, b in stretches)])
-    return SparseRows(inputs, indptr.view(np.uint64), columns, values, ncols)
-
-
-def _repeat(distinct: SparseRows, same_as: np.ndarray) -> SparseRows:
-    """Return row i as a copy of the row of input ``same_as[i]``."""
-    rows = np.searchsorted(distinct.inputs, same_as)
-    return distinct.take(rows)._replace(inputs=np.arange(len(same_as)))
+    for A in matrices:
+        A.clear()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-import graphblas as gb
-import numpy as np
-
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.values import whole_number
 
 __all__ = ["available", "engaged"]
 
@@ -21,13 +19,8 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
     """
     if nthreads is None:
         return nullcontext()
-    if isinstance(nthreads, bool) or not isinstance(nthreads, int | np.integer):
-        raise ArgumentTypeError(f"nthreads is a whole number or None, not {nthreads!r}")
-    if nthreads < 1:
-        raise ArgumentError(f"nthreads is at least 1, not {nthreads}")
-    if nthreads > _MOST:
-        raise ArgumentError(f"nthreads is at most {_MOST}, not {nthreads}")
-    context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=int(nthreads))
+    nthreads = whole_number(nthreads, "nthreads", least=1, most=_MOST)
+    context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=nthreads)
     return context
 
 

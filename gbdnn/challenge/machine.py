@@ -7,8 +7,9 @@ import platform
 import subprocess
 from pathlib import Path
 
-import graphblas as gb
 import numpy as np
+
+from gbdnn.arrays.first_use import gb
 
 __all__ = ["machine", "versions"]
 

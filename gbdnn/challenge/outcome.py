@@ -16,9 +16,10 @@ import numpy as np
 from gbdnn.answers import categories
 from gbdnn.arrays.threads import available
 from gbdnn.challenge.machine import machine, versions
+from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import ArgumentError, MissingPackageError
-from gbdnn.inference import MEMORY, infer
+from gbdnn.inference import infer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

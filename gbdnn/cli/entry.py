@@ -6,10 +6,10 @@ import os
 import sys
 from typing import Annotated
 
-import graphblas as gb
 import typer
 
 import gbdnn
+from gbdnn.arrays.first_use import gb
 from gbdnn.cli.challenge import challenge
 from gbdnn.cli.convert import convert
 from gbdnn.cli.generate import generate

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
-from gbdnn.inference import MEMORY
 
 __all__ = [
     "Bias",

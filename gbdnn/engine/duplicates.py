@@ -1,4 +1,4 @@
-"""Equal inputs once: inputs whose activations become equal go on as one.
+"""Equal inputs once: inputs whose activations become equal are computed once.
 
 Deep networks converge: after some layers many inputs have the same activations, bit for bit, and
 from there on the same course. One of them, the representative, is computed; the others are merged
@@ -20,10 +20,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.first_use import gb
+
 if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
 
-__all__ = ["Duplicates", "Equal", "equal_columns", "equal_rows", "fingerprints"]
+__all__ = [
+    "Duplicates",
+    "Equal",
+    "distinct_at_least",
+    "equal_columns",
+    "equal_rows",
+    "fingerprints",
+]
 
 _SKIPS = 8  # blocks that are not looked at, at a layer where one was distinct
 _CHUNK = 32  # columns that are compared at a time
@@ -86,7 +95,7 @@ class Duplicates:
         """Return how many inputs some representatives stand for."""
         return int(self._weight[inputs].sum())
 
-    def same_as(self) -> np.ndarray | None:
+    def followed(self) -> np.ndarray | None:
         """Return for each input the one whose course it followed; None if each had its own."""
         root = self._parent
         if (root == np.arange(len(root))).all():
@@ -128,13 +137,13 @@ def equal_columns(array: np.ndarray, marks: np.ndarray, columns: np.ndarray) -> 
     return _split(first, candidates[same])
 
 
-def equal_rows(piece: SparseRows) -> Equal:
+def equal_rows(rows: SparseRows) -> Equal:
     """Return which rows of sparse activations repeat an earlier one, bit for bit."""
-    starts = piece.indptr.view(np.int64)
-    counts = np.diff(starts)
-    bits = np.ascontiguousarray(piece.values).view(f"u{piece.values.itemsize}")
+    starts = rows.indptr.view(np.int64)
+    counts = rows.degrees
+    bits = np.ascontiguousarray(rows.values).view(f"u{rows.values.itemsize}")
     with np.errstate(over="ignore"):
-        entry: np.ndarray = (bits.astype(np.uint64) + piece.columns * _ODD + np.uint64(1)) * _ODD
+        entry: np.ndarray = (bits.astype(np.uint64) + rows.columns * _ODD + np.uint64(1)) * _ODD
         entry = np.bitwise_xor(entry, np.right_shift(entry, 29))
         marks = np.zeros(len(counts), np.uint64)
         some = np.flatnonzero(counts)
@@ -144,11 +153,20 @@ def equal_rows(piece: SparseRows) -> Equal:
     candidates = np.flatnonzero(first != np.arange(len(first)))
     candidates = candidates[counts[candidates] == counts[first[candidates]]]
     full = candidates[counts[candidates] > 0]
-    here, there = (_ranges(starts[rows], counts[full]) for rows in (full, first[full]))
-    differs = (piece.columns[here] != piece.columns[there]) | (bits[here] != bits[there])
+    here, there = (_ranges(starts[some], counts[full]) for some in (full, first[full]))
+    differs = (rows.columns[here] != rows.columns[there]) | (bits[here] != bits[there])
     differing = np.zeros(len(counts), bool)
     differing[np.repeat(full, counts[full])[differs]] = True
     return _split(first, candidates[~differing[candidates]])
+
+
+def distinct_at_least(Y: gb.Matrix) -> int:
+    """Return how many rows of a matrix are distinct, some equal ones perhaps counted twice."""
+    numbers = fingerprints(np.arange(Y.ncols, dtype=np.uint32)[np.newaxis]) >> np.uint64(40)
+    random = gb.Vector.from_dense((numbers + np.uint64(1)).astype(np.float64))
+    marks = gb.semiring.plus_times(Y @ random).new()
+    empty = int(marks.nvals < Y.nrows)
+    return len(np.unique(marks.to_coo(indices=False)[1])) + empty
 
 
 def _first_of_equal(marks: np.ndarray) -> np.ndarray:

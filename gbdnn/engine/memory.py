@@ -1,19 +1,47 @@
-"""The memory that a run needs, told before it starts."""
+"""How a run's memory is divided, and what a run needs in all, told before it starts.
+
+===================  =====================  =================
+share of `memory`    network in memory      lazy network
+===================  =====================  =================
+blocks               1/2                    1/4
+queued rows          1/2                    1/4
+layers               (the caller's)         1/2, in 2 windows
+===================  =====================  =================
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gbdnn.engine import costs
-from gbdnn.engine.prefetch import layer_bytes
 from gbdnn.errors import ArgumentError
-from gbdnn.inference import MEMORY
+from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
+    from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["MemoryNeeded", "memory_needed"]
+__all__ = ["MEMORY", "Budget", "MemoryNeeded", "layer_bytes", "memory_needed"]
+
+MEMORY = 512 << 20
+"""Bytes that `infer` may use by default beyond weights, features and result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The bytes of a run: in all, for blocks or sparse activations, queued rows, and layers."""
+
+    total: int
+    working: int
+    queued: int
+    layers: int
+
+    @classmethod
+    def divided(cls, memory: int, *, in_memory: bool) -> Budget:
+        """Divide `memory`, for a network in memory or a lazy one."""
+        if in_memory:
+            return cls(memory, memory // 2, memory // 2, 0)
+        return cls(memory, memory // 4, memory // 4, memory // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +119,8 @@ def memory_needed(
             raise ArgumentError(f"{name} is a share from 0 to 1, not {share}")
     weights = 0
     if net.in_memory:
-        # Once as they are, and once more where neurons are renumbered.
-        copies = 2 if costs.renumbering_pays(inputs) else 1
+        # Once as they are, and once more where neurons are reordered.
+        copies = 2 if costs.reordering_pays(inputs) else 1
         weights = sum(map(layer_bytes, net.infos)) * copies // 2
     nrows, ncols = net.shape
     entry = 8 + (net.dtype.itemsize if net.dtype is not None else 4)
@@ -102,3 +130,9 @@ def memory_needed(
         working=memory,
         answer=int(2 * inputs * (8 + ncols * living * entry)),
     )
+
+
+def layer_bytes(info: LayerInfo) -> int:
+    """Return the bytes of a layer in memory, as it was read and as its block form wants it."""
+    pointers = 8 * (info.ncols + 1)
+    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)

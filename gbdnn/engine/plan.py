@@ -1,25 +1,25 @@
-"""What a run knows of each layer: what is allowed, and the weights once they are there."""
+"""What a run knows of each layer: what is allowed there, and the weights once they are read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gbdnn.kernels import full
 from gbdnn.kernels.overflow import may_overflow
-from gbdnn.kernels.reorder import renumber
+from gbdnn.kernels.reorder import inverse, orders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from gbdnn.kernels.full import FullWeights
+    from gbdnn.engine.choice import FormChoice
+    from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["LayerPlan", "ReadyLayer", "load", "stages"]
+__all__ = ["LayerPlan", "ReadyLayer", "plan_layers", "read_layers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,91 +32,93 @@ class LayerPlan:
         The layer's number.
     info : LayerInfo
         What is known of the layer.
-    full_is_exact : bool
-        Whether the full form gives the layer's answer.
+    block_form : BlockForm, optional
+        In which form blocks take the layer; None if no block form gives its answer.
     droppable : bool
-        Whether an input without entries may leave: neither this layer nor a later one revives it.
+        Whether an input without entries may be dropped: neither this layer nor a later one
+        revives it.
     droppable_after : bool
-        Whether it may leave behind the layer.
+        Whether it may be dropped behind the layer.
     is_last : bool
         Whether it is the network's last.
     may_overflow : bool
-        Whether a sum of this layer may overflow.
+        Whether a sum of this layer may leave the dtype's range.
     """
 
     k: int
     info: LayerInfo
-    full_is_exact: bool
+    block_form: BlockForm | None
     droppable: bool
     droppable_after: bool
     is_last: bool
     may_overflow: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadyLayer(LayerPlan):
+@dataclass(frozen=True, slots=True)
+class ReadyLayer:
     """A layer with its weights.
 
     Attributes
     ----------
+    plan : LayerPlan
+        What is allowed.
     layer : Layer
         The layer.
-    weights : FullWeights
-        For the full form.
-    place : ndarray, optional
-        In a block before the layer, neuron i stands at ``place[i]``; None if at i.
+    weights : object
+        As the layer's block form wants them; None if it has none.
+    position : ndarray, optional
+        In a block before the layer, neuron i stands at ``position[i]``; None if at i.
     """
 
+    plan: LayerPlan
     layer: Layer
-    weights: FullWeights
-    place: np.ndarray | None
+    weights: Any
+    position: np.ndarray | None
 
 
-def stages(net: Network, largest: float) -> list[LayerPlan]:
-    """Return the stages of a run on features of at most `largest` in absolute value."""
-    watch = may_overflow(net.infos, largest)
-    made: list[LayerPlan] = []
+def plan_layers(net: Network, largest: float, choice: FormChoice) -> list[LayerPlan]:
+    """Return the plans of a run on features of at most `largest` in absolute value."""
+    overflow = may_overflow(net.infos, largest)
+    plans: list[LayerPlan] = []
     droppable = True
     for k in range(len(net) - 1, -1, -1):
         info, after = net.infos[k], droppable
         droppable = droppable and not info.revives
-        made.append(
+        plans.append(
             LayerPlan(
                 k=k,
                 info=info,
-                full_is_exact=full.is_exact(info),
+                block_form=choice.block_form(info),
                 droppable=droppable,
                 droppable_after=after,
                 is_last=k == len(net) - 1,
-                may_overflow=watch[k],
+                may_overflow=overflow[k],
             )
         )
-    return made[::-1]
+    return plans[::-1]
 
 
-def load(part: Network, known: Sequence[LayerPlan], *, renumbered: bool) -> list[ReadyLayer]:
-    """Return the stages of some consecutive layers with their weights.
+def read_layers(part: Network, plans: Sequence[LayerPlan], *, reordered: bool) -> list[ReadyLayer]:
+    """Return some consecutive layers with their weights.
 
-    Neurons between them are renumbered, if at all; those before the first and behind the last one
+    Neurons between them are reordered, if at all; those before the first and behind the last one
     are read and written in their own order.
     """
-    places: Sequence[np.ndarray | None] = [None] * len(known)
-    if renumbered:
-        weights, places = part.prepared(renumber)
-    else:
-        weights = [layer.prepared(full.prepare) for layer in part]
-    return [
-        ReadyLayer(
-            k=stage.k,
-            info=stage.info,
-            full_is_exact=stage.full_is_exact,
-            droppable=stage.droppable,
-            droppable_after=stage.droppable_after,
-            is_last=stage.is_last,
-            may_overflow=stage.may_overflow,
-            layer=layer,
-            weights=weights[at],
-            place=places[at],
-        )
-        for at, (stage, layer) in enumerate(zip(known, part, strict=True))
-    ]
+    prepare = _Prepare(tuple(plan.block_form for plan in plans), reordered)
+    return [ReadyLayer(*each) for each in zip(plans, part, *part.prepared(prepare), strict=True)]
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Prepares the layers of a network, each for its form; a network keeps what it has prepared."""
+
+    forms: tuple[BlockForm | None, ...]
+    reordered: bool
+
+    def __call__(self, net: Network) -> tuple[list[Any], list[np.ndarray | None]]:
+        order = orders(net) if self.reordered else [None] * (len(net) + 1)
+        weights = [
+            form and form.prepare(layer, order[k], order[k + 1])
+            for k, (layer, form) in enumerate(zip(net, self.forms, strict=True))
+        ]
+        return weights, [None if each is None else inverse(each) for each in order[:-1]]

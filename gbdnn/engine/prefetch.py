@@ -1,8 +1,7 @@
-"""Weights at hand: all layers of a network in memory, or a window of layers that moves on.
+"""Layers with their weights: all of a network in memory, or a window of a lazy one.
 
-A network that is not in memory is read a few consecutive layers at a time. While the inputs go
-through one window, a thread reads and prepares the next one. A window is as many layers as a
-quarter of the memory has room for; two of them are there at a time.
+A lazy network is read a few consecutive layers at a time. While the inputs go through one window, a
+thread reads and prepares the next one: two windows share the memory for layers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from gbdnn.arrays.threads import engaged
-from gbdnn.engine.plan import load
+from gbdnn.engine.memory import layer_bytes
+from gbdnn.engine.plan import read_layers
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["Prefetch", "cuts", "layer_bytes"]
+__all__ = ["Prefetch", "cuts"]
 
 _LARGE = 64 << 20  # bytes of a window that is worth a collection, which may take a second
 
@@ -36,10 +36,10 @@ class Prefetch:
     ----------
     net : Network
         In memory, or lazy.
-    stages : sequence of LayerPlan
+    plans : sequence of LayerPlan
         All its layers.
-    renumbered : bool
-        Whether neurons are renumbered.
+    reordered : bool
+        Whether neurons are reordered.
     memory : int
         Bytes for the weights of a lazy network.
     nthreads : int
@@ -49,13 +49,13 @@ class Prefetch:
     def __init__(
         self,
         net: Network,
-        stages: Sequence[LayerPlan],
+        plans: Sequence[LayerPlan],
         *,
-        renumbered: bool,
+        reordered: bool,
         memory: int,
         nthreads: int,
     ) -> None:
-        self._net, self._stages, self._renumbered = net, stages, renumbered
+        self._net, self._plans, self._reordered = net, plans, reordered
         self._nthreads = nthreads
         self._starts = [0] if net.in_memory else cuts(net.infos, memory // 2)
         self._stops = [*self._starts[1:], len(net)]
@@ -96,7 +96,7 @@ class Prefetch:
         """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
         if self._present is None:
             return
-        nbytes = sum(layer_bytes(stage.info) for stage in self._present[1])
+        nbytes = sum(layer_bytes(ready.plan.info) for ready in self._present[1])
         self._present = None
         if nbytes >= _LARGE:
             gc.collect()
@@ -106,7 +106,7 @@ class Prefetch:
         whole = start == 0 and stop == len(self._net)
         with engaged(nthreads):
             part = self._net if whole else self._net[start:stop]
-            return load(part.loaded(), self._stages[start:stop], renumbered=self._renumbered)
+            return read_layers(part.loaded(), self._plans[start:stop], reordered=self._reordered)
 
 
 def cuts(infos: Sequence[LayerInfo], room: int) -> list[int]:
@@ -130,9 +130,3 @@ def cuts(infos: Sequence[LayerInfo], room: int) -> list[int]:
             used = 0
         used += needed
     return starts
-
-
-def layer_bytes(info: LayerInfo) -> int:
-    """Return the bytes of a layer in memory, as it was read and as the full form wants it."""
-    pointers = 8 * (info.ncols + 1)
-    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)

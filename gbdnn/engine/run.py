@@ -1,7 +1,9 @@
-"""One call of `infer`: inputs wait, layer by layer, and go on in the form that is the cheaper one.
+"""One call of `infer`: rows are queued by layer; each queue runs in the form that is cheaper.
 
-The sparse form takes inputs through one layer, the full form through as many as it is good for, or
-as there are in the window of layers whose weights are at hand.
+features ── row ranges ──> queue of layer 0
+queue k  ── sparse form ─> one or more layers, all its rows as one matrix ──> queue k'
+queue k  ── block forms ─> blocks, through as many layers as are at hand ───> queues k'
+queue behind the last layer: finished rows ── stacked ──> the answer
 """
 
 from __future__ import annotations
@@ -10,192 +12,212 @@ import logging
 from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from gbdnn.arrays.sparse_rows import joined, rows_of_matrix, stack
+import numpy as np
+
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.threads import available
-from gbdnn.engine import costs
-from gbdnn.engine.duplicates import Duplicates, equal_rows
-from gbdnn.engine.plan import stages
+from gbdnn.engine.choice import FormChoice
+from gbdnn.engine.duplicates import distinct_at_least, equal_rows
+from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.prefetch import Prefetch
-from gbdnn.engine.queues import LayerQueues
 from gbdnn.engine.scheduler import BlockScheduler
+from gbdnn.engine.state import RunState
 from gbdnn.engine.stats import LayerStats
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels import sparse
-from gbdnn.kernels.blocks import Buffers
+from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.overflow import require_finite
+from gbdnn.kernels.sparse import SPARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import graphblas as gb
-
-    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.engine.choice import Engine
+    from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.features import Features
-    from gbdnn.engine.plan import LayerPlan, ReadyLayer
-    from gbdnn.engine.queues import LayerQueue
+    from gbdnn.engine.memory import Budget
+    from gbdnn.engine.plan import ReadyLayer
+    from gbdnn.engine.state import LayerQueue
     from gbdnn.model.network import Network
 
-__all__ = ["Engine", "Run"]
+__all__ = ["Run"]
 
-Engine = Literal["auto", "sparse", "full"]
+_TEMPORARIES = 4  # matrices of a layer's entries that the sparse form holds at a time
 
 _log = logging.getLogger("gbdnn.inference")
 
 
 class Run:
-    """One call of `infer`: inputs wait, as sparse rows, at the layer that is their next."""
+    """One call of `infer`; ``state`` is where it stands.
+
+    Parameters
+    ----------
+    net : Network
+        At least one layer.
+    X : Features
+        Of the network's dtype.
+    engine, callback
+        As for `infer`.
+    budget : Budget
+        Its memory, divided.
+    duplicates : Duplicates, optional
+        Where equal inputs are computed once.
+    """
 
     def __init__(
         self,
         net: Network,
-        X: Features | SparseRows,
+        X: Features,
+        *,
         engine: Engine,
-        memory: int,
-        merges: Duplicates | None,
+        budget: Budget,
+        duplicates: Duplicates | None,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
-        self._merges = merges
-        self._net, self._engine, self._callback = net, engine, callback
-        self._X, self._dtype = X, net.infos[0].dtype
+        self._net, self._X, self._budget, self._callback = net, X, budget, callback
+        self._inputs = X.nrows
+        self._dtype = net.infos[0].dtype
         self._threads = available()
-        self._blocks = count()
-        self._neurons = max(max(info.shape) for info in net.infos)
-        self._stages = stages(net, X.largest)
-        # For blocks, and as much for what waits. Weights that are read as the run goes get as much
-        # as both.
-        self._memory = memory if net.in_memory else memory // 4
-        self._windows = Prefetch(
+        self._numbers = count()
+        self._choice = FormChoice(net, engine, budget, X.nrows)
+        self._plans = plan_layers(net, X.largest, self._choice)
+        self._prefetch = Prefetch(
             net,
-            self._stages,
-            renumbered=costs.renumbering_pays(len(X.inputs)),
-            memory=memory // 2,
+            self._plans,
+            reordered=self._choice.reorders,
+            memory=budget.layers,
             nthreads=self._threads,
         )
+        self.state = RunState(len(net), budget.queued, duplicates)
 
     def answer(self) -> gb.Matrix:
         """Return the activations after the last layer, a row per input."""
-        waiting = LayerQueues(len(self._stages), self._memory)
-        waiting.begin(self._X)
-        with self._windows:
-            while (following := waiting.next()) is not None:
-                self._onward(*following, waiting)
-        same_as = None if self._merges is None else self._merges.same_as()
-        inputs, ncols = self._X.inputs, self._net.shape[1]
-        return stack(waiting.done, inputs, ncols, self._dtype, same_as).matrix()
+        self.state.add(0, self._X)
+        with self._prefetch:
+            while (following := self.state.next()) is not None:
+                k, queue, room = following
+                sparse = self._choice.is_sparse(self._plans[k], queue.inputs, queue.entries)
+                name = "sparse" if sparse else self._plans[k].block_form.name  # type: ignore[union-attr]
+                _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
+                layers = self._prefetch.layers_around(k)
+                layers = layers[k - layers[0].plan.k :]
+                if sparse:
+                    self._sparse(layers, queue)
+                else:
+                    self._blocks(layers, queue, room)
+        return self.state.answer(self._inputs, self._net.shape[1], self._dtype)
 
-    def _onward(self, k: int, queue: LayerQueue, room: float, waiting: LayerQueues) -> None:
-        """Take inputs on from layer `k`, in the form that is to be; they wait where it ends."""
-        form = self._form(self._stages[k], queue.inputs, queue.entries)
-        _log.debug("layer %d: %s form for %d inputs", k, form, queue.inputs)
-        window = self._windows.layers_around(k)
-        if form == "sparse":
-            stage = window[k - window[0].k]
-            piece = joined([span.rows() for span in queue.take(self._rows_at_once())])
-            waiting.add(k + 1, self._sparse(stage, piece))
-        else:
-            for at, pieces in self._full(window, k, queue, room).items():
-                for piece in pieces:
-                    waiting.add(at, piece)
-
-    def _form(self, stage: LayerPlan, inputs: int, entries: float) -> str:
-        """Return the form in which so many inputs, with so many entries in all, take the layer."""
-        if not stage.full_is_exact:
-            return "sparse"
-        if self._engine != "auto":
-            return self._engine
-        info = stage.info
-        width = min(self._width(inputs), max(inputs, 1))
-        blocks = -(-inputs // width)
-        cheap = costs.sparse_layer(inputs, entries, info.edges, info.nrows, info.ncols)
-        dear = blocks * costs.full_layer(width, info.edges, info.ncols)
-        return "sparse" if cheap < dear + costs.CONVERT * entries else "full"
-
-    def _sparse(self, stage: ReadyLayer, piece: SparseRows) -> SparseRows:
-        """Return the inputs after one layer in the sparse form."""
-        began = perf_counter()
-        k, layer = stage.k, stage.layer
-        if stage.droppable:
-            piece = piece.without_empty_rows()
-        if self._merges is not None and self._merges.should_check(k):
-            piece = self._merged(k, piece)
-        check = partial(require_finite, k, layer) if stage.may_overflow else None
-        Y = sparse.advance(piece.matrix(), layer, layer.prepared(sparse.prepare), check)
-        after = rows_of_matrix(Y, piece.inputs)
-        if self._callback is not None:
-            live = after.inputs[after.indptr[1:] > after.indptr[:-1]]
-            self._callback(
-                LayerStats(
-                    layer=k,
-                    block=next(self._blocks),
-                    inputs=len(after.inputs),
-                    live=len(live) if self._merges is None else self._merges.represented(live),
-                    distinct=len(live),
-                    entries=after.nvals,
-                    form="sparse",
-                    seconds=perf_counter() - began,
-                )
-            )
-        return after
-
-    def _merged(self, k: int, piece: SparseRows) -> SparseRows:
-        """Return the inputs without those that are equal to another one."""
-        if self._merges is None:
-            return piece
-        equal = equal_rows(piece)
-        if not self._merges.record(k, len(equal.stay), len(piece.inputs)):
-            return piece
-        self._merges.merge(piece.inputs[equal.merged], piece.inputs[equal.into])
-        return piece.take(equal.stay)
-
-    def _full(
-        self, window: list[ReadyLayer], k: int, queue: LayerQueue, room: float
-    ) -> dict[int, list[SparseRows]]:
-        """Return the inputs after as many layers as the full form is good for, by layer."""
-        width = self._width(queue.inputs)
-        edges = max(stage.info.edges for stage in window if stage.k >= k)
-        blocks = -(-queue.inputs // width)
-        workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
-        workers = max(1, min(workers, self._memory // self._block_bytes(width)))
+    def _blocks(self, layers: list[ReadyLayer], queue: LayerQueue, room: float) -> None:
+        """Take the queue through the layers in blocks; what leaves them is queued."""
+        width = self._choice.width(queue.inputs)
+        edges = max(ready.plan.info.edges for ready in layers)
+        workers, inner = self._choice.workers(self._threads, queue.inputs, edges)
         _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
-        return BlockScheduler(
-            window,
+        scheduler = BlockScheduler(
+            layers,
             queue,
-            k,
             room=room,
             width=width,
             workers=workers,
             inner=inner,
-            buffers=Buffers(self._dtype, self._memory),
-            merges=self._merges,
-            may_leave=self._engine == "auto",
-            numbers=self._blocks,
+            buffers=Buffers(self._dtype, self._budget.working),
+            duplicates=self.state.duplicates,
+            choice=self._choice,
+            numbers=self._numbers,
             callback=self._callback,
-        ).run()
+        )
+        for k, left in scheduler.run().items():
+            for rows in left:
+                self.state.add(k, rows)
 
-    def _width(self, inputs: int) -> int:
-        """Return the inputs per block: what suits the caches and is within the memory."""
-        width = costs.block_width(self._neurons, self._dtype.itemsize, inputs)
-        while width > 16 and self._block_bytes(width) > self._memory:
-            width -= 32
-        if self._block_bytes(width) > self._memory:
-            raise ArgumentError(
-                f"memory={self._memory} is too small: a block of {width} inputs at"
-                f" {self._neurons} neurons takes {self._block_bytes(width)} bytes"
+    def _sparse(self, layers: list[ReadyLayer], queue: LayerQueue) -> None:
+        """Take rows of the queue through the layers as one matrix, as long as that is the form."""
+        rows = self._fitting(layers[0], queue)
+        if layers[0].plan.droppable:
+            rows = rows.without_empty_rows()
+        k, ids, Y = layers[0].plan.k, rows.ids, rows.matrix()
+        for ready in layers:
+            if k > layers[0].plan.k and not self._stays_sparse(ready, Y):
+                break
+            ids, Y = self._merged(k, ids, Y)
+            Y = self._sparse_layer(ready, ids, Y)
+            k += 1
+        self.state.add(k, SparseRows.from_matrix(Y, ids))
+
+    def _sparse_layer(self, ready: ReadyLayer, ids: np.ndarray, Y: gb.Matrix) -> gb.Matrix:
+        """Return the activations after one layer; `Y` is freed."""
+        began = perf_counter()
+        plan, layer = ready.plan, ready.layer
+        check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
+        Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
+        release(Y)
+        if self._callback is not None:
+            duplicates = self.state.duplicates
+            some, _ = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
+            live = ids[some.astype(np.int64)]
+            self._callback(
+                LayerStats(
+                    layer=plan.k,
+                    block=next(self._numbers),
+                    inputs=len(ids),
+                    live=len(live) if duplicates is None else duplicates.represented(live),
+                    distinct=len(live),
+                    entries=int(Z.nvals),
+                    form=SPARSE.name,
+                    seconds=perf_counter() - began,
+                )
             )
-        return width
+        return Z
 
-    def _block_bytes(self, width: int) -> int:
-        """Return the bytes that a thread works in: a block, the next one, and one to gather by."""
-        return 3 * width * self._neurons * self._dtype.itemsize
+    def _stays_sparse(self, ready: ReadyLayer, Y: gb.Matrix) -> bool:
+        """Whether activations go on as they are: in this form, within the memory."""
+        plan, entries = ready.plan, int(Y.nvals)
+        most = SPARSE.most_entries_in_all(ready.layer, entries, Y.nrows)
+        if most * self._entry_bytes > self._budget.working:
+            return False
+        if plan.block_form is None:
+            return True
+        inputs = Y.nrows
+        if plan.droppable:
+            inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
+        return self._choice.is_sparse(plan, inputs, entries)
 
-    def _rows_at_once(self) -> int:
-        """Return how many inputs a layer in the sparse form takes: a few full rows of each fit."""
-        row = 4 * self._neurons * (8 + self._dtype.itemsize)
-        if row > self._memory:
+    def _fitting(self, ready: ReadyLayer, queue: LayerQueue) -> SparseRows:
+        """Take from the queue as many rows as the sparse form has memory for."""
+        layer, memory = ready.layer, self._budget.working
+        limit = memory // self._entry_bytes
+        guess = SPARSE.most_entries_in_all(layer, queue.entries, queue.inputs) / queue.inputs
+        count = max(1, min(queue.inputs, int(limit / max(guess, 1.0))))
+        rows = SparseRows.joined([each.rows() for each in queue.take(count)])
+        most = np.cumsum(SPARSE.most_entries(rows, layer))
+        fits = int(np.searchsorted(most, limit, side="right"))
+        if fits == 0:
             raise ArgumentError(
-                f"memory={self._memory} is too small: an input at {self._neurons} neurons takes up"
-                f" to {row} bytes in the sparse form"
+                f"memory={self._budget.total} is too small: an input takes up to"
+                f" {int(most[0]) * self._entry_bytes} bytes in the sparse form at layer"
+                f" {ready.plan.k}, of the {memory} for activations"
             )
-        return self._memory // row
+        if fits < rows.nrows:
+            queue.put_back(rows.rows(fits, rows.nrows))
+            rows = rows.rows(0, fits)
+        return rows
+
+    def _merged(self, k: int, ids: np.ndarray, Y: gb.Matrix) -> tuple[np.ndarray, gb.Matrix]:
+        """Return the inputs without those that are equal to another one."""
+        duplicates = self.state.duplicates
+        if duplicates is None or not duplicates.should_check(k):
+            return ids, Y
+        if not duplicates.record(k, distinct_at_least(Y), Y.nrows):
+            return ids, Y
+        rows = SparseRows.from_matrix(Y, ids)
+        equal = equal_rows(rows)
+        if duplicates.record(k, len(equal.stay), rows.nrows):
+            duplicates.merge(ids[equal.merged], ids[equal.into])
+            rows = rows.take(equal.stay)
+        return rows.ids, rows.matrix()
+
+    @property
+    def _entry_bytes(self) -> int:
+        return _TEMPORARIES * (8 + self._dtype.itemsize)

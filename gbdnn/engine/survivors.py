@@ -42,7 +42,7 @@ class SurvivorBlock:
         return len(self.block.inputs) == self.block.width
 
     def merge(
-        self, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray, merges: Duplicates
+        self, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray, duplicates: Duplicates
     ) -> np.ndarray:
         """Merge columns that are here already, bit for bit; return the positions of the others."""
         bits = self.block.array.view(f"u{array.itemsize}")
@@ -55,7 +55,7 @@ class SurvivorBlock:
                 into[at] = known
         merged = np.flatnonzero(into >= 0)
         if len(merged):
-            merges.merge(inputs[merged], self.block.inputs[into[merged]])
+            duplicates.merge(inputs[merged], self.block.inputs[into[merged]])
         return np.flatnonzero(into < 0)
 
     def reserve(self, inputs: np.ndarray) -> slice:

@@ -17,9 +17,9 @@ import operator
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.first_use import gb
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
 from gbdnn.gallery.raster import Ink, ink_of, threshold_for, with_shifts
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-import graphblas as gb
 import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import graphblas as gb
 
 __all__ = ["Pattern", "patterns"]
 
@@ -27,16 +30,11 @@ class Pattern(NamedTuple):
     def matrix(self, value: np.floating) -> gb.Matrix:
         """Return the pattern as a column-wise matrix whose entries all are `value`."""
         ncols, degree = self.rows.shape
-        return gb.Matrix.ss.import_csc(
-            nrows=self.nrows,
-            ncols=ncols,
-            indptr=np.arange(0, ncols * degree + 1, degree, dtype=np.uint64),
-            row_indices=self.rows.astype(np.uint64).reshape(-1),
-            values=np.array([value]),
-            is_iso=True,
-            sorted_rows=True,
-            take_ownership=True,
+        indptr = np.arange(0, ncols * degree + 1, degree, dtype=np.uint64)
+        columns = SparseRows(
+            indptr, self.rows.astype(np.uint64).reshape(-1), np.array([value]), self.nrows
         )
+        return columns.matrix(transposed=True)
 
 
 def patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[Pattern]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_array, as_dtype, finite, require_room
+from gbdnn.arrays.values import as_array, as_dtype, finite, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.gallery.radix_patterns import patterns
 from gbdnn.model.layer import Layer
@@ -107,10 +107,11 @@ def radixnet(
     constants = CHALLENGE[neurons]
     info = LayerInfo(
         (neurons, neurons),
-        constants.bias,
         edges=neurons * constants.degree,
         gain=constants.degree * constants.weight,
         dtype=dtype,
+        lowest_bias=constants.bias,
+        highest_bias=constants.bias,
         bias_rule="entries",
         clip=constants.clip,
     )

@@ -6,12 +6,12 @@ carries no shape. Categories are one row number a line. Everything is 0-based on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import graphblas as gb
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io._table import (
     MAX_INDEX,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from gbdnn.arrays.matrices import Orientation
 
 __all__ = ["read_categories", "read_tsv", "write_categories", "write_tsv"]
 
@@ -41,7 +40,7 @@ def read_tsv(
     nrows: int | None = None,
     ncols: int | None = None,
     dtype: Any = "FP32",
-    orientation: Orientation = "rowwise",
+    orientation: Literal["rowwise", "columnwise"] = "rowwise",
 ) -> gb.Matrix:
     r"""Read a matrix, features or weights, from the challenge's tab-separated format.
 
@@ -242,7 +241,7 @@ def _build(
     cols: np.ndarray,
     values: np.ndarray,
     shape: tuple[int, int],
-    orientation: Orientation,
+    orientation: Literal["rowwise", "columnwise"],
 ) -> gb.Matrix:
     """Return the matrix with the first entry at every place; fewer entries tell of duplicates."""
     A = gb.Matrix(values.dtype, *shape)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.matrices import as_dtype, shape_of
+from gbdnn.arrays.matrices import shape_of
+from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import OutputError, ShapeError
 from gbdnn.io._challenge import read_tsv, write_tsv
 from gbdnn.io._layout import find_layers, layers_in

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype
+from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gbdnn
-from gbdnn.arrays.matrices import as_dtype, require_room
+from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     FormatError,

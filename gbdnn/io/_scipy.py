@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-import graphblas as gb
-
+from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 from gbdnn.model.layer import Layer

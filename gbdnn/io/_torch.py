@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype, require_room
+from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io._chain import Chain, add_everywhere, no_meaning
 from gbdnn.io._scipy import require_activation, require_network

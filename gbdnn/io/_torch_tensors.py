@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.first_use import gb
 from gbdnn.errors import ArgumentError, MissingPackageError
 from gbdnn.io._chain import Chain, no_meaning
 

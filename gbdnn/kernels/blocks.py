@@ -1,4 +1,4 @@
-"""Memory of the full form: blocks of activations that NumPy and GraphBLAS both see, and reuse.
+"""Blocks: dense activations of some inputs, in memory that NumPy and GraphBLAS both see.
 
 A block holds the activations of some inputs as a full, column-wise matrix: all inputs at neuron 0,
 then all inputs at neuron 1, and so on. The product of a full column-wise matrix with a sparse one,
@@ -16,13 +16,23 @@ NumPy and GraphBLAS release it with `free`.
 from __future__ import annotations
 
 import ctypes
-import threading
 from functools import cache
 
-import graphblas as gb
 import numpy as np
 
-__all__ = ["Block", "Buffers", "padded"]
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.sparse_rows import SparseRows
+
+__all__ = [
+    "Block",
+    "MovedBlock",
+    "any_bit",
+    "fill",
+    "in_place",
+    "living",
+    "padded",
+    "sparse_rows",
+]
 
 _LINE = 64  # bytes of a cache line
 
@@ -88,66 +98,42 @@ class MovedBlock(Block):
         return self._matrix
 
 
-class Buffers:
-    """Blocks to be used again and again, within a budget.
+def fill(block: Block, rows: SparseRows, position: np.ndarray | None) -> None:
+    """Scatter sparse rows into a block; neuron i goes to ``position[i]``, or i if that is None."""
+    block.array.fill(0)
+    neurons = rows.columns.view(np.int64)
+    if position is not None:
+        neurons = position[neurons]
+    at = neurons * block.width
+    at += np.repeat(np.arange(rows.nrows), rows.degrees)
+    block.array.reshape(-1)[at] = rows.values
+    block.inputs = rows.ids
 
-    Parameters
-    ----------
-    dtype : float32 or float64
-        Of the activations.
-    budget : int
-        Bytes that blocks may take in all. `get` always gives one; `has_room` tells whether another
-        one would be within the budget.
-    """
 
-    def __init__(self, dtype: np.dtype, budget: int) -> None:
-        self._dtype, self._budget = np.dtype(dtype), budget
-        self._make = Block if in_place(self._dtype.name) else MovedBlock
-        self._idle: list[Block] = []
-        self._lock = threading.Lock()
-        self.allocated = 0
+def sparse_rows(block: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:
+    """Return the inputs in the columns `keep` of a block; neuron i is read at ``position[i]``."""
+    array = block.array if position is None else np.take(block.array, position, axis=0)
+    dense = np.ascontiguousarray(np.take(array, keep, axis=1).T)
+    present = dense != 0
+    columns = np.flatnonzero(present)
+    starts = np.arange(len(keep) + 1) * block.neurons
+    indptr = np.searchsorted(columns, starts)
+    columns -= np.repeat(starts[:-1], np.diff(indptr))
+    values = dense[present] if len(columns) < dense.size else dense.reshape(-1)
+    pointers, columns = indptr.view(np.uint64), columns.view(np.uint64)
+    return SparseRows(pointers, columns, values, block.neurons, block.inputs[keep])
 
-    def get(self, neurons: int, width: int) -> Block:
-        """Return a block of this shape; its content is arbitrary."""
-        with self._lock:
-            for at in range(len(self._idle) - 1, -1, -1):
-                if (self._idle[at].neurons, self._idle[at].width) == (neurons, width):
-                    return self._idle.pop(at)
-            self._drop_idle(self._size(neurons, width))
-            self.allocated += self._size(neurons, width)
-        return self._make(neurons, width, self._dtype)
 
-    def put(self, block: Block) -> None:
-        """Take a block back."""
-        with self._lock:
-            self._idle.append(block)
+def living(block: Block) -> np.ndarray:
+    """Return for each input of a block whether any of its bits is set (-0.0 counts, too)."""
+    return any_bit(block.filled)
 
-    def has_room(self, neurons: int, width: int) -> bool:
-        """Whether one more block of this shape stays within the budget."""
-        with self._lock:
-            idle = sum(block.nbytes for block in self._idle)
-            return self.allocated - idle + self._size(neurons, width) <= self._budget
 
-    def release(self) -> None:
-        """Free all blocks that were put back, at once; their arrays are no longer valid.
-
-        A graphblas.Matrix is part of a cycle: left alone, it would stay until it is collected.
-        """
-        with self._lock:
-            while self._idle:
-                self._free(self._idle.pop())
-
-    def _free(self, block: Block) -> None:
-        self.allocated -= block.nbytes
-        block.matrix.clear()
-
-    def _size(self, neurons: int, width: int) -> int:
-        return neurons * width * self._dtype.itemsize
-
-    def _drop_idle(self, wanted: int) -> None:
-        """Let go of idle blocks of other shapes until `wanted` bytes are within the budget."""
-        while self._idle and self.allocated + wanted > self._budget:
-            self._free(self._idle.pop(0))
+def any_bit(array: np.ndarray) -> np.ndarray:
+    """Return for each column of a C-ordered array whether any of its bits is set."""
+    # Twice as fast as any(axis=0), which compares floating-point numbers.
+    bits: np.ndarray = np.bitwise_or.reduce(array.view(f"u{array.itemsize}"), axis=0)
+    return bits != 0
 
 
 @cache

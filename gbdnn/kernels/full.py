@@ -14,15 +14,20 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import graphblas as gb
 import numpy as np
 
+from gbdnn.arrays.first_use import gb
+from gbdnn.kernels import costs
+from gbdnn.kernels.reorder import reordered
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.kernels.blocks import Block
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FullWeights", "activate", "advance", "is_exact", "multiply", "prepare", "start"]
+__all__ = ["FULL", "FullForm", "FullWeights"]
 
 
 class FullWeights(NamedTuple):
@@ -30,43 +35,67 @@ class FullWeights(NamedTuple):
 
     W: gb.Matrix
     b: float | np.ndarray
-    edges: int
 
 
-def is_exact(layer: LayerInfo) -> bool:
-    """Whether the full form gives this layer's answer (there is no block of no neurons)."""
-    if 0 in layer.shape:
-        return False
-    if layer.bias_rule == "all" or layer.largest_bias == 0:
-        return True
-    return layer.activation == "relu" and layer.highest_bias <= 0
+class FullForm:
+    """The product of a full with a sparse matrix, in GraphBLAS."""
+
+    name = "full"
+
+    def is_exact(self, info: LayerInfo) -> bool:
+        """Whether starting at the bias is the layer's rule (there is no block of no neurons)."""
+        if 0 in info.shape:
+            return False
+        if info.bias_rule == "all" or info.largest_bias == 0:
+            return True
+        return info.activation == "relu" and info.highest_bias <= 0
+
+    def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
+        """Return ns for one block."""
+        return costs.full_layer(inputs, info.edges, info.ncols)
+
+    def prepare(
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None
+    ) -> FullWeights:
+        """Return column-wise weights and the bias, reordered."""
+        if rows is None or columns is None:
+            return FullWeights(layer.W, layer.bias)
+        of_W, b = reordered(layer, rows, columns)
+        return FullWeights(of_W.matrix(transposed=True), b)
+
+    def advance(
+        self,
+        Y: Block,
+        Z: Block,
+        layer: Layer,
+        weights: FullWeights,
+        *,
+        check: Callable[[np.ndarray], None] | None = None,
+    ) -> None:
+        """Compute the layer; what `check` sees is ``Y W + b``."""
+        start(Z, weights.b)
+        multiply(Y, Z, weights.W)
+        if check is not None:
+            check(Z.filled)
+        activate(Z, layer)
 
 
-def prepare(layer: Layer) -> FullWeights:
-    """Return the layer's weights as they are."""
-    return FullWeights(layer._W, layer.bias, layer.edges)
+FULL = FullForm()
 
 
-def advance(Y: Block, Z: Block, layer: Layer, weights: FullWeights) -> None:
-    """Make `Z` the activations after `layer` of the inputs in `Y`."""
-    start(Z, weights)
-    multiply(Y, Z, weights)
-    activate(Z, layer)
-
-
-def start(Z: Block, weights: FullWeights) -> None:
+def start(Z: Block, b: float | np.ndarray) -> None:
     """Z = b."""
-    if isinstance(weights.b, np.ndarray):
-        Z.array[:] = weights.b[:, np.newaxis]
+    if isinstance(b, np.ndarray):
+        Z.array[:] = b[:, np.newaxis]
     else:
-        Z.array.fill(weights.b)
+        Z.array.fill(b)
 
 
-def multiply(Y: Block, Z: Block, weights: FullWeights) -> None:
+def multiply(Y: Block, Z: Block, W: gb.Matrix) -> None:
     """Z += Y W."""
-    if weights.edges:
-        plus, plus_times = _arithmetic(weights.W.dtype.name)
-        Z.matrix(plus) << plus_times(Y.matrix @ weights.W)
+    if W.nvals:
+        plus, plus_times = _arithmetic(W.dtype.name)
+        Z.matrix(plus) << plus_times(Y.matrix @ W)
 
 
 @cache
@@ -75,7 +104,7 @@ def _arithmetic(dtype: str) -> tuple[Any, Any]:
     return gb.binary.plus[dtype], gb.semiring.plus_times[dtype]
 
 
-def activate(Z: Block, layer: Layer) -> None:
+def activate(Z: Block, layer: LayerInfo) -> None:
     """Y' = min(max(Z, 0), clip)."""
     z = Z.array
     if layer.activation == "relu":

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gbdnn.arrays.matrices import (
-    as_compressed,
-    as_dtype,
-    dtype_of,
-    floating,
-    import_arrays,
-    require_room,
-    shape_of,
-)
-from gbdnn.model.bias import BiasLike
+from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
+from gbdnn.arrays.values import as_array, as_dtype, finite, floating, require_room
+from gbdnn.errors import ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
+from gbdnn.model.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +20,15 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = ["Activation", "BiasLike", "BiasRule", "Layer"]
 
 T = TypeVar("T")
+BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | list[float] | tuple[float, ...]"
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False, kw_only=True)
 class Layer(LayerInfo):
     """A layer of a sparse network: ``Y' = min(max(Y W + b, 0), clip)``.
 
@@ -75,6 +74,14 @@ class Layer(LayerInfo):
     Layer(2 x 2, 3 edges, FP64, bias 0 to 0.5 (all), relu, clip 2)
     """
 
+    bias: float | np.ndarray
+    """The bias: a float, or a read-only array of length ncols."""
+
+    W: gb.Matrix
+    """The weights as the layer holds them, column-wise: not a copy, and not to be changed."""
+
+    _prepared: Prepared
+
     def __init__(
         self,
         weights: MatrixLike,
@@ -91,61 +98,60 @@ class Layer(LayerInfo):
         # A form may want them by rows.
         require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")
         own = floating(dtype_of(weights), "weights")
+        wanted = own if wanted is None else wanted
+        vector = _as_bias(bias, shape[1], wanted)
         # All that can be refused without the weights' values: with copy=False these may be lost.
         super().__init__(
             shape,
-            bias,
             edges=0,
             gain=0.0,
-            dtype=own if wanted is None else wanted,
+            dtype=wanted,
             bias_rule=bias_rule,
             activation=activation,
             clip=clip,
         )
-        arrays = as_compressed(
-            weights, what="weights", dtype=self._dtype, orientation="columnwise", copy=copy
-        )
-        self._edges = len(arrays.indices)
-        self._gain = arrays.largest_sum()
-        self._W = import_arrays(arrays, *self._shape, "columnwise")
-        self._prepared: dict[Callable[[Layer], Any], Any] = {}
+        columns = as_columns(weights, what="weights", dtype=wanted, copy=copy)
+        self._hold(columns, vector)
 
     @classmethod
-    def assembled(cls, info: LayerInfo, W: gb.Matrix, *, edges: int, gain: float) -> Layer:
-        """Return the layer of an info with weights that are column-wise and known to be right.
+    def assembled(cls, info: LayerInfo, columns: SparseRows, bias: float | np.ndarray) -> Layer:
+        """Return the layer of an info with weights and bias that are known to be right.
 
-        ``W`` becomes the layer's own, ``edges`` and ``gain`` are what it was found to have. Nothing
-        is checked: for sources that have done it.
+        It takes ownership of the columns of the weights. What depends on the values, `edges`,
+        `gain` and the range of the bias, is found anew.
         """
         layer = cls.__new__(cls)
-        found = {"_bias": info.bias, "_edges": edges, "_gain": gain}
-        layer.__dict__.update(info._known() | found)
-        layer._W = W
-        layer._prepared = {}
+        layer._set(**vars(info.info))
+        layer._hold(columns, bias)
         return layer
+
+    def _hold(self, columns: SparseRows, bias: float | np.ndarray) -> None:
+        biases = np.asarray(bias) if self.ncols else np.zeros(1)
+        self._set(lowest_bias=float(biases.min()), highest_bias=float(biases.max()))
+        self._set(edges=columns.nvals, gain=_gain(columns), bias=bias, _prepared=Prepared())
+        self._set(W=columns.matrix(transposed=True))
+        if isinstance(bias, np.ndarray):
+            bias.flags.writeable = False
 
     @property
     def weights(self) -> gb.Matrix:
         """The weights, shape (nrows, ncols): a new Matrix at each access."""
-        return self._W.dup()
+        return self.W.dup()
 
     def prepared(self, prepare: Callable[[Layer], T]) -> T:
         """Return ``prepare(layer)``, made at the first call and kept: a form's own weights."""
-        if prepare not in self._prepared:
-            self._prepared[prepare] = prepare(self)
-        found: T = self._prepared[prepare]
-        return found
+        return self._prepared.once(prepare, self)
 
     def astype(self, dtype: Any) -> Layer:
         """Return this layer with weights, bias and clip cast to FP32 or FP64."""
-        if as_dtype(dtype) == self._dtype:
+        if as_dtype(dtype) == self.dtype:
             return self
         return Layer(
-            self._W,
+            self.W,
             self.bias,
-            bias_rule=self._bias_rule,
-            activation=self._activation,
-            clip=self._clip,
+            bias_rule=self.bias_rule,
+            activation=self.activation,
+            clip=self.clip,
             dtype=dtype,
         )
 
@@ -153,14 +159,43 @@ class Layer(LayerInfo):
         """Whether `other` is a layer with the same weights, bias, rule, activation and dtype."""
         return (
             isinstance(other, Layer)
-            and self._dtype == other._dtype
-            and self._bias_rule == other._bias_rule
-            and self._activation == other._activation
-            and self._clip == other._clip
+            and self.dtype == other.dtype
+            and self.bias_rule == other.bias_rule
+            and self.activation == other.activation
+            and self.clip == other.clip
             and np.ndim(self.bias) == np.ndim(other.bias)
             and bool(np.array_equal(self.bias, other.bias))
-            and bool(self._W.isequal(other._W, check_dtype=True))
+            and bool(self.W.isequal(other.W, check_dtype=True))
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_prepared": {}}
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.bias, np.ndarray):  # NumPy pickles no flags
+            self.bias.flags.writeable = False
+
+
+def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
+    """Return a number, or a vector of one value per neuron."""
+    if type(bias).__module__.startswith("graphblas.core.vector"):
+        complete(bias)
+        bias = bias.to_dense(fill_value=0)
+    values = as_array(bias, "bias")
+    if values.ndim == 0:
+        return float(finite(values.reshape(1), dtype, "bias")[0])
+    if values.shape != (ncols,):
+        raise ShapeError(f"bias has shape {values.shape} but the layer has {ncols} neurons")
+    return finite(values, dtype, "bias")
+
+
+def _gain(columns: SparseRows) -> float:
+    """Return ``max_j sum_i |W(i, j)|``."""
+    degrees = columns.degrees
+    if not degrees.any():
+        return 0.0
+    if columns.is_iso:
+        return float(degrees.max()) * abs(float(columns.values[0]))
+    starts = columns.indptr.view(np.int64)[:-1][degrees > 0]
+    return float(np.add.reduceat(np.abs(columns.values, dtype=np.float64), starts).max())

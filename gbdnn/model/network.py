@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype, is_matrix
+from gbdnn.arrays.matrices import is_matrix
+from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError, ShapeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
+from gbdnn.model.prepared import Prepared
 from gbdnn.model.readers import CastReader, CheckedReader, SliceReader, read_all
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ class Network(Sequence[Layer]):
                     f"layer {k}: a LayerInfo is needed, not {type(info).__qualname__}"
                 )
             known.append(info.info)
+        if not callable(read):
+            raise ArgumentTypeError(f"read is a callable, not {type(read).__qualname__}")
         return cls._made(tuple(known), CheckedReader(tuple(known), read))
 
     @classmethod
@@ -123,7 +127,7 @@ class Network(Sequence[Layer]):
         for k in range(1, len(infos)):
             require_fit(k, infos[k - 1], infos[k])
         self._infos, self._read = infos, read
-        self._prepared: dict[Callable[[Network], Any], Any] = {}
+        self._prepared = Prepared()
 
     @property
     def infos(self) -> tuple[LayerInfo, ...]:
@@ -164,10 +168,7 @@ class Network(Sequence[Layer]):
 
     def prepared(self, prepare: Callable[[Network], T]) -> T:
         """Return ``prepare(net)``, made at the first call and kept."""
-        if prepare not in self._prepared:
-            self._prepared[prepare] = prepare(self)
-        found: T = self._prepared[prepare]
-        return found
+        return self._prepared.once(prepare, self)
 
     def astype(self, dtype: Any) -> Network:
         """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
@@ -186,9 +187,6 @@ class Network(Sequence[Layer]):
             and len(self) == len(other)
             and all(mine.isequal(its) for mine, its in zip(self, other, strict=True))
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_prepared": {}}
 
     def __len__(self) -> int:
         return len(self._infos)

@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import (
-    as_compressed,
-    as_dtype,
-    dtype_of,
-    floating,
-    import_arrays,
-    is_matrix,
-    shape_of,
-)
+from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import as_dtype, floating
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io._store.reader import Reader
-from gbdnn.io._store.rows import cut, join, pieces
 from gbdnn.io._store.sparse import described, read_arrays, write_arrays
 from gbdnn.io._store.writer import Writer
 from gbdnn.io._table import dimension, whole_number
@@ -30,7 +23,7 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.arrays.matrices import Compressed, MatrixLike
+    from gbdnn.arrays.matrices import MatrixLike
 
 __all__ = ["StoredFeatures", "open_features", "write_features"]
 
@@ -79,16 +72,16 @@ def write_features(
     kind = None if dtype is None else as_dtype(dtype)
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
-    waiting: list[Compressed] = []
+    pending: list[SparseRows] = []
     with Writer(path) as writer:
 
         def flush() -> None:
-            if not waiting:
+            if not pending:
                 return
-            block = waiting[0] if len(waiting) == 1 else join(waiting, *_size(waiting))
-            shape = (len(block.indptr) - 1, width or 0)
-            parts.append(write_arrays(writer, f"part.{len(parts)}", block, "CSR", shape))
-            waiting.clear()
+            rows = SparseRows.joined(pending)
+            shape = (rows.nrows, rows.ncols)
+            parts.append(write_arrays(writer, f"part.{len(parts)}", rows, "CSR", shape))
+            pending.clear()
 
         for n, batch in enumerate(batches):
             what = f"batch {n}"
@@ -100,10 +93,10 @@ def write_features(
             kind = own if kind is None else kind
             if dtype is None and own != kind:
                 raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
-            for piece in pieces(as_compressed(batch, what=what, dtype=kind), PART):
-                if max(_size([*waiting, piece])) > PART:
+            for rows in as_rows(batch, what=what, dtype=kind).parts(PART):
+                if max(_size([*pending, rows])) > PART:
                     flush()
-                waiting.append(piece)
+                pending.append(rows)
             if progress is not None:
                 progress(n + 1, count)
         flush()
@@ -176,14 +169,14 @@ class StoredFeatures:
             self._starts.append(self._starts[-1] + given.shape[0])
         if self._starts[-1] != nrows:
             raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
-        self._last: tuple[int, Compressed] | None = None
+        self._last: tuple[int, SparseRows] | None = None
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape
         return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"
 
     def rows(self, start: int = 0, stop: int | None = None) -> gb.Matrix:
-        """Return the inputs from `start` to before `stop`, by default to the end.
+        """Return the inputs from `start` to before `stop`, default: all.
 
         Raises
         ------
@@ -191,15 +184,20 @@ class StoredFeatures:
             As `gbdnn.load`; the message names the part.
         """
         start, stop, _ = slice(start, stop).indices(self.shape[0])
-        stop = max(start, stop)
+        return self.sparse_rows(start, max(start, stop)).matrix()
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return the inputs from `start` to before `stop`; errors as for `rows`."""
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
         # Parts that are needed in full tell their size beforehand.
         ends = {i: self._cut(i, start, stop) for i in {*covered[:1], *covered[-1:]}}
-        nvals = sum(len(ends[i].indices) if i in ends else self._given[i].nvals for i in covered)
+        nvals = sum(ends[i].nvals if i in ends else self._given[i].nvals for i in covered)
         blocks = (ends[i] if i in ends else self._read(i) for i in covered)
-        joined = join(blocks, stop - start, nvals, self.dtype)
-        return import_arrays(joined, stop - start, self.shape[1], "rowwise", ascending=True)
+        found = SparseRows.collected(blocks, stop - start, nvals, self.shape[1], self.dtype)
+        return SparseRows(
+            found.indptr, found.columns, found.values, found.ncols, np.arange(start, stop)
+        )
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
         """Yield the features as matrices of so many inputs, the last one of what is left."""
@@ -207,19 +205,19 @@ class StoredFeatures:
         for start, stop in pairwise([*range(0, self.shape[0], step), self.shape[0]]):
             yield self.rows(start, stop)
 
-    def _cut(self, i: int, start: int, stop: int) -> Compressed:
+    def _cut(self, i: int, start: int, stop: int) -> SparseRows:
         """Return what is between two rows of part `i`, which is kept for the next batch."""
         last = self._last
         block = last[1] if last is not None and last[0] == i else self._read(i)
         self._last = i, block
         from_here = self._starts[i]
         nrows = self._starts[i + 1] - from_here
-        return cut(block, max(start - from_here, 0), min(stop - from_here, nrows))
+        return block.rows(max(start - from_here, 0), min(stop - from_here, nrows))
 
-    def _read(self, i: int) -> Compressed:
+    def _read(self, i: int) -> SparseRows:
         return read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")
 
 
-def _size(blocks: list[Compressed]) -> tuple[int, int]:
+def _size(blocks: list[SparseRows]) -> tuple[int, int]:
     """Return the rows and the entries of some blocks together."""
-    return sum(len(x.indptr) - 1 for x in blocks), sum(len(x.indices) for x in blocks)
+    return sum(block.nrows for block in blocks), sum(block.nvals for block in blocks)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_compressed, import_arrays
+from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import ArgumentTypeError, FormatError
 from gbdnn.io._store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io._store.writer import Writer
-from gbdnn.model.bias import LateBias
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network, require_fit
@@ -73,10 +72,10 @@ class _StoredLayers:
 
     def __call__(self, k: int, /) -> Layer:
         info, where = self.infos[k], f"layer {k}"
-        arrays = read_arrays(self._reader, self._entries[k], self._given[k], where)
-        gain = arrays.largest_sum()
-        W = import_arrays(arrays, *info.shape, "columnwise", ascending=True)
-        layer = Layer.assembled(info, W, edges=info.edges, gain=gain)
+        columns = read_arrays(self._reader, self._entries[k], self._given[k], where)
+        bias = self._entries[k]["bias"]
+        bias = self._bias(k) if isinstance(bias, dict) else float(info.dtype.type(bias))
+        layer = Layer.assembled(info, columns, bias)
         if difference := info.difference(layer):
             raise FormatError(f"{self._reader.path}: {where}: was read with {difference}")
         return layer
@@ -87,44 +86,43 @@ class _StoredLayers:
         given = described(entry, "CSC")
         bias: Any = entry["bias"]
         if isinstance(bias, dict):
-            bias = LateBias(
-                float(bias["lowest"]), float(bias["highest"]), partial(self._bias, k, given.values)
-            )
-        elif not isinstance(bias, int | float):
+            low, high = float(bias["lowest"]), float(bias["highest"])
+        elif isinstance(bias, int | float):
+            low = high = float(bias)
+        else:
             raise FormatError(f"the bias is {bias!r}")
         gain = entry["gain"]
         self._given.append(given)
         self.infos.append(
             LayerInfo(
                 given.shape,
-                bias,
                 edges=given.nvals,
                 gain=math.inf if gain is None else gain,
-                dtype=given.values,
+                dtype=np.dtype(given.values),
+                lowest_bias=low,
+                highest_bias=high,
                 bias_rule=entry["bias_rule"],
                 activation=entry["activation"],
                 clip=entry["clip"],
             )
         )
 
-    def _bias(self, k: int, dtype: str) -> np.ndarray:
+    def _bias(self, k: int) -> np.ndarray:
         """Return the bias vector of layer `k`."""
-        where, ncols = f"layer {k}", self._given[k].shape[1]
+        where, dtype, ncols = f"layer {k}", self.infos[k].dtype, self.infos[k].ncols
         vector = self._reader.array(self._entries[k], "bias", dtype, ncols, where)
         if not np.isfinite(vector).all():
             raise FormatError(f"{self._reader.path}: {where}: the bias is not finite")
-        vector = vector.astype(dtype)
-        vector.flags.writeable = False
-        return vector
+        return vector.astype(dtype)
 
 
 def _write_layer(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
     """Write a layer and return its entry in the index."""
-    arrays = as_compressed(layer._W, what=f"layer {k}", orientation="columnwise")
+    columns = as_columns(layer.W, what=f"layer {k}")
     bias = layer.bias
     beside = {"bias": bias} if isinstance(bias, np.ndarray) else None
     return {
-        **write_arrays(writer, f"layer.{k}", arrays, "CSC", layer.shape, beside),
+        **write_arrays(writer, f"layer.{k}", columns, "CSC", layer.shape, beside),
         "bias": {"lowest": layer.lowest_bias, "highest": layer.highest_bias} if beside else bias,
         "bias_rule": layer.bias_rule,
         "activation": layer.activation,

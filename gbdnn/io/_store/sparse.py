@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.matrices import Compressed
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import FormatError
 
 if TYPE_CHECKING:
@@ -38,24 +38,23 @@ class Description(NamedTuple):
 def write_arrays(
     writer: Writer,
     name: str,
-    arrays: Compressed,
+    rows: SparseRows,
     form: str,
     shape: tuple[int, int],
     beside: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Write a matrix, and arrays that stay beside it; return its entry in the index."""
-    nvals = len(arrays.indices)
-    across = shape[0] if form == "CSC" else shape[1]
-    is_iso = bool(arrays.is_iso and nvals)
+    nvals = rows.nvals
+    is_iso = bool(rows.is_iso and nvals)
     pointers = "uint32" if nvals < 2**32 else "uint64"
-    indices = "uint32" if across <= 2**32 else "uint64"
-    values = arrays.values[:1] if is_iso else arrays.values[:nvals]
+    indices = "uint32" if rows.ncols <= 2**32 else "uint64"
+    values = rows.values[:1].copy() if is_iso else rows.values
     kind = values.dtype.name
     place = writer.add(
         name,
         {
-            "pointers_to_1": arrays.indptr.astype(pointers),
-            "indices_1": arrays.indices.astype(indices),
+            "pointers_to_1": rows.indptr.astype(pointers),
+            "indices_1": rows.columns.astype(indices),
             "values": values,
             **(beside or {}),
         },
@@ -108,7 +107,7 @@ def described(entry: dict[str, Any], form: str) -> Description:
 
 def read_arrays(
     reader: Reader, entry: dict[str, Any], given: Description, where: str
-) -> Compressed:
+) -> SparseRows:
     """Return a matrix's arrays, checked: what goes to GraphBLAS is taken there as it is."""
     along, across = given.shape if given.format == "CSR" else given.shape[::-1]
     pointers = reader.array(entry, "pointers_to_1", given.pointers, along + 1, where)
@@ -117,11 +116,11 @@ def read_arrays(
     values = reader.array(entry, "values", given.values, count, where)
     if fault := _fault(pointers, indices, across) or _fault_of_values(values):
         raise FormatError(f"{reader.path}: {where}: {fault}")
-    return Compressed(
+    return SparseRows(
         pointers.astype(np.uint64),
         indices.astype(np.uint64),
         values.astype(values.dtype.newbyteorder("=")),
-        given.is_iso,
+        across,
     )
 
 

@@ -19,7 +19,7 @@ __all__ = [
     "full_layer",
     "gather",
     "inner_threads",
-    "renumbering_pays",
+    "reordering_pays",
     "sparse_layer",
 ]
 
@@ -42,7 +42,7 @@ WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
 LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
-RENUMBER_FROM = 2048  # inputs: an edge is renumbered for some 30 ns and then saves 0.02 an input
+REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
 
 
 def full_layer(inputs: int, edges: int, ncols: int) -> float:
@@ -96,6 +96,6 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     return workers, max(1, nthreads // workers)
 
 
-def renumbering_pays(inputs: int) -> bool:
-    """Whether so many inputs are worth renumbering a network's neurons."""
-    return inputs >= RENUMBER_FROM
+def reordering_pays(inputs: int) -> bool:
+    """Whether so many inputs are worth reordering a network's neurons."""
+    return inputs >= REORDER_FROM

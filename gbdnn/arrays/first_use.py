@@ -1,0 +1,99 @@
+"""GraphBLAS, initialised once: ``gb`` is the package ``graphblas`` for all of gbdnn.
+
+python-graphblas initialises itself at the first access to one of its attributes, and loads its
+modules and operators as they are asked for, without a lock. Here the first access, from whatever
+thread, takes a lock and loads all that gbdnn uses. ``import gbdnn`` accesses nothing, so that
+``graphblas.init`` may follow it.
+
+A forked child does not inherit GraphBLAS's OpenMP threads, and waits for them for ever. There the
+first access raises.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import graphblas
+
+from gbdnn.errors import ForkError
+
+__all__ = ["complete", "gb"]
+
+_MODULES = (
+    "exceptions", "dtypes", "unary", "binary", "indexunary", "select", "monoid", "semiring", "op",
+    "agg", "Scalar", "Vector", "Matrix", "Recorder", "io", "ss", "core",
+)  # fmt: skip
+_OPERATORS = (
+    "binary.plus", "binary.min", "binary.first", "binary.second", "monoid.any", "monoid.plus",
+    "monoid.max", "monoid.min", "select.valuegt", "select.valuene", "semiring.plus_times",
+    "semiring.any_plus", "semiring.plus_second",
+)  # fmt: skip
+_DTYPES = ("BOOL", "INT64", "UINT64", "FP32", "FP64")
+
+
+class _GraphBLAS:
+    """The package ``graphblas``; attributes are kept after the first access."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._forked = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self._forked:
+            raise ForkError(
+                "this process was forked from one in which GraphBLAS runs on several threads, which"
+                " do not exist here: start processes with 'spawn' or 'forkserver', as in"
+                " multiprocessing.get_context('spawn')"
+            )
+        with self._lock:
+            if not any(module in self.__dict__ for module in _MODULES):
+                self._load()
+            value = getattr(graphblas, name)
+            self.__dict__[name] = value
+        return value
+
+    def _load(self) -> None:
+        for module in _MODULES:
+            getattr(graphblas, module)
+        for operator in _OPERATORS:
+            family, name = operator.split(".")
+            found = getattr(getattr(graphblas, family), name)
+            for dtype in _DTYPES:
+                if dtype in found.types:
+                    found[dtype]
+
+    def before_fork(self) -> None:
+        """Note whether a child could not use GraphBLAS."""
+        params = graphblas._init_params
+        self._unusable = self._forked or bool(
+            params and graphblas.ss.config["nthreads"] != 1  # 0: as many as there are cores
+        )
+
+    def after_fork(self) -> None:
+        """Begin anew in the child."""
+        forked = self._unusable
+        self.__dict__.clear()
+        self.__init__()  # type: ignore[misc]
+        self._forked = forked
+
+
+if TYPE_CHECKING:
+    import graphblas as gb
+else:
+    gb = _GraphBLAS()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
+
+_COMPLETION = threading.Lock()
+
+
+def complete(x: Any) -> None:
+    """Finish the pending work of a caller's GraphBLAS object, which threads may then read at once.
+
+    GraphBLAS finishes pending work where an object is first read, even by a function that only
+    counts its entries: two threads that do so at once corrupt it.
+    """
+    with _COMPLETION:
+        x.wait()

@@ -1,0 +1,172 @@
+"""One thread's blocks on their way through the layers: advance, compact, leave."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.engine.choice import sample
+from gbdnn.engine.duplicates import equal_columns, fingerprints
+from gbdnn.engine.stats import LayerStats
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import any_bit, living, sparse_rows
+from gbdnn.kernels.overflow import require_finite
+
+if TYPE_CHECKING:
+    from gbdnn.engine.plan import ReadyLayer
+    from gbdnn.engine.scheduler import BlockScheduler, Task
+    from gbdnn.kernels.blocks import Block
+    from gbdnn.kernels.form import BlockForm
+
+__all__ = ["BlockRun"]
+
+_LONGEST_PAUSE = 4  # layers between two looks for the dead
+
+
+class BlockRun:
+    """What a thread does with its tasks.
+
+    Parameters
+    ----------
+    scheduler : BlockScheduler
+        Whose tasks they are.
+    """
+
+    def __init__(self, scheduler: BlockScheduler) -> None:
+        self._scheduler = scheduler
+        self._buffers, self._duplicates = scheduler.buffers, scheduler.duplicates
+
+    def advance(self, task: Task) -> None:
+        """Take a block through the layers, until it leaves or its last inputs are compacted."""
+        Y, k = task.block, task.k
+        # Those just read are taken to live: where few neurons are on, the sample would miss them.
+        waste, look, pause = 0.0, task.k + task.fresh, 1
+        while (ready := self._scheduler.layers.get(k)) is not None:
+            if self._scheduler.has_failed:
+                return
+            plan = ready.plan
+            form = plan.block_form
+            if form is None:
+                self._leave(k, Y, ready.position, droppable=plan.droppable)
+                return
+            self._scheduler.reached(k)
+            if k >= look:
+                count = len(Y.inputs)
+                live = _living(Y) if plan.droppable else count
+                # Where nothing has died, there is no hurry to look again.
+                look = k + (1 if live < count else pause)
+                pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
+                if live < count:
+                    # The ski-rental rule.
+                    waste += form.cost(plan.info, count - live, 0)
+                    if waste > costs.gather(Y.neurons, count, live):
+                        waste = 0.0
+                        live = self._compact(ready, Y)
+                        if live == 0:
+                            return
+                # Where survivors were shared out, equal inputs are one already.
+                if k > task.k and self._has_duplicates(k, Y):
+                    live = self._compact(ready, Y, merge=True)
+                    if live == 0:
+                        return
+                # Only as it was read, and not before it has done a layer: whoever reads the same
+                # inputs decides alike, and comes to an end.
+                if task.fresh and live == count and self._scheduler.choice.leaves(plan, Y):
+                    self._leave(k, Y, ready.position, droppable=plan.droppable)
+                    return
+            Y = self._layer(ready, form, task.number, Y)
+            k += 1
+        last = self._scheduler.layers[k - 1].plan
+        self._leave(k, Y, None, droppable=last.droppable_after, queued=not last.is_last)
+
+    def _layer(self, ready: ReadyLayer, form: BlockForm, number: int, Y: Block) -> Block:
+        """Return the block after a layer."""
+        began = perf_counter()
+        plan, layer = ready.plan, ready.layer
+        check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
+        Z = self._buffers.get(layer.ncols, Y.width)
+        Z.inputs = Y.inputs
+        form.advance(Y, Z, layer, ready.weights, check=check)
+        self._buffers.put(Y)
+        if self._scheduler.records:
+            live = Z.inputs[living(Z)]
+            duplicates = self._duplicates
+            self._scheduler.record(
+                LayerStats(
+                    layer=plan.k,
+                    block=number,
+                    inputs=len(Z.inputs),
+                    live=len(live) if duplicates is None else duplicates.represented(live),
+                    distinct=len(live),
+                    entries=int(np.count_nonzero(Z.filled)),
+                    form=form.name,
+                    seconds=perf_counter() - began,
+                )
+            )
+        return Z
+
+    def _has_duplicates(self, k: int, block: Block) -> bool:
+        """Whether so many of a block's inputs look equal that it is worth to merge them."""
+        if self._duplicates is None or not self._duplicates.should_check(k):
+            return False
+        distinct = len(np.unique(fingerprints(sample(block.filled))))
+        return self._duplicates.record(k, distinct, len(block.inputs))
+
+    def _compact(self, ready: ReadyLayer, block: Block, *, merge: bool = False) -> int:
+        """Move the living of a block to the survivors of the layer, equal ones as one.
+
+        Returns
+        -------
+        int
+            How many live, if the block is to go on as it is: it has no dead (and nothing to
+            `merge`), or there is no room for survivors. 0 if all have died or have moved.
+        """
+        k, count, duplicates = ready.plan.k, len(block.inputs), self._duplicates
+        live = np.flatnonzero(living(block)) if ready.plan.droppable else np.arange(count)
+        if len(live) == count and not merge:
+            return count
+        if len(live) == 0:
+            self._buffers.put(block)
+            return 0
+        if not self._scheduler.has_room_for_survivors(k, block.neurons):
+            return len(live)
+        marks = None
+        if duplicates is not None and (merge or duplicates.always):
+            marks = fingerprints(sample(block.filled))[live]
+            equal = equal_columns(block.array, marks, live)
+            if merge:
+                duplicates.record(k, len(equal.stay), len(live))
+            duplicates.merge(block.inputs[live[equal.merged]], block.inputs[live[equal.into]])
+            live, marks = live[equal.stay], marks[equal.stay]
+        # np.take is fast into contiguous memory only: it goes by way of a block of its own.
+        scratch = self._buffers.get(block.neurons, block.width)
+        moved = scratch.array.reshape(-1)[: block.neurons * len(live)].reshape(-1, len(live))
+        np.take(block.array, live, axis=1, out=moved, mode="wrap")
+        inputs = block.inputs[live]
+        self._buffers.put(block)
+        self._scheduler.add_survivors(k, moved, inputs, marks)
+        self._buffers.put(scratch)
+        return 0
+
+    def _leave(
+        self,
+        k: int,
+        block: Block,
+        position: np.ndarray | None,
+        *,
+        droppable: bool,
+        queued: bool = True,
+    ) -> None:
+        """Turn a block's inputs back into sparse rows, at layer `k`."""
+        keep = np.flatnonzero(living(block)) if droppable else np.arange(len(block.inputs))
+        if len(keep):
+            self._scheduler.leave(k, sparse_rows(block, position, keep), queued=queued)
+        self._buffers.put(block)
+
+
+def _living(block: Block) -> int:
+    """Estimate, from below, how many inputs of a block live."""
+    return int(np.count_nonzero(any_bit(sample(block.filled))))

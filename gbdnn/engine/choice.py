@@ -1,0 +1,112 @@
+"""Which form computes what: the one room where that is decided.
+
+A layer's block form depends on the layer alone. Whether queued inputs run as one sparse matrix or
+in blocks depends on how many they are and how many entries they have, by the cost model of
+`gbdnn.kernels.costs`. Nothing depends on the momentary state of the machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError
+from gbdnn.kernels import costs
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.sparse import SPARSE
+
+if TYPE_CHECKING:
+    from gbdnn.engine.memory import Budget
+    from gbdnn.engine.plan import LayerPlan
+    from gbdnn.kernels.blocks import Block
+    from gbdnn.kernels.form import BlockForm
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
+
+__all__ = ["Engine", "FormChoice", "sample"]
+
+Engine = Literal["auto", "sparse", "full"]
+
+_BLOCK_FORMS: tuple[BlockForm, ...] = (FULL,)
+"""In the order of preference where costs are equal."""
+
+
+class FormChoice:
+    """The decisions of one run.
+
+    Parameters
+    ----------
+    net : Network
+        The layers.
+    engine : str
+        As for `infer`.
+    budget : Budget
+        Of which blocks get a share.
+    inputs : int
+        Number of inputs.
+    """
+
+    def __init__(self, net: Network, engine: Engine, budget: Budget, inputs: int) -> None:
+        self._engine, self._memory = engine, budget.working
+        self._neurons = max((max(info.shape) for info in net.infos), default=0)
+        self._itemsize = net.infos[0].dtype.itemsize
+        self.blocks_may_leave = engine == "auto"
+        fits = self.block_bytes(16) <= self._memory
+        if not fits and engine not in ("auto", "sparse"):
+            raise ArgumentError(
+                f"memory={budget.total} is too small: a block of 16 inputs at {self._neurons}"
+                f" neurons takes {self.block_bytes(16)} bytes of the {self._memory} for blocks"
+            )
+        self._forms = () if engine == "sparse" or not fits else _BLOCK_FORMS
+        self.reorders = bool(self._forms) and costs.reordering_pays(inputs)
+
+    def block_form(self, info: LayerInfo) -> BlockForm | None:
+        """Return the block form of a layer, the cheapest that is exact; None if there is none."""
+        exact = [form for form in self._forms if form.is_exact(info)]
+        return min(exact, key=lambda form: form.cost(info, 16, 0), default=None)
+
+    def is_sparse(self, plan: LayerPlan, inputs: int, entries: float) -> bool:
+        """Whether so many inputs, with so many entries in all, take the layer as sparse rows."""
+        form, info = plan.block_form, plan.info
+        if form is None:
+            return True
+        if self._engine != "auto":
+            return False
+        width = min(self.width(inputs), max(inputs, 1))
+        dear = -(-inputs // width) * form.cost(info, width, entries)
+        return SPARSE.cost(info, inputs, entries) < dear + costs.CONVERT * entries
+
+    def leaves(self, plan: LayerPlan, block: Block) -> bool:
+        """Whether the sparse form is clearly cheaper for a block, the conversion included."""
+        form, info, inputs = plan.block_form, plan.info, len(block.inputs)
+        if form is None:
+            return True
+        if not self.blocks_may_leave:
+            return False
+        seen = sample(block.filled)
+        entries = np.count_nonzero(seen) * block.neurons / max(len(seen), 1)
+        cheap = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
+        return bool(2 * cheap < form.cost(info, inputs, entries))
+
+    def width(self, inputs: int) -> int:
+        """Return the inputs per block: what suits the caches and is within the memory."""
+        width = costs.block_width(self._neurons, self._itemsize, inputs)
+        while width > 16 and self.block_bytes(width) > self._memory:
+            width -= 32
+        return width
+
+    def block_bytes(self, width: int) -> int:
+        """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
+        return 3 * width * self._neurons * self._itemsize
+
+    def workers(self, nthreads: int, inputs: int, edges: int) -> tuple[int, int]:
+        """Return how many blocks run side by side, and how many threads each product has."""
+        width = self.width(inputs)
+        workers, inner = costs.inner_threads(nthreads, -(-inputs // width), width, edges)
+        return max(1, min(workers, self._memory // self.block_bytes(width))), inner
+
+
+def sample(array: np.ndarray) -> np.ndarray:
+    """Return activations at one neuron in sixteen, at some 64 at least."""
+    return array[:: min(16, max(1, len(array) // 64))]

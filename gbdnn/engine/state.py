@@ -1,0 +1,159 @@
+"""Where a run stands: queued and finished rows, and which inputs follow another one.
+
+Queued rows take memory, most of it where few inputs have died yet. While there is little of it, the
+shallowest queue is next, so that survivors of all blocks come together before the next layers;
+when there is much, the queue with the most bytes is next.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from gbdnn.arrays.sparse_rows import SparseRows
+
+if TYPE_CHECKING:
+    import graphblas as gb
+    import numpy as np
+
+    from gbdnn.engine.duplicates import Duplicates
+    from gbdnn.engine.features import Features
+
+__all__ = ["LayerQueue", "RowRange", "RunState"]
+
+
+class RowRange(NamedTuple):
+    """Some rows of the features, or of activations that the run holds."""
+
+    source: Features | SparseRows
+    start: int
+    stop: int
+
+    @property
+    def nrows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+    @property
+    def entries(self) -> float:
+        """Number of entries, taken to be spread evenly."""
+        return self.source.nvals * self.nrows / self.source.nrows
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes that the run holds for these rows; the features are the caller's."""
+        if not isinstance(self.source, SparseRows):
+            return 0.0
+        return self.source.nbytes * self.nrows / self.source.nrows
+
+    def rows(self) -> SparseRows:
+        """Return the rows."""
+        if isinstance(self.source, SparseRows):
+            whole = self.nrows == self.source.nrows
+            return self.source if whole else self.source.rows(self.start, self.stop)
+        return self.source.sparse_rows(self.start, self.stop)
+
+
+class LayerQueue:
+    """Rows queued at one layer, first in, first out."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[RowRange] = deque()
+        self.inputs = 0
+
+    def __repr__(self) -> str:
+        return f"LayerQueue({self.inputs} inputs, {self.entries:.0f} entries)"
+
+    @property
+    def entries(self) -> float:
+        """Number of entries of the queued rows."""
+        return sum(each.entries for each in self._ranges)
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes that the run holds for them."""
+        return sum(each.nbytes for each in self._ranges)
+
+    def add(self, source: Features | SparseRows) -> None:
+        """Queue all rows of a source."""
+        if source.nrows:
+            self._ranges.append(RowRange(source, 0, source.nrows))
+            self.inputs += source.nrows
+
+    def put_back(self, rows: SparseRows) -> None:
+        """Queue rows before all others."""
+        if rows.nrows:
+            self._ranges.appendleft(RowRange(rows, 0, rows.nrows))
+            self.inputs += rows.nrows
+
+    def take(self, count: int) -> list[RowRange]:
+        """Remove the first `count` inputs, or all if there are fewer."""
+        taken = []
+        while count and self._ranges:
+            first = self._ranges.popleft()
+            middle = min(first.stop, first.start + count)
+            if middle < first.stop:
+                self._ranges.appendleft(first._replace(start=middle))
+            taken.append(first._replace(stop=middle))
+            count -= middle - first.start
+            self.inputs -= middle - first.start
+        return taken
+
+
+class RunState:
+    """All that a run knows beside the network and the features.
+
+    Parameters
+    ----------
+    layers : int
+        Number of layers: rows that are queued behind the last one are finished.
+    limit : int
+        Bytes of queued rows; from half of it on, the largest queue is next.
+    duplicates : Duplicates, optional
+        Which inputs follow another one's course.
+
+    Attributes
+    ----------
+    queues : dict of int to LayerQueue
+        By layer.
+    finished : list of SparseRows
+        Activations after the last layer.
+    """
+
+    def __init__(self, layers: int, limit: int, duplicates: Duplicates | None) -> None:
+        self._layers, self._limit = layers, limit
+        self.queues: dict[int, LayerQueue] = {}
+        self.finished: list[SparseRows] = []
+        self.duplicates = duplicates
+
+    def __repr__(self) -> str:
+        queued = ", ".join(f"{k}: {queue!r}" for k, queue in sorted(self.queues.items()))
+        finished = sum(rows.nrows for rows in self.finished)
+        return f"RunState({finished} inputs finished of {self._layers} layers; {queued})"
+
+    def add(self, k: int, source: Features | SparseRows) -> None:
+        """Queue rows at layer `k`."""
+        if k == self._layers:
+            self.finished.append(source)  # type: ignore[arg-type]
+        else:
+            self.queues.setdefault(k, LayerQueue()).add(source)
+
+    def next(self) -> tuple[int, LayerQueue, float] | None:
+        """Return the next layer, its queue, and the bytes by which other queues may grow.
+
+        None if nothing is queued. The bytes are beyond those that the queue itself gives up.
+        """
+        queues = {k: queue for k, queue in self.queues.items() if queue.inputs}
+        if not queues:
+            return None
+        held = sum(queue.nbytes for queue in queues.values())
+        shallow = held < self._limit / 2
+        k = min(queues) if shallow else max(queues, key=lambda k: (queues[k].nbytes, k))
+        return k, queues[k], self._limit / (2 if shallow else 1) - held
+
+    def answer(self, inputs: int, ncols: int, dtype: np.dtype) -> gb.Matrix:
+        """Return the finished rows of all inputs as a matrix; the state gives them up."""
+        followed = None if self.duplicates is None else self.duplicates.followed()
+        found = SparseRows.stacked(self.finished, inputs, ncols, dtype)
+        self.finished = []
+        return (found if followed is None else found.take(followed)).matrix()
