@@ -78,7 +78,7 @@ def from_torch(
     >>> from_torch(state)  # or model.state_dict(), or the model itself
     Network: 1 layer, 3 inputs to 1 outputs, 2 edges, FP64
       layer  shape  edges
-      0      3 x 1      2  bias 0.25 to 0.25 (all), identity
+      0      3 x 1      2  bias 0.25 (all), identity
     """
     wanted = None if dtype is None else as_dtype(dtype)
     torch = sys.modules.get("torch")

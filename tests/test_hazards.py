@@ -1,0 +1,259 @@
+"""Threads, forks, pending work and exceptions: what goes wrong on a second thread or day."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import narrow, network
+from oracles import case, dyadic
+
+import gbdnn
+from gbdnn.arrays.matrices import as_rows
+from gbdnn.engine import run as engine_run
+from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.full import FullForm
+
+FIRST_USE = """
+import threading, sys
+import numpy as np
+import gbdnn
+start, faults = threading.Barrier(8), []
+def work():
+    start.wait()
+    try:
+        Y = gbdnn.infer([np.eye(3, dtype="f4")] * 2, np.eye(3, dtype="f4"), dtype="FP32")
+        assert Y.nvals == 3
+    except BaseException as error:
+        faults.append(repr(error))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit("; ".join(faults))
+"""
+
+PENDING = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import graphblas as gb
+import numpy as np
+import gbdnn
+rng = np.random.default_rng(0)
+def pending(n, dtype="FP32"):
+    A = gb.Matrix(dtype, n, n)
+    for _ in range(2):
+        A << gb.Matrix.from_coo(
+            rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), 0.25, dtype=dtype, nrows=n,
+            ncols=n, dup_op=gb.binary.first)
+    for i in range(60):
+        A[int(rng.integers(n)), int(rng.integers(n))] = 0.5
+        del A[int(rng.integers(n)), int(rng.integers(n))]
+    return A
+with ThreadPoolExecutor(3) as pool:
+    for form in ["features", "weights", "bias", "transposed"] * 15:
+        X, W, b = pending(400), pending(400), gb.Vector("FP32", 400)
+        for i in range(40): b[int(rng.integers(400))] = -0.25
+        if form == "transposed": X = X.T
+        calls = [pool.submit(gbdnn.infer, [W, W], X, bias=[b, b], nthreads=2) for _ in range(3)]
+        answers = [call.result() for call in calls]
+        assert answers[0].nvals and all(Y.isequal(answers[0]) for Y in answers)
+print("right")
+"""
+
+FORK = """
+import os, sys
+import numpy as np
+import gbdnn
+W = np.eye(4, dtype="f4")
+if "before" not in sys.argv: gbdnn.infer([W], W, engine="sparse", nthreads=2)
+child = os.fork()
+if child == 0:
+    try:
+        gbdnn.infer([W], W, engine="sparse", nthreads=2)
+    except gbdnn.ForkError as error:
+        os._exit(42 if "spawn" in str(error) and isinstance(error, gbdnn.GbdnnError) else 43)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def python(code, *argv, timeout=120):
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv],
+        capture_output=True, text=True, check=False, timeout=timeout, env=os.environ,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("processes", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_first_call_may_come_from_eight_threads(processes):
+    done = [python(FIRST_USE) for _ in range(processes)]
+    assert [each.stderr for each in done if each.returncode] == []
+
+
+def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
+    from gbdnn.arrays import values
+
+    class Failing:
+        @property
+        def dtypes(self):
+            raise ValueError("already initialized")
+
+    monkeypatch.setattr(values, "gb", Failing())
+    with pytest.raises(ValueError, match="^already initialized$"):
+        values.as_dtype("FP32")
+
+
+def test_calls_share_matrices_with_pending_work():
+    done = python(PENDING)
+    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told_to_be_spawned():
+    assert python(FORK, timeout=30).returncode == 42
+    assert python(FORK, "before", timeout=30).returncode == 0
+
+
+def test_weights_are_prepared_once(monkeypatch):
+    calls, plain = [], FullForm.prepare
+
+    def prepare(self, layer, rows, columns):
+        calls.append(layer)
+        return plain(self, layer, rows, columns)
+
+    monkeypatch.setattr(FullForm, "prepare", prepare)
+    net = network(case(3).layers)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: gbdnn.infer(net, case(3).X, engine="full"), range(4)))
+    assert len(calls) == len(net)
+
+
+def test_a_thread_that_cannot_start_leaves_none_running(monkeypatch):
+    narrow(monkeypatch)
+    plain, started = threading.Thread.start, []
+
+    def start(self):
+        if self.name.startswith("gbdnn-"):
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+            started.append(self)
+        plain(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    net, X = network(case(3, inputs=200).layers), case(3, inputs=200).X
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        gbdnn.infer(net, X, engine="full", nthreads=5)
+    assert len(started) == 2
+    assert not any(thread.is_alive() for thread in started)
+
+
+@pytest.mark.parametrize("nthreads", [1, 3])
+def test_an_exception_frees_the_blocks(nthreads, monkeypatch):
+    narrow(monkeypatch)
+    kept = []
+    monkeypatch.setattr(
+        engine_run, "Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1]
+    )
+
+    def fail(record):
+        if record.layer == 1:
+            assert kept[0].allocated > 0
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        gbdnn.infer(
+            network(case(3, inputs=200).layers), case(3, inputs=200).X, engine="full",
+            nthreads=nthreads, callback=fail,
+        )  # fmt: skip
+    assert [buffers.allocated for buffers in kept] == [0]
+
+
+def test_rows_that_were_given_away_cannot_be_used():
+    rows = as_rows(np.eye(3), what="rows")
+    assert rows.matrix().nvals == 3
+    for name in ("indptr", "columns", "values", "nvals", "ids"):
+        with pytest.raises(RuntimeError, match="these rows were given to a graphblas.Matrix"):
+            getattr(rows, name)
+
+
+@pytest.mark.parametrize("bias", [-0.01, 0.01])
+def test_the_sparse_form_frees_what_a_layer_no_longer_needs(bias):
+    """Without the collector: at most two layers' activations are alive when a layer is done."""
+    neurons, inputs = 300, 200
+    random = np.random.default_rng(1)
+    W = dyadic(random, (neurons, neurons), 0.1, low=1) / 4
+    net = gbdnn.Network([gbdnn.Layer(W.astype("f4"), bias, clip=1.0) for _ in range(30)])
+    X = random.random((inputs, neurons)).astype("f4")
+    gbdnn.infer(net[:2], X, engine="sparse")
+    activations = inputs * neurons * 12  # a column number and a value each, all of them positive
+    alive = []
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        Y = gbdnn.infer(
+            net,
+            X,
+            engine="sparse",
+            callback=lambda _: alive.append(tracemalloc.get_traced_memory()),
+        )
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert Y.nvals == inputs * neurons
+    growth = alive[-1][0] - alive[9][0]
+    prepared = 20 * (W.size * 0.1 * 13 * 2 + 40 * neurons)
+    assert growth < prepared + 0.5 * activations
+    assert alive[0][0] > 0
+
+
+@pytest.mark.parametrize("neurons", [3_000_000, pytest.param(12_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", "sparse"])
+def test_layers_of_the_size_of_graphs(neurons, engine):
+    """A path through a ring: no block of activations fits, the entries do."""
+    step = np.arange(neurons)
+    W = gb.Matrix.from_coo(
+        step, (step + 1) % neurons, np.float32(0.5), nrows=neurons, ncols=neurons
+    )
+    layer = gbdnn.Layer(W, copy=False)
+    X = gb.Matrix.from_coo([0, 1], [7, neurons - 1], np.float32(1), nrows=2, ncols=neurons)
+    Y = gbdnn.infer(gbdnn.Network([layer] * 3), X, engine=engine, memory=64 << 20)
+    assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
+    assert gbdnn.memory_needed(gbdnn.Network([layer] * 3), 2, memory=64 << 20).working == 64 << 20
+
+
+def test_an_input_that_does_not_fit_is_refused_with_the_number():
+    net = gbdnn.Network([gbdnn.Layer(np.ones((2000, 2000), "f4"), clip=1.0)] * 2)
+    X = np.ones((3, 2000), "f4")
+    with pytest.raises(gbdnn.ArgumentError, match=r"memory=50000 is too small: .* 96000 bytes"):
+        gbdnn.infer(net, X, engine="sparse", memory=50_000)
+    Y = gbdnn.infer(net, X, engine="sparse", memory=200_000)  # one input at a time
+    assert Y.nvals == 6000
+
+
+def test_a_lazy_network_needs_a_reader():
+    with pytest.raises(gbdnn.ArgumentTypeError, match="read is a callable, not int"):
+        gbdnn.Network.lazy([gbdnn.Layer(np.eye(2)).info], 3)
+
+
+@pytest.mark.parametrize(("engine", "threads"), [("full", (1, 2, 5)), ("sparse", (1, 1))])
+def test_where_bits_do_not_depend_on_threads(engine, threads, monkeypatch):
+    """What the notes of `infer` promise, on sums that are not exact; narrow blocks for threads."""
+    narrow(monkeypatch)
+    random = np.random.default_rng(5)
+    W = random.random((2000, 400)).astype("f4")
+    X = random.random((40, 2000)).astype("f4")
+    answers = [
+        gbdnn.infer([W, W[:400]], X[:inputs], engine=engine, nthreads=n)
+        for n in threads
+        for inputs in (40,)
+    ]
+    assert all(Y.isequal(answers[0]) for Y in answers)
+    one = gbdnn.infer([W, W[:400]], X[:1], engine=engine, nthreads=1)
+    assert one.isequal(answers[0][:1, :].new())
