@@ -42,24 +42,6 @@ RECORDS = [
 ]
 
 
-def scaling(processor="One", counts=(1, 2, 4), first=3.0, inputs=100):
-    """What thread_scaling.py writes, but for what is not plotted."""
-    times = [first / n**0.5 for n in counts]
-    return {
-        "machine": {"processor": processor, "cores": max(counts)},
-        "problem": {"neurons": 1024, "layers": 120, "inputs": inputs},
-        "summary": [
-            {
-                "nthreads": n,
-                "seconds_median": time,
-                "speed_up": times[0] / time,
-                "efficiency": times[0] / time * counts[0] / n,
-            }
-            for n, time in zip(counts, times, strict=True)
-        ],
-    }
-
-
 def outcome(neurons=1024, *, compress=False, inputs=60_000, seconds=2.0):
     """What gbdnn challenge --json writes, but for what is not plotted."""
     return {
@@ -77,19 +59,9 @@ def outcome(neurons=1024, *, compress=False, inputs=60_000, seconds=2.0):
     }
 
 
-PROFILE = {
-    "per_layer": {
-        "0": {"product": 0.5, "bias": 0.25},
-        "1": {"product": 0.25, "gather": 1.0},
-        "10": {"product": 0.125},
-    }
-}
-
 EVERY = [
     (viz.plot_activity, RECORDS),
     (viz.plot_layer_times, RECORDS),
-    (viz.plot_layer_times, PROFILE),
-    (viz.plot_thread_scaling, scaling()),
     (viz.plot_edge_rates, [outcome()]),
 ]
 
@@ -181,62 +153,11 @@ def test_layer_times_by_form():
     assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full form"]) == 6
 
 
-def test_layer_times_by_part():
-    found = steps(viz.plot_layer_times(PROFILE))
-    assert list(found) == ["gather", "product", "bias"]
-    np.testing.assert_allclose(found["product"], [500, 250, *[0] * 8, 125])
-    np.testing.assert_allclose(found["gather"], [0, 1000, *[0] * 9], atol=1e-9)
-
-
-def test_small_parts_are_told_as_one():
-    row = {f"part {n}": float(2**n) for n in range(10)}
-    found = steps(viz.plot_layer_times({"per_layer": {"0": row}}))
-    assert list(found) == [f"part {n}" for n in range(9, 3, -1)] + ["other"]
-    np.testing.assert_allclose(found["other"], [1e3 * (1 + 2 + 4 + 8)])
-
-
-def test_parts_that_are_chosen():
-    found = steps(viz.plot_layer_times(PROFILE, parts=["bias", "none such"]))
-    assert list(found) == ["bias", "none such", "other"]
-    np.testing.assert_allclose(found["other"], [500, 1250, *[0] * 8, 125], atol=1e-9)
+def test_forms_that_are_chosen():
+    found = steps(viz.plot_layer_times(RECORDS, parts=["full form", "none such"]))
+    assert list(found) == ["full form", "none such", "other"]
+    np.testing.assert_allclose(found["other"], [500, 1000, 0, 0])
     assert not found["none such"].any()
-
-
-@pytest.mark.parametrize("quantity", ["seconds", "speed-up", "efficiency"])
-def test_thread_scaling(quantity):
-    field = {"seconds": "seconds_median", "speed-up": "speed_up"}.get(quantity, quantity)
-    report = scaling()
-    report["summary"].reverse()
-    ax = viz.plot_thread_scaling(report, quantity=quantity)
-    curve, ideal = line(ax, "One, 4 cores"), line(ax, "ideal")
-    assert curve.get_xdata().tolist() == ideal.get_xdata().tolist() == [1, 2, 4]
-    assert curve.get_ydata().tolist() == [row[field] for row in report["summary"]][::-1]
-    best = {"seconds": [3, 1.5, 0.75], "speed-up": [1, 2, 4], "efficiency": [1, 1, 1]}
-    np.testing.assert_allclose(ideal.get_ydata(), best[quantity])
-
-
-def test_thread_scaling_of_several_machines():
-    reports = [scaling(), scaling("Two", (2, 4, 32), 1.0), scaling("Three", (1, 2, 4), 9.0)]
-    ax = viz.plot_thread_scaling(reports, quantity="seconds")
-    labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert sorted(labels) == ["One, 4 cores", "Three, 4 cores", "Two, 32 cores", "ideal"]
-    assert len(ax.lines) == 6  # each has its own ideal
-    styles = {
-        (each.get_linestyle(), each.get_marker())
-        for each in ax.lines
-        if "cores" in each.get_label()
-    }
-    assert len(styles) == 3
-    shared = viz.plot_thread_scaling([reports[0], reports[2]], quantity="speed-up")
-    assert len(shared.lines) == 3
-    other = viz.plot_thread_scaling([scaling(), scaling(inputs=7)])
-    assert any("7 inputs" in each.get_label() for each in other.lines)
-
-
-def test_the_figure_of_thread_scaling():
-    figure = viz.thread_scaling_figure([scaling(), scaling("Two")])
-    assert len(figure.axes) == 3
-    assert len(figure.legends[0].get_texts()) == 3
 
 
 def bars(ax):
@@ -304,8 +225,7 @@ def test_an_outcome_is_plotted_as_it_is_told():
 # Manners
 
 
-@pytest.mark.parametrize(("plot", "report"), EVERY)
-def test_units_and_the_axes_given(plot, report):
+def check_units_and_the_axes_given(plot, report):
     figure = Figure()
     left, right = figure.subplots(1, 2)
     kept = copy.deepcopy(report)
@@ -320,6 +240,11 @@ def test_units_and_the_axes_given(plot, report):
     assert plot(report).figure is not new.figure
 
 
+@pytest.mark.parametrize(("plot", "report"), EVERY)
+def test_units_and_the_axes_given(plot, report):
+    check_units_and_the_axes_given(plot, report)
+
+
 def test_pyplot_is_not_touched(tmp_path):
     code = """
 import sys
@@ -328,7 +253,8 @@ assert not any(name.startswith(("matplotlib", "gbdnn.viz")) for name in sys.modu
 assert gbdnn.viz.plot_activity
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 from test_viz import EVERY
-for plot, report in EVERY:
+from test_benchmark_plots import EVERY as BENCHMARKS
+for plot, report in EVERY + BENCHMARKS:
     gbdnn.viz.save_figure(plot(report).figure, sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
@@ -347,12 +273,6 @@ assert "matplotlib.pyplot" not in sys.modules
     [
         (viz.plot_activity, [], "no records"),
         (viz.plot_layer_times, [], "no records"),
-        (viz.plot_layer_times, {}, "not what profile_parts.py writes"),
-        (viz.plot_layer_times, {"per_layer": {}}, "not what profile_parts.py writes"),
-        (viz.plot_thread_scaling, [], "no report"),
-        (viz.plot_thread_scaling, {}, "not a thread_scaling.py report"),
-        (viz.plot_thread_scaling, {"summary": [{"nthreads": 1}]}, "not a thread_scaling.py"),
-        (viz.thread_scaling_figure, [], "no report"),
         (viz.run_figure, [], "no records"),
         (viz.plot_edge_rates, [{}], "no 'problem'"),
     ],
@@ -365,8 +285,6 @@ def test_nothing_to_plot(plot, report, match):
 def test_arguments_that_do_not_fit():
     with pytest.raises(gbdnn.ArgumentError, match=r"neurons of 2 layers, but .* of 4"):
         viz.plot_activity(RECORDS, neurons=[3, 3])
-    with pytest.raises(gbdnn.ArgumentError, match="quantity is one of"):
-        viz.plot_thread_scaling(scaling(), quantity="speed")
     with pytest.raises(gbdnn.ArgumentError, match="times of 4 layers"):
         viz.plot_layer_times(RECORDS, layers=2)
     with pytest.raises(gbdnn.ArgumentError, match="no edge rates"):

@@ -1,4 +1,4 @@
-"""Edge rates beside those that others have published."""
+"""Edge rates beside published ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.challenge.published import PUBLISHED, Rate
 from gbdnn.errors import ArgumentError
-from gbdnn.viz._axes import areas, axes_or_new
+from gbdnn.viz.figures import area_styles, axes_or_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,22 +26,22 @@ def plot_edge_rates(
     *,
     published: Iterable[Rate] = PUBLISHED,
 ) -> Axes:
-    """Plot edge rates, a group of bars per problem, beside published ones.
+    """Plot edge rates as bars, grouped by problem, beside published ones.
 
     Parameters
     ----------
     rates : iterable of dict or Rate
         A dict is what ``gbdnn challenge --json`` writes, or `Outcome.as_json` returns.
     ax : Axes, optional
-        Where to draw; a new figure's by default.
+        Where to draw. Default: a new figure's.
     published : iterable of Rate
         What to draw beside them, in grey; ``()`` for nothing.
 
     Returns
     -------
     Axes
-        Edges per second, logarithmic. Rates of runs in which equal inputs went on as one are
-        hatched, and named EFFECTIVE in the legend: they are not the rate of a machine.
+        Edges per second, logarithmic. Effective rates (each group of equal inputs computed once)
+        are hatched, and marked EFFECTIVE in the legend: they are not the rate of a machine.
 
     Raises
     ------
@@ -50,32 +50,35 @@ def plot_edge_rates(
 
     Notes
     -----
-    Rates of other machines are a background, no comparison of programs; the machines are in the
-    legend, the sources in `gbdnn.challenge.PUBLISHED`. ``*`` marks numbers that are quoted, and not
-    compared with their source.
+    Published rates are from other machines, so that they compare no programs. The legend names
+    the machines; `gbdnn.challenge.PUBLISHED` has the sources. ``*`` marks quoted numbers that were
+    not compared with their source.
     """
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]
-    others = list(published)
-    if not own + others:
+    every = own + list(published)
+    if not every:
         raise ArgumentError("there are no edge rates to plot")
-    problems = sorted({(each.neurons, each.layers) for each in own + others})
-    members: dict[str, list[Rate]] = {}
-    for each in own + others:
-        members.setdefault(_label(each), []).append(each)
+    problems = sorted({(each.neurons, each.layers) for each in every})
+    series: dict[str, list[Rate]] = {}
+    for each in every:
+        series.setdefault(_label(each), []).append(each)
+    # labels[p]: the series with a bar at problem p, from left to right
+    labels: list[list[str]] = [
+        [name for name, of in series.items() if p in {(each.neurons, each.layers) for each in of}]
+        for p in problems
+    ]
+    width = 0.84 / max(map(len, labels))
     ax = axes_or_new(ax)
-    here = {problem: _series_at(problem, members) for problem in problems}
-    width = 0.84 / max(map(len, here.values()))
-    ours, greys = areas(), iter(_GREYS * len(members))
-    for label, series in members.items():
-        style = _style(series[0], ours, greys, is_own=series[0] in own)
-        x = [
-            at + width * (here[problem].index(label) + 0.5 - len(here[problem]) / 2)
-            for each in series
-            for at, problem in enumerate(problems)
-            if problem == (each.neurons, each.layers)
-        ]
-        ax.bar(x, [each.edges_per_second for each in series], width, label=label, **style)
-    lowest = min(each.edges_per_second for each in own + others)
+    colours, greys = area_styles(), iter(_GREYS * len(series))
+    for name, members in series.items():
+        at = [problems.index((each.neurons, each.layers)) for each in members]
+        x = [p + width * (labels[p].index(name) + 0.5 - len(labels[p]) / 2) for p in at]
+        colour = next(colours)["facecolor"] if members[0] in own else next(greys)
+        style = {"facecolor": colour, "edgecolor": "black", "linewidth": 0.5}
+        if members[0].effective:
+            style = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1}
+        ax.bar(x, [each.edges_per_second for each in members], width, label=name, **style)
+    lowest = min(each.edges_per_second for each in every)
     ax.set_yscale("log")
     ax.set_ylim(bottom=10 ** np.floor(np.log10(lowest / 2)))
     ax.set_xticks(range(len(problems)), [f"{n:,} x {k:,}" for n, k in problems])
@@ -83,23 +86,6 @@ def plot_edge_rates(
     ax.set_ylabel("edge rate (edges/s)")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize="x-small", frameon=False)
     return ax
-
-
-def _series_at(problem: tuple[int, int], members: dict[str, list[Rate]]) -> list[str]:
-    """Return the series that have a bar at a problem, in order."""
-    return [
-        label
-        for label, series in members.items()
-        if problem in {(each.neurons, each.layers) for each in series}
-    ]
-
-
-def _style(first: Rate, ours: Any, greys: Any, *, is_own: bool) -> dict[str, Any]:
-    """Return a series' style; only effective rates are hatched."""
-    plain = next(ours)["facecolor"] if is_own else next(greys)
-    if first.effective:
-        return {"facecolor": "white", "edgecolor": plain, "hatch": "////", "linewidth": 1}
-    return {"facecolor": plain, "edgecolor": "black", "linewidth": 0.5}
 
 
 def _label(rate: Rate) -> str:
@@ -113,7 +99,7 @@ def _label(rate: Rate) -> str:
 
 
 def _rate(outcome: Mapping[str, Any]) -> Rate:
-    """Return what `Outcome.as_json` tells."""
+    """Return the rate in what `Outcome.as_json` returned."""
     try:
         problem, machine = outcome["problem"], outcome["machine"]
         threads = outcome["nthreads"]

@@ -1,25 +1,74 @@
-"""How a run's time falls with the number of threads."""
+"""Plots of what `thread_scaling.py` and `profile_parts.py` write, read from JSON."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from gbdnn.errors import ArgumentError
-from gbdnn.viz._axes import axes_or_new, curves, ideal, new_figure
+from gbdnn.viz.figures import axes_or_new, curve_styles, new_figure
+from gbdnn.viz.layers import stack_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_thread_scaling", "thread_scaling_figure"]
+__all__ = ["plot_profile", "plot_thread_scaling", "thread_scaling_figure"]
 
 Quantity = Literal["seconds", "speed-up", "efficiency"]
 
 _FIELD = {"seconds": "seconds_median", "speed-up": "speed_up", "efficiency": "efficiency"}
 _IDEAL = {"seconds": -1, "speed-up": 1, "efficiency": 0}  # power of the number of threads
+_IDEAL_STYLE = {"color": "0.5", "linestyle": (0, (1, 1.5)), "linewidth": 1.2}
+_PARTS = 6  # areas of a profile by default; the smaller parts are added up as "other"
+
+
+def plot_profile(
+    profile: Mapping[str, Any],
+    ax: Axes | None = None,
+    *,
+    parts: Sequence[str] | None = None,
+    layers: int | None = None,
+) -> Axes:
+    """Plot the seconds of each layer, stacked by part.
+
+    Parameters
+    ----------
+    profile : dict
+        What ``profile_parts.py`` writes.
+    ax : Axes, optional
+        Where to draw. Default: a new figure's.
+    parts : sequence of str, optional
+        The areas, from the bottom up; the rest is drawn as ``"other"``. Plots with equal `parts`
+        have equal styles. Default: the six largest.
+    layers : int, optional
+        Number of layers of the network. Default: the layers of the profile.
+
+    Returns
+    -------
+    Axes
+        In milliseconds, summed over threads.
+
+    Raises
+    ------
+    ArgumentError
+        The dict is no profile, or it has more layers than `layers`.
+    """
+    rows = profile.get("per_layer")
+    if not isinstance(rows, Mapping) or not any(rows.values()):
+        raise ArgumentError("there are no parts per layer: not what profile_parts.py writes")
+    count = max(map(int, rows)) + 1
+    seconds: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count))
+    for k, row in rows.items():
+        for part, time in row.items():
+            seconds[part][int(k)] += time
+    largest = sorted(seconds, key=lambda part: -seconds[part].sum())
+    return stack_times(seconds, ax, largest[:_PARTS] if parts is None else parts, layers)
 
 
 def plot_thread_scaling(
@@ -33,17 +82,16 @@ def plot_thread_scaling(
     Parameters
     ----------
     report : dict, or several
-        What ``benchmarks/thread_scaling.py`` writes, read from JSON; several may be of several
-        machines or problems.
+        What ``thread_scaling.py`` writes; several may be of several machines or problems.
     ax : Axes, optional
-        Where to draw; a new figure's by default.
+        Where to draw. Default: a new figure's.
     quantity : {"speed-up", "seconds", "efficiency"}
         Speed-ups are over the fewest threads of the same report; an efficiency of 1 is ideal.
 
     Returns
     -------
     Axes
-        A curve per report, and the ideal that begins where it does.
+        A curve per report, and the ideal that begins at the same point.
 
     Raises
     ------
@@ -56,15 +104,15 @@ def plot_thread_scaling(
     summaries = [_summary(each) for each in reports]
     ax = axes_or_new(ax)
     drawn: set[tuple[tuple[int, float], ...]] = set()
-    for label, rows, style in zip(_labels(reports), summaries, curves(), strict=False):
+    for label, rows, style in zip(_labels(reports), summaries, curve_styles(), strict=False):
         threads = [row["nthreads"] for row in rows]
         values = [row[_FIELD[quantity]] for row in rows]
         best = [values[0] * (n / threads[0]) ** _IDEAL[quantity] for n in threads]
         if (line := tuple(zip(threads, best, strict=True))) not in drawn:
-            ax.plot(threads, best, **ideal() | ({"label": None} if drawn else {}))
+            ax.plot(threads, best, label=None if drawn else "ideal", **_IDEAL_STYLE)
             drawn.add(line)
         ax.plot(threads, values, label=label, **style)
-    _dress(ax, quantity, sorted({row["nthreads"] for rows in summaries for row in rows}))
+    _label_axes(ax, quantity, sorted({row["nthreads"] for rows in summaries for row in rows}))
     return ax
 
 
@@ -91,7 +139,7 @@ def thread_scaling_figure(report: Mapping[str, Any] | Iterable[Mapping[str, Any]
     return figure
 
 
-def _dress(ax: Axes, quantity: Quantity, threads: list[int]) -> None:
+def _label_axes(ax: Axes, quantity: Quantity, threads: list[int]) -> None:
     """Give the axes labels, ticks and limits."""
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 

@@ -1,0 +1,137 @@
+"""New figures, styles that differ in grey too, legends, and figures written to files."""
+
+from __future__ import annotations
+
+import os
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.io import require_writable, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "area_styles",
+    "axes_or_new",
+    "curve_styles",
+    "label_layers",
+    "legend_above",
+    "new_figure",
+    "require_plottable",
+    "save_figure",
+]
+
+_WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
+_FORMATS = ("png", "svg", "pdf")
+
+# From dark to light, so that they differ as grey, too (after Okabe and Ito).
+_COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#c9c9c9")
+
+
+def new_figure(rows: int = 1, columns: int = 1) -> Figure:
+    """Return an empty figure sized for `rows` x `columns` plots, not registered with pyplot."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as err:
+        raise MissingPackageError('plots need matplotlib: pip install "gbdnn[plots]"') from err
+    width = _WIDTH if columns == 1 else 4 * columns
+    return Figure(figsize=(width, _HEIGHT * rows), layout="constrained")
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """Return the axes given, or those of a new figure."""
+    return new_figure().subplots() if ax is None else ax
+
+
+def curve_styles() -> Iterator[dict[str, Any]]:
+    """Yield the styles of a plot's curves."""
+    looks = zip(cycle(_COLOURS[:6]), cycle("os^Dv"), cycle(["-", "--", "-.", ":"]), strict=False)
+    for colour, marker, line in looks:
+        yield {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
+
+
+def area_styles() -> Iterator[dict[str, Any]]:
+    """Yield the styles of a plot's bars or areas."""
+    hatches = cycle(["", "///", "...", "\\\\\\", "xxx", "---", "+++"])
+    for colour, hatch in zip(cycle(_COLOURS), hatches, strict=False):
+        # Hatches have the edge's colour.
+        yield {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
+
+
+def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
+    """Put the legend above a plot, in rows of at most four."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    ax.legend(
+        handles=handles,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=min(4, len(handles)),
+        fontsize="small",
+        frameon=False,
+    )
+
+
+def label_layers(ax: Axes) -> None:
+    """Label the horizontal axis with layer numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    ax.set_xlabel("layer (from 0)")
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure to a file, atomically.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+        For instance ``ax.figure``.
+    path : path-like
+        Ends in ``.png``, ``.svg`` or ``.pdf``. An existing file is replaced.
+
+    Raises
+    ------
+    ArgumentError
+        The suffix is another one.
+    OutputError
+        The file cannot be written.
+    """
+    kind = _kind(path)
+    from matplotlib import rc_context
+
+    # Without the time of writing, and random names, equal figures are equal files.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with rc_context({"svg.hashsalt": "gbdnn"}), whole_file(path) as file:
+        figure.savefig(file, format=kind, dpi=200, metadata=metadata)
+
+
+def require_plottable(path: str | os.PathLike[str]) -> None:
+    """Raise what `save_figure` would raise, before anything is computed.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the figure is to be written.
+
+    Raises
+    ------
+    ArgumentError, MissingPackageError, OutputError
+        As `save_figure`, or matplotlib is not installed.
+    """
+    _kind(path)
+    new_figure()
+    require_writable(path)
+
+
+def _kind(path: str | os.PathLike[str]) -> str:
+    kind = Path(os.fspath(path)).suffix.lower().removeprefix(".")
+    if kind not in _FORMATS:
+        raise ArgumentError(f"{os.fspath(path)}: a plot is a .png, .svg or .pdf file")
+    return kind
