@@ -8,6 +8,7 @@ Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still foll
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
 from gbdnn.engine.memory import MemoryNeeded, memory_needed
 from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
@@ -62,9 +63,6 @@ __all__ = [
     "radixnet",
     "save",
 ]
-
-__version__ = "0.1.0.dev0"
-
 
 _ROOMS = ("challenge", "gallery", "io", "viz")
 

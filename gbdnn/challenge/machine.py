@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gbdnn._version import __version__
 from gbdnn.arrays.first_use import gb
 
 __all__ = ["machine", "versions"]
@@ -38,8 +39,6 @@ def versions() -> dict[str, str]:
     dict
         Version by name.
     """
-    from gbdnn import __version__
-
     return {
         "python": platform.python_version(),
         "gbdnn": __version__,

@@ -74,7 +74,7 @@ def plot_edge_rates(
         at = [problems.index((each.neurons, each.layers)) for each in members]
         x = [p + width * (labels[p].index(name) + 0.5 - len(labels[p]) / 2) for p in at]
         colour = next(colours)["facecolor"] if members[0] in own else next(greys)
-        style = {"facecolor": colour, "edgecolor": "black", "linewidth": 0.5}
+        style: dict[str, Any] = {"facecolor": colour, "edgecolor": "black", "linewidth": 0.5}
         if members[0].effective:
             style = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "linewidth": 1}
         ax.bar(x, [each.edges_per_second for each in members], width, label=name, **style)
