@@ -1,4 +1,4 @@
-"""Which machine and which versions a number was measured with."""
+"""The machine and the versions that a measurement was made with."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["machine", "versions"]
 
 
 def machine() -> dict[str, str | int | float | None]:
-    """Describe the machine that a number was measured on.
+    """Describe this machine.
 
     Returns
     -------
     dict
-        ``processor``, ``cores`` that this process may use, ``memory_gib`` and ``system``.
+        ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
     """
     return {
         "processor": _processor(),
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return the processor's model name, as the system tells it."""
+    """Return the processor's model name, as reported by the operating system."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -57,14 +57,14 @@ def _processor() -> str:
             if key.strip() == "model name":
                 return value.strip()
     if platform.system() == "Darwin":
-        asked = subprocess.run(
+        sysctl = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
             capture_output=True,
             text=True,
             check=False,
         )
-        if asked.returncode == 0:
-            return asked.stdout.strip()
+        if sysctl.returncode == 0:
+            return sysctl.stdout.strip()
     return platform.processor() or platform.machine() or "unknown"
 
 

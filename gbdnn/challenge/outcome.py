@@ -1,12 +1,12 @@
-"""Challenge problems, run and held against the truth.
+"""Run a challenge problem, and compare its categories with the truth.
 
-A problem is a network, features, and categories to compare with: the official ones, or those of an
-independent computation with SciPy in FP64.
+The truth is official, or computed independently by SciPy in FP64.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "run", "scipy_categories"]
 
-# Activations grow to some ten times the features' entries: blocks keep them near a gigabyte.
+# Activations have some ten times as many entries as the features: about a gigabyte a block.
 _BLOCK_ENTRIES = 5_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What running a problem gave.
+    """The measurements and the categories of a problem that was run.
 
     Attributes
     ----------
@@ -52,19 +52,19 @@ class Outcome:
     categories : ndarray of int64
         0-based categories found.
     truth : ndarray of int64, optional
-        The categories they were compared with, None if they were not.
+        The categories they were compared with; None if they were not.
     checked_against : str
-        Where `truth` is from.
+        The source of `truth`.
     nthreads : int
-        Threads that could be used.
+        Threads available to the run.
     engine : str
-        As `infer` was told.
+        As given to `infer`.
     compress : bool
-        Whether equal inputs went on as one.
+        Whether equal inputs were computed once.
     processed : int, optional
-        Edges that were really processed, over all inputs computed; counted where `compress`.
+        Edges processed, summed over the inputs computed; counted if `compress`.
     records : list of LayerStats, optional
-        What one more run, which is not among the `seconds`, did at each layer; if it was asked for.
+        The records of one further run that is not timed, if asked for.
     machine : dict
         Processor, cores, memory in GiB and operating system.
     versions : dict
@@ -102,7 +102,7 @@ class Outcome:
         return edge_rate(self.problem.inputs, self.problem.network.edges, self.seconds_median)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the matrices, as JSON can hold it; categories count from 1."""
+        """Return all but the matrices and records, for JSON; categories count from 1."""
         net = self.problem.network
         return {
             "problem": {
@@ -150,25 +150,25 @@ def run(
     nthreads, engine, memory, callback
         As for `infer`.
     compress : bool, default False
-        Whether equal inputs go on as one. The edges that are really processed are then counted:
-        the edge rate alone would mislead.
+        Compute equal inputs once. The edges processed are then counted: the edge rate, which
+        counts every input, is effective.
     repeat : int, default 1
-        How often to run `infer`.
+        Number of timed runs.
     check : bool, default True
-        Whether to compare; without official truth, SciPy computes it in FP64.
+        Compare the categories with `Problem.truth` or, where it is None, with SciPy's in FP64.
     record : bool, default False
-        Whether to keep what was done at each layer, as the outcome's `records`.
+        Keep the records of each layer, as the outcome's `records`.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
 
     Returns
     -------
     Outcome
-        Seconds, categories and the verdict on them.
+        Seconds, categories and the result of the check.
 
     Notes
     -----
-    What is counted or kept is from one more run, which is not timed: a callback costs time.
+    Records and processed edges are from one further run, because a callback takes time.
 
     Examples
     --------
@@ -178,18 +178,19 @@ def run(
     """
     if repeat < 1:
         raise ArgumentError(f"repeat is at least 1, not {repeat}")
+    compute = partial(
+        infer,
+        problem.network,
+        problem.features,
+        engine=engine,
+        compress="auto" if compress else False,
+        memory=memory,
+        nthreads=nthreads,
+    )
     seconds = []
     for _ in range(repeat):
         started = perf_counter()
-        Y = infer(
-            problem.network,
-            problem.features,
-            engine=engine,
-            compress="auto" if compress else False,
-            memory=memory,
-            nthreads=nthreads,
-            callback=callback,
-        )
+        Y = compute(callback=callback)
         seconds.append(perf_counter() - started)
     truth, source = None, "nothing"
     if check:
@@ -197,7 +198,10 @@ def run(
         if truth is None:
             truth = scipy_categories(problem.network, problem.features, progress=progress)
             source = "SciPy in FP64"
-    records = _records(problem, nthreads, engine, compress, memory) if compress or record else []
+    records: list[LayerStats] = []
+    if compress or record:
+        compute(callback=records.append)
+    edges = [info.edges for info in problem.network.infos]
     return Outcome(
         problem=problem,
         seconds=seconds,
@@ -207,45 +211,23 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         compress=compress,
-        processed=_processed(problem, records) if compress else None,
+        processed=sum(r.inputs * edges[r.layer] for r in records) if compress else None,
         records=records if record else None,
     )
-
-
-def _records(
-    problem: Problem, nthreads: int | None, engine: Engine, compress: bool, memory: int
-) -> list[LayerStats]:
-    """Run once more, and return what was done at each layer."""
-    records: list[LayerStats] = []
-    infer(
-        problem.network,
-        problem.features,
-        engine=engine,
-        compress="auto" if compress else False,
-        memory=memory,
-        nthreads=nthreads,
-        callback=records.append,
-    )
-    return records
-
-
-def _processed(problem: Problem, records: list[LayerStats]) -> int:
-    """Return the edges of every layer times the inputs that are computed there, summed."""
-    return sum(record.inputs * problem.network[record.layer].edges for record in records)
 
 
 def scipy_categories(
     network: Network, features: gb.Matrix, *, progress: Progress | None = None
 ) -> np.ndarray:
-    """Return the categories of a challenge network, computed by SciPy alone in FP64.
+    """Return the categories of a challenge network, computed by SciPy in FP64.
 
     Parameters
     ----------
     network : Network
-        Layers with the rule ``"entries"`` and a ReLU, of weights that are not negative (SciPy drops
-        sums that cancel).
+        Layers with the bias rule ``"entries"``, a ReLU, and weights >= 0 (SciPy drops sums that
+        cancel).
     features : Matrix, shape (inputs, neurons)
-        The inputs; those that have died are dropped after each layer.
+        The inputs; dead ones are dropped after each layer.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer.
 

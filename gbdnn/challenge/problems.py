@@ -1,4 +1,4 @@
-"""Challenge problems, put together: a network, features, and the categories that are true."""
+"""Challenge problems: a network, features, and the true categories where they are known."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = ["Problem", "generated", "official"]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A network, features, and the categories that are true for them.
+    """A network, features, and the true categories.
 
     Attributes
     ----------
     name : str
-        What it is made of, for people.
+        A description of the network and the features.
     network : Network
         The layers.
     features : Matrix, shape (inputs, neurons)
         The inputs.
     truth : ndarray of int64, optional
-        0-based categories; None where there are no official ones.
+        0-based categories; None without official ones.
     seed : int, optional
-        Of a generated network.
+        The seed of a generated network.
     """
 
     name: str
@@ -70,16 +70,16 @@ def generated(
     inputs: int | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Return a problem that needs no download: a generated network on images.
+    """Return a problem that needs no download: a generated network and features from images.
 
     Parameters
     ----------
     neurons, layers, seed
         As for `radixnet`.
     images : path-like, optional
-        An IDX file; by default scikit-learn's 1,797 digits.
+        An IDX file. Default: scikit-learn's 1,797 digits.
     inputs : int, optional
-        How many; more than there are images are made by shifting images. All images by default.
+        Number of inputs; beyond the number of images, shifted images. Default: every image once.
 
     Returns
     -------
@@ -117,23 +117,23 @@ def official(
     Parameters
     ----------
     directory : path-like
-        Where the files were unpacked; `find_layers`, `find_features` and `find_categories` tell
-        the layouts.
+        The folder of the unpacked files, in a layout that `find_layers`, `find_features` and
+        `find_categories` know.
     neurons, layers : int
-        Which of the networks.
+        The size of the network.
     images : path-like, optional
-        An IDX file to use in place of the official images; there is no official truth then.
+        An IDX file instead of the official images; there are no official categories then.
     inputs : int, optional
-        Use the first so many only, and the truth for them.
+        Number of inputs, the first ones, and the truth for them. Default: all.
     truth : bool, default True
-        Whether to read the true categories.
+        Read the true categories.
     progress : callable, optional
-        Called as ``progress(k, layers)`` when k layers have been read.
+        Called as ``progress(k, layers)`` after k layers.
 
     Returns
     -------
     Problem
-        With the official categories as its `truth`, if they were asked for and there are any.
+        `Problem.truth` is set if `truth`, and the images are the official ones.
 
     Raises
     ------
@@ -145,17 +145,17 @@ def official(
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
-    if images is None:
-        features, called = _official_features(directory, neurons, inputs)
-    else:
-        features, called = _images(images, neurons, inputs)
     known = None
-    if truth and images is None:
-        known = _official_truth(directory, neurons, layers, features.nrows, inputs)
+    if images is not None:
+        features, called = _images(images, neurons, inputs)
+    else:
+        features, called = _official_features(directory, neurons, inputs)
+        if truth:
+            known = _official_truth(directory, neurons, layers, features.nrows, inputs)
     network = read_network(directory, neurons, layers, progress=progress)
     degree = CHALLENGE[neurons].degree
     files = find_layers(directory, neurons, layers)
-    for file, layer in zip(files, network, strict=True):
+    for file, layer in zip(files, network.infos, strict=True):
         if layer.edges != degree * neurons:
             raise FormatError(
                 f"{file}: {layer.edges} edges, but an official layer has {degree * neurons}:"
@@ -172,7 +172,7 @@ def official(
 def _images(
     images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
 ) -> tuple[gb.Matrix, str]:
-    """Return features and what to call them."""
+    """Return features from images, and their description."""
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)
     try:
@@ -186,7 +186,7 @@ def _images(
 def _official_features(
     directory: str | os.PathLike[str], neurons: int, inputs: int | None
 ) -> tuple[gb.Matrix, str]:
-    """Return the features and what to call them."""
+    """Return the official features, and their description."""
     file = find_features(directory, neurons)
     features = read_tsv(file, ncols=neurons)
     if inputs is not None:
@@ -201,7 +201,7 @@ def _official_features(
 def _official_truth(
     directory: str | os.PathLike[str], neurons: int, layers: int, images: int, inputs: int | None
 ) -> np.ndarray:
-    """Return the categories; all of them are among the images, or among the first `inputs`."""
+    """Return the official categories, those below `inputs` if given."""
     file = find_categories(directory, neurons, layers)
     truth = read_categories(file, ninputs=inputs)
     if truth.size and truth[-1] >= images:
