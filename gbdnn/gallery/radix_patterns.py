@@ -1,4 +1,4 @@
-"""Where the layers of a RadiX-Net have edges; see `gbdnn.radixnet`."""
+"""The patterns of a RadiX-Net's layers; see `gbdnn.gallery.radixnet`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Pattern", "patterns"]
 
 
 class Pattern(NamedTuple):
-    """Where a layer has edges: ``rows[j]`` are the neurons that neuron j reads, in order."""
+    """A layer's pattern: ``rows[j]`` are the rows of the entries in column j, ascending."""
 
     nrows: int
     rows: np.ndarray
@@ -28,7 +28,7 @@ class Pattern(NamedTuple):
         return Pattern(self.nrows, np.sort(order[self.rows], axis=1))
 
     def matrix(self, value: np.floating) -> gb.Matrix:
-        """Return the pattern as a column-wise matrix whose entries all are `value`."""
+        """Return a column-wise matrix of the pattern, iso-valued."""
         ncols, degree = self.rows.shape
         indptr = np.arange(0, ncols * degree + 1, degree, dtype=np.uint64)
         columns = SparseRows(
@@ -38,14 +38,14 @@ class Pattern(NamedTuple):
 
 
 def patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[Pattern]:
-    """Yield the layers of the systems, widened."""
+    """Yield the patterns of the systems' layers, widened."""
     N = prod(systems[0])
     j = np.arange(N)
     level = 0
     for system in systems:
         place = 1
         for radix in system:
-            # i is joined to i - n place, so j is reached from j + n place
+            # i has edges to i - n place, so j has edges from j + n place
             sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
             place *= radix
             above, below = widths[level : level + 2]

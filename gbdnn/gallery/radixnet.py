@@ -1,9 +1,9 @@
-"""RadiX-Net: sparse networks of any size with equally many paths from every input to every output.
+"""RadiX-Net: sparse networks with equally many paths from every input to every output.
 
 A mixed-radix system ``(r_0, r_1, ...)`` numbers ``r_0 r_1 ...`` nodes; its layer l joins node i to
 ``i - n r_0 ... r_(l-1)`` for n = 0 .. r_l - 1 (modulo the number of nodes), so that after all its
-layers exactly one path leads from any node to any other. Systems follow each other, and every
-layer is widened by a Kronecker product with ones.
+layers exactly one path leads from any node to any other. Systems are concatenated, and every layer
+is widened by a Kronecker product with ones.
 
 R. Robinett, J. Kepner, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks",
 arXiv:1905.00416.
@@ -33,7 +33,7 @@ __all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
 
 
 class ChallengeConstants(NamedTuple):
-    """What the challenge fixes for a number of neurons; clip, weight and width fit all of them."""
+    """The constants of the challenge's networks of one size."""
 
     bias: float
     radices: tuple[int, ...]
@@ -55,25 +55,25 @@ CHALLENGE: dict[int, ChallengeConstants] = {
 def radixnet(
     neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32", lazy: bool = False
 ) -> Network:
-    """Return a network made as the challenge's are.
+    """Return a network of the Graph Challenge's construction.
 
     The first m layers (m = 6, 8, 10, 12 for the four sizes) are the base network: radices of 2,
     each layer widened by 16, so that every neuron has 32 edges in and 32 out. Each later group of m
-    layers is the base network again, its rows permuted at random: one permutation for the group.
+    layers is the base network with its rows permuted at random, one permutation per group.
 
     Parameters
     ----------
     neurons : {1024, 4096, 16384, 65536}
-        Neurons per layer; they decide the bias, -0.30, -0.35, -0.40 or -0.45.
+        Neurons per layer. The bias is -0.30, -0.35, -0.40 or -0.45.
     layers : int
         Number of layers, at least 1; the challenge has 120, 480 and 1920.
     seed : int, default 0
-        Decides the permutations, for all time and on every machine. A deeper network with the same
-        seed begins with the same layers.
+        Of the permutations, which are the same on every machine and in every version. A deeper
+        network with the same seed begins with the same layers.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
     lazy : bool, default False
-        Make each layer when it is asked for and keep none: for a network larger than memory.
+        Generate each layer when it is read and keep none, for networks larger than memory.
 
     Returns
     -------
@@ -97,13 +97,13 @@ def radixnet(
       layer  shape        edges
       0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
-    neurons = _count("neurons", neurons)
+    neurons = _whole("neurons", neurons)
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
             f"neurons={neurons}: the challenge has {sizes}; radix_layers makes other sizes"
         )
-    layers = _count("layers", layers)
+    layers = _whole("layers", layers)
     constants = CHALLENGE[neurons]
     info = LayerInfo(
         (neurons, neurons),
@@ -115,7 +115,7 @@ def radixnet(
         bias_rule="entries",
         clip=constants.clip,
     )
-    net = Network.lazy([info] * layers, _Made(neurons, seed, info.dtype))
+    net = Network.lazy([info] * layers, _Generator(neurons, seed, info.dtype))
     return net if lazy else net.loaded()
 
 
@@ -126,16 +126,16 @@ def radix_layers(
     weight: float = 1.0,
     dtype: Any = "FP32",
 ) -> list[gb.Matrix]:
-    """Return the weights of the RadiX-Net of some mixed-radix systems and widths.
+    """Return the weights of the RadiX-Net of mixed-radix systems and widths.
 
     Parameters
     ----------
     systems : sequence of sequences of int
-        Mixed-radix systems, each a sequence of radices >= 2. All have one product N, but the last
-        one's may be a divisor of N.
+        Mixed-radix systems, each a sequence of radices >= 2. All have the product N; that of the
+        last one may be a divisor of N.
     widths : sequence of int, optional
         One width >= 1 per level of neurons: one more than there are radices in all. Level k has
-        ``N * widths[k]`` neurons, so layers are rectangular where widths differ. All 1 by default.
+        ``N * widths[k]`` neurons, so layers are rectangular where widths differ. Default: all 1.
     weight : float, default 1.0
         Value of every edge.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
@@ -144,21 +144,21 @@ def radix_layers(
     Returns
     -------
     list of graphblas.Matrix
-        One per radix, of shape ``(N * widths[k], N * widths[k + 1])``, column-wise, one value.
+        One per radix, of shape ``(N * widths[k], N * widths[k + 1])``, column-wise, iso-valued.
 
     Raises
     ------
     ArgumentError
-        Radices, products, widths or a weight that make no network; the message says which.
+        Radices, products, widths or the weight are invalid; the message says which.
     ArgumentTypeError
-        Systems or widths are no sequences, or the weight is no number.
+        Systems or widths are not sequences, or the weight is not a number.
     TooLargeError
-        A layer has more edges than memory has room for.
+        A layer's edges do not fit in memory.
 
     Notes
     -----
     Layer k is ``kron(ones((widths[k], widths[k + 1])), P)`` with P the sum of the cyclic shifts
-    that the radix asks for [1]_. From every input to every output lead equally many paths.
+    of the radix [1]_. Every input has equally many paths to every output.
 
     References
     ----------
@@ -171,8 +171,8 @@ def radix_layers(
     [(6, 12), (12, 12), (12, 6)]
     """
     try:
-        systems = [tuple(_radix(r) for r in system) for system in systems]
-        widths = widths if widths is None else [_count("width", w) for w in widths]
+        systems = [tuple(_whole("a radix", r, 2) for r in system) for system in systems]
+        widths = widths if widths is None else [_whole("width", w) for w in widths]
     except TypeError as err:
         raise ArgumentTypeError(
             f"systems is a list of lists of radices, widths a list or None: {err}"
@@ -201,8 +201,8 @@ def radix_layers(
     return [pattern.matrix(value) for pattern in patterns(systems, widths)]
 
 
-class _Made:
-    """A source that makes layer k of a challenge network: base layer k mod m, rows permuted."""
+class _Generator:
+    """Layer reader of a challenge network: layer k is base layer k mod m, its rows permuted."""
 
     def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
@@ -212,7 +212,7 @@ class _Made:
         self._arguments = neurons, int(seed), dtype
         radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
         self._base = list(patterns([radices], [width] * (len(radices) + 1)))
-        # RandomState's streams are frozen for good (NumPy enhancement proposal 19).
+        # RandomState's streams never change (NumPy enhancement proposal 19).
         self._random = np.random.RandomState(int(seed))
         # Group g's permutation follows from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
@@ -221,8 +221,8 @@ class _Made:
     def __call__(self, k: int, /) -> Layer:
         neurons, _, dtype = self._arguments
         constants = CHALLENGE[neurons]
-        group, place = divmod(k, len(self._base))
-        pattern = self._base[place].permuted(self._permutation(group))
+        group, position = divmod(k, len(self._base))
+        pattern = self._base[position].permuted(self._permutation(group))
         W = pattern.matrix(dtype.type(constants.weight))
         return Layer(W, constants.bias, bias_rule="entries", clip=constants.clip, copy=False)
 
@@ -239,16 +239,10 @@ class _Made:
             return self._random.permutation(neurons)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Made, self._arguments
+        return _Generator, self._arguments
 
 
-def _radix(radix: object) -> int:
-    if isinstance(radix, bool) or not isinstance(radix, int | np.integer) or radix < 2:
-        raise ArgumentError(f"a radix is a whole number >= 2, not {radix!r}")
-    return int(radix)
-
-
-def _count(name: str, n: object) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ArgumentError(f"{name} is a whole number >= 1, not {n!r}")
+def _whole(name: str, n: object, least: int = 1) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+        raise ArgumentError(f"{name} is a whole number >= {least}, not {n!r}")
     return int(n)
