@@ -1,6 +1,6 @@
 """The shell: ``gbdnn challenge``, ``infer``, ``generate``, ``convert`` and ``info``.
 
-Thin over the Python functions. Exit codes: 0; 1 when a check FAILED; 2 for bad usage or bad input,
+Thin over the Python functions. Exit codes: 0; 1 if a check FAILED; 2 for bad usage or bad input,
 with one line on standard error; 130 on Ctrl-C.
 """
 

@@ -1,7 +1,8 @@
-"""``gbdnn challenge``: a problem of the Graph Challenge, run and checked."""
+"""``gbdnn challenge``: run a problem of the Graph Challenge and check its categories."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
@@ -9,12 +10,10 @@ import typer
 
 import gbdnn
 from gbdnn import challenge as problems
-from gbdnn.cli import options  # noqa: TC001 -- typer reads the annotations
-from gbdnn.cli.bars import Bars
-from gbdnn.cli.options import size
-from gbdnn.cli.report import lines, outcome_facts, write_json
+from gbdnn.cli import options
+from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.errors import ArgumentError
-from gbdnn.io import require_writable
+from gbdnn.io import require_writable, whole_file
 
 __all__ = ["challenge"]
 
@@ -24,45 +23,50 @@ _FAILED = 1
 def challenge(
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Official files; without it, a generated network."),
+        typer.Option(
+            metavar="DIR", help="Folder of official files (default: a generated network)."
+        ),
     ] = None,
     neurons: Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")] = 1024,
     layers: Annotated[int, typer.Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
     images: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="IDX file of images; scikit-learn's digits without it."),
+        typer.Option(metavar="FILE", help="IDX file of images (default: scikit-learn's digits)."),
     ] = None,
     inputs: Annotated[
         int | None,
-        typer.Option(min=1, help="The first so many inputs; shifted copies beyond the images."),
+        typer.Option(min=1, help="Number of inputs; beyond the images, shifted copies."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the generated network; 0 without it.")
+        int | None, typer.Option(min=0, help="Seed of the generated network (default: 0).")
     ] = None,
     nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
     compress: Annotated[
-        bool, typer.Option("--compress", help="Equal inputs go on as one; the rate is effective.")
+        bool,
+        typer.Option("--compress", help="Compute equal inputs once; the edge rate is effective."),
     ] = False,
     memory: options.Memory = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs; their median counts.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Number of runs; their median is reported.")
+    ] = 1,
     check: Annotated[bool, typer.Option(help="Compare with the truth.")] = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw one more run: .png, .svg or .pdf; not timed."),
+        typer.Option(metavar="FILE", help="Plot one further run, not timed: .png, .svg or .pdf."),
     ] = None,
 ) -> int:
     """Run a problem of the Sparse DNN Graph Challenge and check its categories.
 
-    Without options: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797
-    digits, checked against SciPy in FP64. No download is needed.
+    Default: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797 digits,
+    checked against SciPy in FP64. No download is needed.
     """
     if data is not None and seed is not None:
         raise ArgumentError("--seed beside --data: official networks have none")
-    room = size(memory)
+    memory_bytes = options.size(memory)
     if json_file is not None:
         require_writable(json_file)
     if plot is not None:
@@ -82,7 +86,7 @@ def challenge(
             nthreads=nthreads,
             engine=engine,
             compress=compress,
-            memory=room,
+            memory=memory_bytes,
             repeat=repeat,
             check=check,
             record=plot is not None,
@@ -90,12 +94,39 @@ def challenge(
             progress=bars.add("checking"),
         )
     if json_file is not None:
-        write_json(outcome.as_json(), json_file)
+        with whole_file(json_file) as file:
+            file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
     if plot is not None and outcome.records is not None:
         sizes = [layer.ncols for layer in problem.network.infos]
         figure = gbdnn.viz.run_figure(
             outcome.records, neurons=sizes, layers=len(sizes), title=problem.name
         )
         gbdnn.viz.save_figure(figure, plot)
-    typer.echo(lines(outcome_facts(outcome)))
+    typer.echo(fact_lines(_facts(outcome)))
     return _FAILED if outcome.check == "FAILED" else 0
+
+
+def _facts(outcome: problems.Outcome) -> dict[str, str]:
+    problem, machine, versions = outcome.problem, outcome.machine, outcome.versions
+    edges = problem.network.edges
+    runs = "" if len(outcome.seconds) == 1 else f", median of {len(outcome.seconds)} runs"
+    rate = f"{outcome.edge_rate:.4g} edges/s"
+    if outcome.processed is not None:
+        rate += (
+            " EFFECTIVE: equal inputs computed once;"
+            f" processed {outcome.processed:.4g} edges,"
+            f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
+        )
+    source = "" if outcome.truth is None else f" (against {outcome.checked_against})"
+    return {
+        "problem": problem.name,
+        "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "threads": f"{outcome.nthreads}",
+        "engine": outcome.engine,
+        "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
+        "seconds": f"{outcome.seconds_median:.3f}{runs}",
+        "edge rate": rate,
+        "categories": f"{len(outcome.categories):,}",
+        "check": outcome.check + source,
+    }

@@ -1,4 +1,4 @@
-"""``gbdnn convert``: a network from one format to another."""
+"""``gbdnn convert``: convert a network from one format to another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.bars import Bars
 from gbdnn.cli.losses import losses, require_place
+from gbdnn.cli.terminal import Bars
 from gbdnn.io import require_storable
 
 __all__ = ["convert"]
@@ -19,18 +19,15 @@ __all__ = ["convert"]
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A network: a folder or a file.")],
     out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Where to: a store without an ending or --to.")
+        Path, typer.Argument(metavar="OUT", help="Output: a file, a folder or a store.")
     ],
-    from_: Annotated[
-        formats.FormatName | None,
-        typer.Option("--from", help="IN's format; by what is there without it."),
-    ] = None,
+    from_: options.From = None,
     to: Annotated[
-        formats.FormatName | None,
-        typer.Option("--to", help="OUT's format; .onnx, .pt, .npz, .mtx tell it without."),
+        options.FormatName | None,
+        typer.Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
     lossy: Annotated[
-        bool, typer.Option("--lossy", help="Leave out what OUT's format has no place for.")
+        bool, typer.Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
     neurons: options.Neurons = None,
     layers: options.Layers = None,
@@ -44,12 +41,12 @@ def convert(
 ) -> None:
     """Convert a network between a store, tsv, npz, matrix-market, onnx and torch.
 
-    tsv is the challenge's folder, torch a file of torch.save(model.state_dict()). Options say what
-    IN's format does not. What OUT's format has no place for is an error, unless --lossy. Layers go
-    one by one from tsv to a store, and from a store to all but onnx and torch. OUT appears whole or
-    not at all: a store or a file is replaced, other folders have to be new or empty.
+    tsv is the challenge's folder, torch a file of torch.save(model.state_dict()). Options supply
+    what IN's format does not store. What OUT's format does not store is an error, unless --lossy.
+    Layers are converted one by one from tsv to a store, and from a store to all but onnx and torch.
+    OUT is written atomically: a store or a file is replaced, other folders must be new or empty.
     """
-    given = formats.Given(
+    given = options.Given(
         neurons=neurons,
         layers=layers,
         prefix=prefix,
@@ -66,7 +63,7 @@ def convert(
         if target == "store":
             require_storable(out)
         if name == "tsv" and target == "store":
-            each = formats.layers_of(source, name, given, bars.add("converting layers"))
+            each = formats.read_tsv_layers(source, given, bars.add("converting layers"))
             gbdnn.save(each, out)
         else:
             net = formats.read(source, name, given, bars.add("reading layers"))

@@ -1,4 +1,4 @@
-"""The command line: its commands, how it begins, and with which code it ends."""
+"""The command line: its commands, its error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -70,11 +70,10 @@ def main() -> None:
         _say("out of memory: fewer inputs need less")
         code = _BAD_INPUT
     except OSError as err:
-        if err.filename is not None:  # a file's fault that no reader or writer expected
+        if err.filename is not None:  # of a file, not converted by its reader or writer
             _say(f"{err.filename}: {err.strerror}")
             sys.exit(_BAD_INPUT)
-        # Standard output. A reader that has gone is no fault. The interpreter's last flush must not
-        # fail again.
+        # Standard output. A reader that closed it is no error. The flush at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
         if not isinstance(err, BrokenPipeError):

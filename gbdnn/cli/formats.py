@@ -1,11 +1,11 @@
-"""Networks' formats by name: which one stands at a path, and how it is read and written."""
+"""File formats of networks: how each is recognised, read and written; what it does not store."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import gbdnn
 from gbdnn import io
@@ -17,95 +17,83 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from gbdnn.cli.options import FormatName, Given
     from gbdnn.model.layer import Layer
 
     Progress = Callable[[int, int | None], object] | None
 
-__all__ = ["FormatName", "Given", "files", "guess", "guess_target", "layers_of", "read", "write"]
-
-FormatName = Literal["store", "tsv", "npz", "matrix-market", "onnx", "torch"]
-
-_OF_ENDINGS: dict[str, FormatName] = {
-    ".onnx": "onnx",
-    ".pt": "torch",
-    ".pth": "torch",
-    ".npz": "npz",
-    ".mtx": "matrix-market",
-    ".mtx.gz": "matrix-market",
-}
-_IN_FOLDERS: dict[FormatName, str] = {
-    "store": r"index\.json",
-    "tsv": r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
-    "npz": r".*[0-9]\.npz",
-    "matrix-market": r".*[0-9]\.mtx(\.gz)?",
-}
-_TAKES: dict[FormatName, str] = {
-    "store": "layers dtype",
-    "tsv": "layers dtype neurons bias bias_rule clip",
-    "npz": "layers dtype prefix bias bias_rule clip last_activation",
-    "matrix-market": "layers dtype prefix bias bias_rule clip last_activation",
-    "onnx": "layers dtype",
-    "torch": "layers dtype clip last_activation",
-}
+__all__ = [
+    "FORMATS", "Assumed", "Format", "challenge_bias", "files", "guess", "guess_target", "read",
+    "read_tsv_layers", "write",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
-    """What was said of a network that is read; None where nothing was."""
+class Assumed:
+    """What a reader assumes of layers, without options, where the format does not store it."""
 
-    neurons: int | None = None
-    layers: int | None = None
-    prefix: str | None = None
-    bias: float | None = None
-    bias_rule: str | None = None
-    clip: float | Literal["none"] | None = None
-    last_activation: str | None = None
-    dtype: str | None = None
+    weights_only: bool = False
+    """Bias and dtype are not stored: the challenge's bias, FP32."""
+    bias_rule: str = "all"
+    clip: float | None = None
+    last_activation: str = "relu"
 
-    def for_reader(self, *names: str) -> dict[str, Any]:
-        """Return those of some names that were given, as a reader's keywords."""
-        found = {name: getattr(self, name) for name in names}
-        return {
-            name: None if value == "none" else value
-            for name, value in found.items()
-            if value is not None
-        }
 
-    def require_place(self, name: FormatName) -> None:
-        """Raise ArgumentError if an option was given that this format does not take."""
-        for field in fields(self):
-            if getattr(self, field.name) is not None and field.name not in _TAKES[name].split():
-                option = "--" + field.name.replace("_", "-")
-                raise ArgumentError(f"{option} has no meaning for the format {name}")
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A file format of networks."""
+
+    options: str
+    """The fields of `Given` that apply."""
+    read: Callable[[Path, Given, Progress], Network]
+    write: Callable[[Network, Path], object]
+    endings: tuple[str, ...] = ()
+    """Endings of the name of a file that holds a network."""
+    mark: str | None = None
+    """Pattern of the files that identify a folder; None if a network is one file."""
+    files: str = ""
+    """Pattern of all files of a network in a folder."""
+    assumed: Assumed | None = None
+    """What is not stored; None if everything is."""
 
 
 def guess(path: Path) -> FormatName:
-    """Return the format of the network at `path`, by what is there.
+    """Return the format of the network at `path`, from its name or the files in it.
 
     Raises
     ------
     MissingFileError
-        Nothing is there, or a folder without a network.
+        The path does not exist, or is a folder without a network.
     ArgumentError
-        Networks of several formats are there.
+        The folder has networks of several formats.
     FormatError
-        A file of an unknown ending.
+        A file with an unknown ending.
     """
     try:
-        is_folder, there = path.is_dir(), path.exists()
+        is_folder, exists = path.is_dir(), path.exists()
     except OSError as err:
         raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
-        ending = _ending(path)
-        if ending is not None:
+        if ending := _of_ending(path):
             return ending
-        if not there:
+        if not exists:
             raise MissingFileError(f"{path}: the folder does not exist")
+        endings = [end for each in FORMATS.values() for end in each.endings]
         raise FormatError(
-            f"{path}: of which format? --from says it, or one of the endings"
-            f" {', '.join(_OF_ENDINGS)}"
+            f"{path}: of which format? --from says it, or one of the endings {', '.join(endings)}"
         )
-    found = _in_folder(path)
+    below = itertools.chain(path.glob("neuron*/*"), path.glob("DNN/neuron*/*"))
+    try:
+        here, deeper = list(path.iterdir()), list(below)
+    except OSError as err:
+        raise MissingFileError(f"{path}: cannot be listed: {err.strerror}") from err
+    found = [
+        name
+        for name, each in FORMATS.items()
+        if each.mark is not None
+        for there in ([*here, *deeper] if name == "tsv" else here,)
+        if any(re.fullmatch(each.mark, file.name) for file in there)
+    ]
     if not found:
         raise MissingFileError(
             f"{path}: no network; expected a store's index.json, files n<neurons>-l1.tsv,"
@@ -117,48 +105,29 @@ def guess(path: Path) -> FormatName:
 
 
 def guess_target(path: Path) -> FormatName:
-    """Return the format to write at `path`: of its ending, or a store."""
-    return _ending(path) or "store"
+    """Return the format to write at `path`: from its ending, or a store."""
+    return _of_ending(path) or "store"
 
 
 def read(path: Path, name: FormatName, given: Given, progress: Progress = None) -> Network:
-    """Return the network at `path`; a store's layers are read when they are asked for."""
-    given.require_place(name)
-    net: Network
-    if name == "tsv":
-        return Network(_tsv_layers(path, given, progress))
-    if name == "store":
-        found = io.load(path)
-        if not isinstance(found, Network):
-            raise FormatError(f"{path}: the store holds no network")
-        net = found if given.dtype is None else found.astype(given.dtype)
-    elif name == "onnx":
-        net = io.read_onnx(path, **given.for_reader("dtype"))
-    elif name == "torch":
-        net = io.read_torch(path, **given.for_reader("clip", "last_activation", "dtype"))
-    else:
-        reader = io.read_npz if name == "npz" else io.read_matrix_market
-        keywords = given.for_reader(
-            "prefix", "bias", "bias_rule", "clip", "last_activation", "dtype"
-        )
-        net = reader(path if path.is_dir() else [path], **keywords)
+    """Return the network at `path`; the layers of a store are read lazily."""
+    given.require_only(FORMATS[name].options, name)
+    net = FORMATS[name].read(path, given, progress)
     if given.layers is not None and given.layers > len(net):
         raise ArgumentError(f"--layers {given.layers}: {path} has {len(net)}")
     return net[: given.layers]
 
 
-def layers_of(
-    path: Path, name: FormatName, given: Given, progress: Progress = None
-) -> Iterator[Layer]:
-    """Yield the network's layers; one at a time is in memory where the format allows it."""
-    given.require_place(name)
-    if name == "tsv":
-        return _tsv_layers(path, given, progress)
-    return iter(read(path, name, given))
+def read_tsv_layers(path: Path, given: Given, progress: Progress = None) -> Iterator[Layer]:
+    """Yield the layers of the challenge's files, one at a time in memory."""
+    given.require_only(FORMATS["tsv"].options, "tsv")
+    n = given.neurons or io.find_neurons(path)
+    options = {"bias": challenge_bias(n)} | given.keywords()
+    return io.iter_layers(path, n, given.layers, progress=progress, **options)
 
 
 def write(net: Network, path: Path, name: FormatName, progress: Progress = None) -> None:
-    """Write a network, whole or not at all; a lazy one layer by layer, except ONNX and PyTorch.
+    """Write a network, atomically; a lazy one layer by layer, except ONNX and PyTorch.
 
     Raises
     ------
@@ -167,51 +136,40 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
     """
     if not len(net) and name != "store":
         raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
-    watched = _watched(net, progress)
+    if progress is not None:
+        net = _reporting(net, progress)
+    to = FORMATS[name]
     if name == "store":
-        gbdnn.save(watched, path)
-    elif name in ("onnx", "torch"):
-        io.require_writable(path)
-        writer = io.write_onnx if name == "onnx" else io.write_torch
-        writer(watched.loaded(), path)
-    else:
-        into = {
-            "tsv": io.write_network,
-            "npz": io.write_npz,
-            "matrix-market": io.write_matrix_market,
-        }[name]
+        to.write(net, path)
+    elif to.mark is not None:
         with io.whole_folder(path) as folder:
-            into(watched, folder)
+            to.write(net, folder)
+    else:
+        io.require_writable(path)
+        to.write(net.loaded(), path)
 
 
 def files(path: Path, name: FormatName, given: Given) -> list[Path]:
-    """Return the files that a network is in."""
+    """Return the files of the network at `path`."""
     if name == "tsv":
         return io.find_layers(path, given.neurons or io.find_neurons(path), given.layers)
     if not path.is_dir():
         return [path]
-    endings = {"store": r".*\.safetensors|index\.json", "npz": r".*\.np[yz]"}
-    wanted = re.compile(endings.get(name, r".*\.mtx(\.gz)?"))
-    return [file for file in path.iterdir() if wanted.fullmatch(file.name)]
+    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
 
 
-def _tsv_layers(path: Path, given: Given, progress: Progress) -> Iterator[Layer]:
-    n = given.neurons or io.find_neurons(path)
-    default = CHALLENGE[n].bias if n in CHALLENGE else 0.0
-    return io.iter_layers(
-        path,
-        n,
-        given.layers,
-        bias=default if given.bias is None else given.bias,
-        progress=progress,
-        **given.for_reader("bias_rule", "clip", "dtype"),
-    )
+def challenge_bias(neurons: int) -> float:
+    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
+    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
 
 
-def _watched(net: Network, progress: Progress) -> Network:
-    """Return the network, telling of every layer that is read from it."""
-    if progress is None:
-        return net
+def _of_ending(path: Path) -> FormatName | None:
+    name = path.name.lower()
+    return next((each for each, of in FORMATS.items() if name.endswith(of.endings)), None)
+
+
+def _reporting(net: Network, progress: Callable[[int, int | None], object]) -> Network:
+    """Return the network as a lazy one that reports each layer that is read."""
 
     def layer(k: int, /) -> Layer:
         progress(k + 1, len(net))
@@ -220,22 +178,61 @@ def _watched(net: Network, progress: Progress) -> Network:
     return Network.lazy(net.infos, layer)
 
 
-def _ending(path: Path) -> FormatName | None:
-    name = path.name.lower()
-    return next((found for end, found in _OF_ENDINGS.items() if name.endswith(end)), None)
+def _read_store(path: Path, given: Given, _: Progress) -> Network:
+    net = io.load(path)
+    if not isinstance(net, Network):
+        raise FormatError(f"{path}: the store holds no network")
+    return net if given.dtype is None else net.astype(given.dtype)
 
 
-def _in_folder(folder: Path) -> list[FormatName]:
-    """Return the formats of which a folder holds files; the challenge's may lie deeper."""
-    below = itertools.chain(folder.glob("neuron*/*"), folder.glob("DNN/neuron*/*"))
-    try:
-        here, deeper = list(folder.iterdir()), list(below)
-    except OSError as err:
-        raise MissingFileError(f"{folder}: cannot be listed: {err.strerror}") from err
-    found: list[FormatName] = []
-    for name in get_args(FormatName):
-        if pattern := _IN_FOLDERS.get(name):
-            within = [*here, *deeper] if name == "tsv" else here
-            if any(re.fullmatch(pattern, path.name) for path in within):
-                found.append(name)
-    return found
+def _one(path: Path) -> Path | list[Path]:
+    return path if path.is_dir() else [path]
+
+
+FORMATS: dict[FormatName, Format] = {
+    "store": Format(
+        options="layers dtype",
+        read=_read_store,
+        write=gbdnn.save,
+        mark=r"index\.json",
+        files=r".*\.safetensors|index\.json",
+    ),
+    "tsv": Format(
+        options="layers dtype neurons bias bias_rule clip",
+        read=lambda path, given, progress: Network(read_tsv_layers(path, given, progress)),
+        write=io.write_network,
+        mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
+        assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
+    ),
+    "npz": Format(
+        options="layers dtype prefix bias bias_rule clip last_activation",
+        read=lambda path, given, _: io.read_npz(_one(path), **given.keywords()),
+        write=io.write_npz,
+        endings=(".npz",),
+        mark=r".*[0-9]\.npz",
+        files=r".*\.np[yz]",
+        assumed=Assumed(),
+    ),
+    "matrix-market": Format(
+        options="layers dtype prefix bias bias_rule clip last_activation",
+        read=lambda path, given, _: io.read_matrix_market(_one(path), **given.keywords()),
+        write=io.write_matrix_market,
+        endings=(".mtx", ".mtx.gz"),
+        mark=r".*[0-9]\.mtx(\.gz)?",
+        files=r".*\.mtx(\.gz)?",
+        assumed=Assumed(),
+    ),
+    "onnx": Format(
+        options="layers dtype",
+        read=lambda path, given, _: io.read_onnx(path, **given.keywords()),
+        write=io.write_onnx,
+        endings=(".onnx",),
+    ),
+    "torch": Format(
+        options="layers dtype clip last_activation",
+        read=lambda path, given, _: io.read_torch(path, **given.keywords()),
+        write=io.write_torch,
+        endings=(".pt", ".pth"),
+        assumed=Assumed(last_activation="identity"),
+    ),
+}

@@ -1,4 +1,4 @@
-"""``gbdnn generate``: networks and features that need no download."""
+"""``gbdnn generate``: generate networks and features, without a download."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 import gbdnn
-from gbdnn.cli import formats
-from gbdnn.cli.bars import Bars
+from gbdnn.cli import formats, options
 from gbdnn.cli.losses import require_place
+from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
@@ -19,42 +19,49 @@ __all__ = ["generate"]
 
 
 def generate(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Output: a store, a file or a folder.")
+    ],
     neurons: Annotated[
-        int | None, typer.Option(help="1024, 4096, 16384 or 65536; 1024 without it.")
+        int | None, typer.Option(help="1024, 4096, 16384 or 65536 (default: 1024).")
     ] = None,
     layers: Annotated[
-        int | None, typer.Option(min=1, help="Number of layers; 120 without it.")
+        int | None, typer.Option(min=1, help="Number of layers (default: 120).")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="0 without it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the permutations (default: 0).")
+    ] = None,
     radices: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="R,R,...", help="Another RadiX-Net: a mixed-radix system; may come repeatedly."
+            metavar="R,R,...", help="A mixed-radix system of another RadiX-Net; may be repeated."
         ),
     ] = None,
     widths: Annotated[
-        str | None, typer.Option(metavar="W,W,...", help="With --radices: of each level; 1 each.")
+        str | None,
+        typer.Option(metavar="W,W,...", help="With --radices: width of each level (default: 1)."),
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
-            metavar="IMAGES", help="Features: of an IDX file, or of scikit-learn's 'digits'."
+            metavar="IMAGES",
+            help="Generate features, from an IDX file or from 'digits', scikit-learn's.",
         ),
     ] = None,
     inputs: Annotated[
-        int | None, typer.Option(min=1, help="With --features; shifted copies beyond the images.")
+        int | None,
+        typer.Option(min=1, help="With --features: number; beyond the images, shifted copies."),
     ] = None,
     dtype: Annotated[Literal["FP32", "FP64"], typer.Option(help="Of the values.")] = "FP32",
     to: Annotated[
-        formats.FormatName | None,
-        typer.Option("--to", "--format", help="The format; by OUT's ending, or a store."),
+        options.FormatName | None,
+        typer.Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
 ) -> None:
-    """Generate a network as the challenge's are, another RadiX-Net, or features.
+    """Generate a network of the Graph Challenge, another RadiX-Net, or features.
 
-    Layers are made and written one by one: the network may be larger than memory. One of --radices
-    has weights of 1, no bias and no upper limit.
+    The challenge's layers are generated and written one by one: the network may be larger than
+    memory. A network of --radices has weights 1, bias 0 and no upper limit.
     """
     radices = radices or None
     if features is not None:

@@ -1,4 +1,4 @@
-"""``gbdnn infer``: one's own network and features."""
+"""``gbdnn infer``: run features through a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
     open_features,
@@ -28,27 +28,24 @@ __all__ = ["infer"]
 
 def infer(
     network: Annotated[
-        Path, typer.Argument(metavar="NETWORK", help="Any format that convert knows.")
+        Path, typer.Argument(metavar="NETWORK", help="In any format of gbdnn convert.")
     ],
     features: Annotated[
-        Path, typer.Argument(metavar="FEATURES", help="Lines of row, column, value; or a store.")
+        Path, typer.Argument(metavar="FEATURES", help="tsv (row, column, value), or a store.")
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT", help="Where to write; .gz compresses.")
+        Path, typer.Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")
     ],
-    from_: Annotated[
-        formats.FormatName | None,
-        typer.Option("--from", help="NETWORK's format; by what is there without it."),
-    ] = None,
+    from_: options.From = None,
     to: Annotated[
         Literal["tsv", "store"] | None,
-        typer.Option("--to", help="OUT's format; tsv without it, unless OUT is a store."),
+        typer.Option("--to", help="Format of OUT (default: tsv, or a store to replace one)."),
     ] = None,
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     prefix: options.Prefix = None,
     inputs: Annotated[
-        int | None, typer.Option(min=1, help="Of lines: how many, if the last ones are empty.")
+        int | None, typer.Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
     ] = None,
     bias: options.Bias = None,
     bias_rule: options.Rule = None,
@@ -64,12 +61,12 @@ def infer(
     compress: options.Compress = True,
     memory: options.Memory = None,
 ) -> None:
-    """Run your own files through a network and write the activations of its last layer.
+    """Run features through a network and write the activations of its last layer.
 
-    Lines are in the challenge's format: tab-separated, counted from 1, plain or gzip. The layers of
-    a store are read as the run goes: the network may be larger than memory.
+    tsv is the challenge's format: tab-separated lines, 1-based, plain or gzip. The layers of a
+    store are read during the run: the network may be larger than memory.
     """
-    given = formats.Given(
+    given = options.Given(
         neurons=neurons,
         layers=layers,
         prefix=prefix,
@@ -79,7 +76,7 @@ def infer(
         last_activation=last_activation,
         dtype=dtype,
     )
-    room = options.size(memory)
+    memory_bytes = options.size(memory)
     stored = to == "store" or (to is None and (out / "index.json").is_file())
     (require_storable if stored else require_writable)(out)
     with Bars() as bars:
@@ -88,7 +85,7 @@ def infer(
         X = _features(features, net, inputs)
         Y = gbdnn.infer(
             net, X, nthreads=nthreads, engine=engine, compress="auto" if compress else False,
-            memory=room, callback=bars.add_inference(len(net)),
+            memory=memory_bytes, callback=bars.add_inference(len(net)),
         )  # fmt: skip
     found = gbdnn.categories(Y)
     if stored:
@@ -101,10 +98,10 @@ def infer(
 
 
 def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> gb.Matrix:
-    """Return the features of a store, or of tab-separated lines."""
+    """Return features from a store or a tsv file."""
     try:
         stored = path.is_dir()
-    except OSError:  # read_tsv tells it
+    except OSError:  # read_tsv reports it
         stored = False
     if not stored:
         return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")

@@ -1,7 +1,6 @@
-"""What of a network a format has no place for.
+"""What a format does not store of a network.
 
-Measured by the answers: nothing is lost if the network that is read back, without options, gives
-the same ones.
+Nothing is lost if the network that is read back, without options, gives the same answers.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.cli.formats import FORMATS, challenge_bias
 from gbdnn.errors import ArgumentError
-from gbdnn.gallery.radixnet import CHALLENGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gbdnn.cli.formats import FormatName
+    from gbdnn.cli.formats import Assumed
+    from gbdnn.cli.options import FormatName
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
@@ -27,9 +27,9 @@ __all__ = ["losses", "require_place"]
 def losses(net: Network, name: FormatName) -> list[str]:
     """Return what would be lost, as ``"clip 32 (layer 0)"``, each with the first layer of it."""
     found: dict[str, str] = {}
-    if name not in ("store", "onnx"):
+    if assumed := FORMATS[name].assumed:
         for k, info in enumerate(net.infos):
-            for kind, what in _lost(info, name, last=k == len(net) - 1):
+            for kind, what in _lost(info, assumed, last=k == len(net) - 1):
                 found.setdefault(kind, f"{what} (layer {k})")
     return list(found.values())
 
@@ -40,7 +40,7 @@ def require_place(net: Network, path: Path, name: FormatName) -> None:
     Raises
     ------
     ArgumentError
-        The message says what, and how to write the network all the same.
+        The message says what would be lost, and how to write the network all the same.
     """
     if lost := losses(net, name):
         raise ArgumentError(
@@ -49,24 +49,20 @@ def require_place(net: Network, path: Path, name: FormatName) -> None:
         )
 
 
-def _lost(info: LayerInfo, name: FormatName, *, last: bool) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the description of what a reader would take otherwise."""
-    tsv = name == "tsv"
-    if tsv:
-        bias = CHALLENGE[info.ncols].bias if info.ncols in CHALLENGE else 0.0
-        if not info.lowest_bias == info.highest_bias == info.dtype.type(bias):
-            low, high = info.lowest_bias, info.highest_bias
+def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
+    """Yield kind and description of each property that differs from what a reader assumes."""
+    low, high = info.lowest_bias, info.highest_bias
+    if assumed.weights_only:
+        if not low == high == info.dtype.type(challenge_bias(info.ncols)):
             several = "" if low == high else f" to {high:g}"
             yield "bias", f"a bias of {low:g}{several}"
         if info.dtype != np.float32:
             yield "dtype", "FP64"
-    # A bias that is not positive, before a ReLU, is the same under both rules.
-    same = info.activation == "relu" and info.highest_bias <= 0
-    if not same and info.largest_bias and (info.bias_rule == "entries") is not tsv:
+    # With a ReLU and a bias <= 0 both rules are the same.
+    same = info.activation == "relu" and high <= 0
+    if not same and (low or high) and info.bias_rule != assumed.bias_rule:
         yield "rule", f"the bias rule {info.bias_rule}"
-    clip = 32.0 if tsv else None
-    if info.clip != clip:
+    if info.clip != assumed.clip:
         yield "clip", "having no upper limit" if info.clip is None else f"clip {info.clip:g}"
-    activation = "identity" if last and name == "torch" else "relu"
-    if info.activation != activation:
+    if info.activation != (assumed.last_activation if last else "relu"):
         yield "activation", f"the activation {info.activation}"

@@ -18,10 +18,19 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["MEMORY", "Budget", "MemoryNeeded", "layer_bytes", "memory_needed"]
+__all__ = [
+    "MEMORY",
+    "Budget",
+    "MemoryNeeded",
+    "layer_bytes",
+    "memory_needed",
+    "memory_of_layers",
+]
 
 MEMORY = 512 << 20
 """Bytes that `infer` may use by default beyond weights, features and result."""
@@ -112,18 +121,38 @@ def memory_needed(
     >>> needed.working == 512 * 2**20, needed.total < 2**30
     (True, True)
     """
+    return memory_of_layers(
+        net.infos,
+        inputs,
+        in_memory=net.in_memory,
+        density=density,
+        living=living,
+        memory=memory,
+    )
+
+
+def memory_of_layers(
+    infos: Sequence[LayerInfo],
+    inputs: int,
+    *,
+    in_memory: bool,
+    density: float,
+    living: float,
+    memory: int,
+) -> MemoryNeeded:
+    """Return `memory_needed` for layers of which the infos alone are known."""
     if inputs < 0:
         raise ArgumentError(f"inputs is at least 0, not {inputs}")
     for name, share in (("density", density), ("living", living)):
         if not 0 <= share <= 1:
             raise ArgumentError(f"{name} is a share from 0 to 1, not {share}")
     weights = 0
-    if net.in_memory:
+    if in_memory:
         # Once as they are, and once more where neurons are reordered.
         copies = 2 if costs.reordering_pays(inputs) else 1
-        weights = sum(map(layer_bytes, net.infos)) * copies // 2
-    nrows, ncols = net.shape
-    entry = 8 + (net.dtype.itemsize if net.dtype is not None else 4)
+        weights = sum(map(layer_bytes, infos)) * copies // 2
+    nrows, ncols = (infos[0].nrows, infos[-1].ncols) if infos else (0, 0)
+    entry = 8 + (infos[0].dtype.itemsize if infos else 4)
     return MemoryNeeded(
         weights=weights,
         features=int(inputs * (8 + nrows * density * entry)),

@@ -1,4 +1,4 @@
-"""Progress bars on standard error, if a person is watching."""
+"""Output for people: facts on standard output, progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import rich.console
 import rich.progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+    from collections.abc import Callable, Mapping
 
     from gbdnn.engine.stats import LayerStats
 
-__all__ = ["Bars"]
+__all__ = ["Bars", "fact_lines"]
+
+
+def fact_lines(facts: Mapping[str, object]) -> str:
+    """Return one line per fact."""
+    return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
 
 class Bars:
-    """Progress bars, for a ``with`` block; nothing at all without a terminal."""
+    """Progress bars in a ``with`` block, shown if standard output and error are a terminal."""
 
     def __init__(self) -> None:
         streams = (sys.stdout, sys.stderr)
@@ -37,16 +41,11 @@ class Bars:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def add(self, what: str) -> Callable[[int, int | None], None] | None:
-        """Return what to call with (done, count); the bar appears at the first call."""
+        """Return a function of (done, count), whose first call shows the bar; None if not shown."""
         if not self._shown:
             return None
         task = self._progress.add_task(what, total=None, visible=False)
@@ -57,7 +56,7 @@ class Bars:
         return update
 
     def add_inference(self, layers: int, repeat: int = 1) -> Callable[[LayerStats], None] | None:
-        """Return a callback for `infer` that counts the deepest layer reached, over all runs."""
+        """Return a callback for `infer` that shows the deepest layer reached, over all runs."""
         update = self.add("inference")
         if update is None:
             return None
