@@ -16,12 +16,13 @@ from gbdnn.io import require_storable
 __all__ = ["convert"]
 
 
+@options.takes_given()
 def convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A network: a folder or a file.")],
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="Output: a file, a folder or a store.")
     ],
-    from_: options.From = None,
+    given: options.Given,
     to: Annotated[
         options.FormatName | None,
         typer.Option("--to", help="Format of OUT (default: by its ending, else a store)."),
@@ -29,15 +30,6 @@ def convert(
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
-    neurons: options.Neurons = None,
-    layers: options.Layers = None,
-    prefix: options.Prefix = None,
-    bias: options.Bias = None,
-    bias_rule: options.Rule = None,
-    clip: options.Clip = None,
-    no_clip: options.NoClip = False,
-    last_activation: options.LastActivation = None,
-    dtype: options.Dtype = None,
 ) -> None:
     """Convert a network between a store, tsv, npz, matrix-market, onnx and torch.
 
@@ -46,17 +38,7 @@ def convert(
     Layers are converted one by one from tsv to a store, and from a store to all but onnx and torch.
     OUT is written atomically: a store or a file is replaced, other folders must be new or empty.
     """
-    given = options.Given(
-        neurons=neurons,
-        layers=layers,
-        prefix=prefix,
-        bias=bias,
-        bias_rule=bias_rule,
-        clip=options.limit(clip, no_clip),
-        last_activation=last_activation,
-        dtype=dtype,
-    )
-    name = from_ or formats.guess(source)
+    name = given.from_ or formats.guess(source)
     target = to or formats.guess_target(out)
     lost: list[str] = []
     with Bars() as bars:

@@ -198,14 +198,14 @@ FORMATS: dict[FormatName, Format] = {
         files=r".*\.safetensors|index\.json",
     ),
     "tsv": Format(
-        options="layers dtype neurons bias bias_rule clip",
+        options="layers dtype neurons bias bias_rule clip no_clip",
         read=lambda path, given, progress: Network(read_tsv_layers(path, given, progress)),
         write=io.write_network,
         mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
         assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
     ),
     "npz": Format(
-        options="layers dtype prefix bias bias_rule clip last_activation",
+        options="layers dtype prefix bias bias_rule clip no_clip last_activation",
         read=lambda path, given, _: io.read_npz(_one(path), **given.keywords()),
         write=io.write_npz,
         endings=(".npz",),
@@ -214,7 +214,7 @@ FORMATS: dict[FormatName, Format] = {
         assumed=Assumed(),
     ),
     "matrix-market": Format(
-        options="layers dtype prefix bias bias_rule clip last_activation",
+        options="layers dtype prefix bias bias_rule clip no_clip last_activation",
         read=lambda path, given, _: io.read_matrix_market(_one(path), **given.keywords()),
         write=io.write_matrix_market,
         endings=(".mtx", ".mtx.gz"),
@@ -229,7 +229,7 @@ FORMATS: dict[FormatName, Format] = {
         endings=(".onnx",),
     ),
     "torch": Format(
-        options="layers dtype clip last_activation",
+        options="layers dtype clip no_clip last_activation",
         read=lambda path, given, _: io.read_torch(path, **given.keywords()),
         write=io.write_torch,
         endings=(".pt", ".pth"),

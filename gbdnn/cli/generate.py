@@ -64,9 +64,10 @@ def generate(
     memory. A network of --radices has weights 1, bias 0 and no upper limit.
     """
     radices = radices or None
+    size = 1024 if neurons is None else neurons
     if features is not None:
         _refuse("--features", {"--layers": layers, "--seed": seed, "--radices": radices})
-        _generate_features(features, out, 1024 if neurons is None else neurons, inputs, dtype, to)
+        _generate_features(features, out, size, inputs, dtype, to)
         return
     _refuse("a network", {"--inputs": inputs})
     if radices is not None:
@@ -77,13 +78,7 @@ def generate(
         net = gbdnn.Network(gbdnn.Layer(W, copy=False) for W in weights)
     else:
         _refuse("no --radices", {"--widths": widths})
-        net = gbdnn.radixnet(
-            1024 if neurons is None else neurons,
-            120 if layers is None else layers,
-            seed=seed or 0,
-            dtype=dtype,
-            lazy=True,
-        )
+        net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
     name = to or formats.guess_target(out)
     require_place(net, out, name)
     with Bars() as bars:
@@ -97,19 +92,14 @@ def _generate_features(
     images: str, out: Path, neurons: int, inputs: int | None, dtype: str, to: str | None
 ) -> None:
     """Write features into a store, or as tab-separated lines."""
-    tsv = out.name.lower().endswith((".tsv", ".tsv.gz")) if to is None else to == "tsv"
     if to not in (None, "store", "tsv"):
         raise ArgumentError(f"--to {to}: features have the formats store and tsv")
-    (require_writable if tsv else require_storable)(out)
+    name = to or ("tsv" if out.name.lower().endswith((".tsv", ".tsv.gz")) else "store")
+    (require_writable if name == "tsv" else require_storable)(out)
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
-    if tsv:
-        write_tsv(X, out)
-    else:
-        gbdnn.save(X, out)
-    typer.echo(
-        f"{out}: {'tsv' if tsv else 'store'}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries"
-    )
+    (write_tsv if name == "tsv" else gbdnn.save)(X, out)
+    typer.echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
 
 
 def _refuse(beside: str, given: dict[str, object]) -> None:

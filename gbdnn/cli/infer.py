@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["infer"]
 
 
+@options.takes_given()
 def infer(
     network: Annotated[
         Path, typer.Argument(metavar="NETWORK", help="In any format of gbdnn convert.")
@@ -36,23 +37,14 @@ def infer(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")
     ],
-    from_: options.From = None,
+    given: options.Given,
     to: Annotated[
         Literal["tsv", "store"] | None,
         typer.Option("--to", help="Format of OUT (default: tsv, or a store to replace one)."),
     ] = None,
-    neurons: options.Neurons = None,
-    layers: options.Layers = None,
-    prefix: options.Prefix = None,
     inputs: Annotated[
         int | None, typer.Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
     ] = None,
-    bias: options.Bias = None,
-    bias_rule: options.Rule = None,
-    clip: options.Clip = None,
-    no_clip: options.NoClip = False,
-    last_activation: options.LastActivation = None,
-    dtype: options.Dtype = None,
     categories: Annotated[
         bool, typer.Option("--categories", help="Write the categories, not the activations.")
     ] = False,
@@ -66,21 +58,11 @@ def infer(
     tsv is the challenge's format: tab-separated lines, 1-based, plain or gzip. The layers of a
     store are read during the run: the network may be larger than memory.
     """
-    given = options.Given(
-        neurons=neurons,
-        layers=layers,
-        prefix=prefix,
-        bias=bias,
-        bias_rule=bias_rule,
-        clip=options.limit(clip, no_clip),
-        last_activation=last_activation,
-        dtype=dtype,
-    )
     memory_bytes = options.size(memory)
     stored = to == "store" or (to is None and (out / "index.json").is_file())
     (require_storable if stored else require_writable)(out)
     with Bars() as bars:
-        name = from_ or formats.guess(network)
+        name = given.from_ or formats.guess(network)
         net = formats.read(network, name, given, bars.add("reading layers"))
         X = _features(features, net, inputs)
         Y = gbdnn.infer(

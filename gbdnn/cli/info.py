@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
+@options.takes_given("from_", "neurons", "layers", "prefix")
 def info(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A network, features, categories.")],
+    given: options.Given,
     inputs: Annotated[
         int, typer.Option(min=1, help="Number of inputs of the run whose memory is estimated.")
     ] = 60_000,
@@ -35,10 +37,6 @@ def info(
         bool, typer.Option("--check", help="Read a whole store and verify its checksums.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    from_: options.From = None,
-    neurons: options.Neurons = None,
-    layers: options.Layers = None,
-    prefix: options.Prefix = None,
     memory: options.Memory = None,
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
@@ -47,8 +45,7 @@ def info(
     10 %, and 5 % of the inputs alive after the last layer.
     """
     memory_bytes = options.size(memory)
-    name = from_ or formats.guess(path)
-    given = options.Given(neurons=neurons, layers=layers, prefix=prefix)
+    name = given.from_ or formats.guess(path)
     kind = store_kind(path) if name == "store" else "network"
     if check and name != "store":
         raise ArgumentError(f"--check: {path} is no store: {name} has no checksums")
@@ -67,18 +64,15 @@ def info(
                     net[k]
                     if update is not None:
                         update(k + 1, len(net))
-        facts |= _bytes(path, name, given)
-        facts |= _facts_of_network(infos, in_memory, inputs, memory_bytes)
+        found = _facts_of_network(infos, in_memory, inputs, memory_bytes)
         table = layer_table(infos)
     else:
-        facts |= _bytes(path, name, given) | _facts_of_store(path, kind, check)
+        found = _facts_of_store(path, kind, check)
+    facts["bytes"] = sum(file.stat().st_size for file in formats.files(path, name, given))
+    facts |= found
     if check:
         facts["check"] = "PASSED"
     _print(facts, table, as_json)
-
-
-def _bytes(path: Path, name: options.FormatName, given: options.Given) -> dict[str, int]:
-    return {"bytes": sum(file.stat().st_size for file in formats.files(path, name, given))}
 
 
 def _facts_of_network(
@@ -124,24 +118,23 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
 
 def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
     """Return the table's rows: runs of equal layers."""
-    alike = groupby(range(len(infos)), key=lambda k: (infos[k].shape, infos[k].describe()))
-    runs = []
-    for (shape, _), run in alike:
-        ks = list(run)
-        first = infos[ks[0]]
-        runs.append(
+    runs = groupby(enumerate(infos), key=lambda each: (each[1].shape, each[1].describe()))
+    found = []
+    for _, run in runs:
+        (first, info), *others = run
+        found.append(
             {
-                "first": ks[0],
-                "last": ks[-1],
-                "shape": list(shape),
-                "edges": first.edges,
-                "bias": [first.lowest_bias, first.highest_bias],
-                "bias_rule": first.bias_rule,
-                "activation": first.activation,
-                "clip": first.clip,
+                "first": first,
+                "last": first + len(others),
+                "shape": list(info.shape),
+                "edges": info.edges,
+                "bias": [info.lowest_bias, info.highest_bias],
+                "bias_rule": info.bias_rule,
+                "activation": info.activation,
+                "clip": info.clip,
             }
         )
-    return runs
+    return found
 
 
 def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:

@@ -1,20 +1,18 @@
-"""Options that several commands share, and those for reading a network as one record."""
+"""Options that several commands share; those for reading a network are one record."""
 
-from __future__ import annotations
-
+import functools
+import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
 
-__all__ = [
-    "Bias", "Clip", "Compress", "Dtype", "Engine", "FormatName", "From", "Given", "LastActivation",
-    "Layers", "Memory", "NThreads", "Neurons", "NoClip", "Prefix", "Rule", "limit", "size",
-]  # fmt: skip
+__all__ = ["Compress", "Engine", "FormatName", "Given", "Memory", "NThreads", "size", "takes_given"]
 
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}
@@ -33,67 +31,101 @@ Memory = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
 ]
-From = Annotated[
-    FormatName | None,
-    typer.Option("--from", help="Format of the network (default: detected)."),
-]
-Neurons = Annotated[
-    int | None, typer.Option(min=1, help="tsv: neurons per layer, if a folder has several sizes.")
-]
-Layers = Annotated[
-    int | None, typer.Option(min=1, help="Number of layers, the first ones (default: all).")
-]
-Prefix = Annotated[
-    str | None,
-    typer.Option(help="npz, matrix-market: what precedes the number in the files' names."),
-]
-Bias = Annotated[
-    float | None,
-    typer.Option(help="tsv (default: the challenge's, 0 for other sizes), npz, matrix-market (0)."),
-]
-Rule = Annotated[
-    Literal["entries", "all"] | None,
-    typer.Option("--bias-rule", help="tsv (default: entries), npz, matrix-market (all)."),
-]
-Clip = Annotated[
-    float | None,
-    typer.Option(help="tsv (default: 32), npz, matrix-market, torch (no upper limit)."),
-]
-NoClip = Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")]
-LastActivation = Annotated[
-    Literal["relu", "identity"] | None,
-    typer.Option(help="npz, matrix-market (default: relu), torch (identity)."),
-]
-Dtype = Annotated[
-    Literal["FP32", "FP64"] | None,
-    typer.Option(help="Of weights and sums (default: the network's; tsv: FP32)."),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
     """The options for reading a network; None where one was not given."""
 
-    neurons: int | None = None
-    layers: int | None = None
-    prefix: str | None = None
-    bias: float | None = None
-    bias_rule: str | None = None
-    clip: float | Literal["none"] | None = None
-    last_activation: str | None = None
-    dtype: str | None = None
+    from_: Annotated[
+        FormatName | None,
+        typer.Option("--from", help="Format of the network (default: detected)."),
+    ] = None
+    neurons: Annotated[
+        int | None,
+        typer.Option(min=1, help="tsv: neurons per layer, if a folder has several sizes."),
+    ] = None
+    layers: Annotated[
+        int | None, typer.Option(min=1, help="Number of layers, the first ones (default: all).")
+    ] = None
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="npz, matrix-market: what precedes the number in the files' names."),
+    ] = None
+    bias: Annotated[
+        float | None,
+        typer.Option(
+            help="tsv (default: the challenge's, 0 for other sizes), npz, matrix-market (0)."
+        ),
+    ] = None
+    bias_rule: Annotated[
+        Literal["entries", "all"] | None,
+        typer.Option(help="tsv (default: entries), npz, matrix-market (all)."),
+    ] = None
+    clip: Annotated[
+        float | None,
+        typer.Option(help="tsv (default: 32), npz, matrix-market, torch (no upper limit)."),
+    ] = None
+    no_clip: Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")] = False
+    last_activation: Annotated[
+        Literal["relu", "identity"] | None,
+        typer.Option(help="npz, matrix-market (default: relu), torch (identity)."),
+    ] = None
+    dtype: Annotated[
+        Literal["FP32", "FP64"] | None,
+        typer.Option(help="Of weights and sums (default: the network's; tsv: FP32)."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.no_clip and self.clip is not None:
+            raise ArgumentError("--no-clip beside --clip: one of them")
 
     def keywords(self) -> dict[str, Any]:
-        """Return the options given, but neurons and layers, as a reader's keywords."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)[2:]}
-        return {name: None if x == "none" else x for name, x in given.items() if x is not None}
+        """Return the options given as keywords that all readers share."""
+        names = ("prefix", "bias", "bias_rule", "clip", "last_activation", "dtype")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return given | ({"clip": None} if self.no_clip else {})
 
     def require_only(self, names: str, format_name: str) -> None:
         """Raise ArgumentError if an option was given that is not among `names`."""
+        allowed = {"from_", *names.split()}
         for field in fields(self):
-            if getattr(self, field.name) is not None and field.name not in names.split():
+            if getattr(self, field.name) not in (None, False) and field.name not in allowed:
                 option = "--" + field.name.replace("_", "-")
                 raise ArgumentError(f"{option} has no meaning for the format {format_name}")
+
+
+def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of commands: fields of `Given` are the options in place of ``given``.
+
+    Parameters
+    ----------
+    *names : str
+        The fields that the command has. Default: all.
+    """
+    hints = get_type_hints(Given, include_extras=True)
+    options = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default,
+                          annotation=hints[f.name])
+        for f in fields(Given)
+        if f.name in names or not names
+    ]  # fmt: skip
+
+    def decorator(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapped(**arguments: Any) -> Any:
+            given = Given(**{each.name: arguments.pop(each.name) for each in options})
+            return command(given=given, **arguments)
+
+        parameters = list(inspect.signature(command, eval_str=True).parameters.values())
+        at = [each.name for each in parameters].index("given")
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        parameters[at : at + 1] = options
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+        return wrapped
+
+    return decorator
 
 
 def size(text: str | None) -> int:
@@ -111,10 +143,3 @@ def size(text: str | None) -> int:
     if match is None or match[2].lower() not in units:
         raise ArgumentError(f"--memory {text!r}: a number of bytes, or one as 512MiB or 8GiB")
     return int(float(match[1]) * units[match[2].lower()])
-
-
-def limit(clip: float | None, no_clip: bool) -> float | Literal["none"] | None:
-    """Return the value of ``--clip``, "none" for ``--no-clip``, None for neither."""
-    if no_clip and clip is not None:
-        raise ArgumentError("--no-clip beside --clip: one of them")
-    return "none" if no_clip else clip
