@@ -10,8 +10,8 @@ this network sampled evenly; for T threads it is that of T threads side by side.
 and numbering are fixed first; their rate is then taken again before and after every run of gbdnn,
 for a machine that others share is not as fast in one minute as in the next.
 
-Inputs that have become equal count each: where gbdnn lets them go on as one (`compress`), it may
-take less than the floor, so it is timed without that too. A second, stricter floor takes for all
+Inputs that have become equal count each: where gbdnn computes them once (`compress`), it may take
+less than the floor, so it is timed without that too. A second, stricter floor takes for all
 layers the best rate of any one of them.
 """
 

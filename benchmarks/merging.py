@@ -1,4 +1,4 @@
-"""What it gains to let equal inputs go on as one, by depth; what it loses where none are equal.
+"""The gain of computing equal inputs once, by depth; the loss where none are equal.
 
     python benchmarks/merging.py --json merging.json
 

@@ -35,9 +35,7 @@ Images = Annotated[
     Path | None, typer.Option(metavar="FILE", help="IDX images; else digits, or official images.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the generated network.")]
-Compress = Annotated[
-    bool, typer.Option(help="Whether inputs that have become equal go on as one, as is default.")
-]
+Compress = Annotated[bool, typer.Option(help="Compute equal inputs once, as is the default.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers.")]
 Threads = Annotated[
     list[str] | None,
@@ -110,7 +108,7 @@ def thread_counts(asked: list[str] | None, default: list[int]) -> list[int]:
 
 
 def merging(compress: bool) -> dict[str, Any]:
-    """Return the option of `infer`: its own default, or that no inputs go on as one."""
+    """Return the option of `infer`: its own default, or that every input is computed."""
     return {} if compress else {"compress": False}
 
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -88,6 +90,21 @@ def test_info_of_others(made, tmp_path):
     facts = json.loads(well("info", tmp_path / "files", "--json"))
     assert (facts["format"], facts["edges"]) == ("tsv", net.edges)
     assert facts["memory"]["weights"] == gbdnn.memory_needed(net, 60_000).weights > 0
+
+
+def test_info_of_files_makes_no_network_without_layers(tmp_path):
+    io.write_network(gbdnn.radixnet(1024, 2), tmp_path)
+    code = """
+import gbdnn, gbdnn.cli
+def refuse(cls, *arguments, **options):
+    raise AssertionError("a Network was made")
+gbdnn.Network.__new__ = refuse
+gbdnn.cli.main()
+"""
+    command = [sys.executable, "-c", code, "info", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32" in done.stdout
 
 
 def test_info_reads_no_layer_unless_it_checks(made, tmp_path):

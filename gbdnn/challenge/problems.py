@@ -149,9 +149,23 @@ def official(
     if images is not None:
         features, called = _images(images, neurons, inputs)
     else:
-        features, called = _official_features(directory, neurons, inputs)
+        file = find_features(directory, neurons)
+        features = read_tsv(file, ncols=neurons)
+        if inputs is not None:
+            if not 1 <= inputs <= features.nrows:
+                raise ArgumentError(
+                    f"{inputs} inputs are asked for; {file} has {features.nrows} images"
+                )
+            features = features[:inputs, :].new()
+        called = f"{features.nrows} official images"
         if truth:
-            known = _official_truth(directory, neurons, layers, features.nrows, inputs)
+            file = find_categories(directory, neurons, layers)
+            known = read_categories(file, ninputs=inputs)
+            if known.size and known[-1] >= features.nrows:
+                raise FormatError(
+                    f"{file} names input {known[-1] + 1}, but there are {features.nrows} images;"
+                    f" inputs={features.nrows} compares those"
+                )
     network = read_network(directory, neurons, layers, progress=progress)
     degree = CHALLENGE[neurons].degree
     files = find_layers(directory, neurons, layers)
@@ -181,32 +195,3 @@ def _images(
         raise type(err)(f"{called}: {err}") from err
     shifted = " and shifted copies" if features.nrows > len(pixels) else ""
     return features, f"{features.nrows} inputs ({called}{shifted})"
-
-
-def _official_features(
-    directory: str | os.PathLike[str], neurons: int, inputs: int | None
-) -> tuple[gb.Matrix, str]:
-    """Return the official features, and their description."""
-    file = find_features(directory, neurons)
-    features = read_tsv(file, ncols=neurons)
-    if inputs is not None:
-        if not 1 <= inputs <= features.nrows:
-            raise ArgumentError(
-                f"{inputs} inputs are asked for; {file} has {features.nrows} images"
-            )
-        features = features[:inputs, :].new()
-    return features, f"{features.nrows} official images"
-
-
-def _official_truth(
-    directory: str | os.PathLike[str], neurons: int, layers: int, images: int, inputs: int | None
-) -> np.ndarray:
-    """Return the official categories, those below `inputs` if given."""
-    file = find_categories(directory, neurons, layers)
-    truth = read_categories(file, ninputs=inputs)
-    if truth.size and truth[-1] >= images:
-        raise FormatError(
-            f"{file} names input {truth[-1] + 1}, but there are {images} images;"
-            f" inputs={images} compares those"
-        )
-    return truth

@@ -60,11 +60,8 @@ def main() -> None:
     except typer.TyperException as err:
         _say(err.format_message())
         code = _BAD_INPUT
-    except NonFiniteError as err:
-        _say(f"{err} (layers count from 0)")
-        code = _BAD_INPUT
     except GbdnnError as err:
-        _say(str(err))
+        _say(f"{err} (layers count from 0)" if isinstance(err, NonFiniteError) else str(err))
         code = _BAD_INPUT
     except (MemoryError, gb.exceptions.OutOfMemory):
         _say("out of memory: fewer inputs need less")
