@@ -246,6 +246,8 @@ def test_what_stands_there_stays(made, tmp_path):
         (["generate", "out", "--features", "digits", "--to", "onnx"], "features have the formats"),
         (["generate", "out", "--radices", "2,2", "--to", "tsv"], "has no place for"),
         (["convert", "NET", "out", "--bias", 1], "--bias has no meaning for the format store"),
+        (["convert", "NET", "out", "--bias", 0], "--bias has no meaning for the format store"),
+        (["convert", "NET", "out", "--no-clip"], "--no-clip has no meaning for the format store"),
         (["convert", "NET", "out", "--layers", 9], "--layers 9"),
         (["convert", "NET", "out", "--clip", 1, "--no-clip"], "--no-clip beside --clip"),
         (["convert", "X", "out"], "the store holds no network"),

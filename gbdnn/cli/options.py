@@ -90,7 +90,8 @@ class Given:
         """Raise ArgumentError if an option was given that is not among `names`."""
         allowed = {"from_", *names.split()}
         for field in fields(self):
-            if getattr(self, field.name) not in (None, False) and field.name not in allowed:
+            given = getattr(self, field.name) is not field.default
+            if given and field.name not in allowed:
                 option = "--" + field.name.replace("_", "-")
                 raise ArgumentError(f"{option} has no meaning for the format {format_name}")
 
