@@ -1,28 +1,30 @@
 """Images as rows of ink: resized, made 0/1 by a threshold, shifted.
 
-The images go through in chunks, of which only the positions of the ink are kept. A row is
-shifted by moving these positions, which keeps them in order. A position is
-``row * side + column``; whoever wants columns first swaps the axes of the images.
+Of the resized images only the positions of the ink are kept. A row is shifted by moving these
+positions, which keeps them in order. A position is ``row * side + column``, or, columns first,
+``column * side + row``.
 """
 
 from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.errors import ArgumentError
+from gbdnn.gallery.fourier import Strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-_SIDE = 32  # pixels a side, and
-_SAMPLE = 10_000  # the most images, from which a threshold is chosen
-_CHUNK = 2**20  # pixels resized at a time: their 4 MiB stay in a cache
+_SAMPLE = 2_000  # the most images, of
+_SIDE = 32  # pixels a side, from which a threshold is chosen
+_HIGHEST = 0.95  # of those that are chosen
+_CHUNK = 2**20  # pixels whose ink is listed at a time
 
 
 class Ink(NamedTuple):
@@ -32,57 +34,39 @@ class Ink(NamedTuple):
     pixels: NDArray[np.int32]
 
 
-def threshold_for(images: NDArray, density: float, lowest: float, highest: float) -> float:
-    """Return the threshold, of three decimals, at which `density` of the pixels are ink."""
-    sample = images[:: math.ceil(len(images) / _SAMPLE)]
-    resized = [chunk.flatten() for chunk in _resized(sample, _SIDE, images.max())]
-    found = float(np.quantile(np.concatenate(resized), 1 - density))
-    return round(min(max(found, lowest), highest), 3)
+def threshold_for(images: NDArray, lowest: float, density: float) -> float:
+    """Return the threshold, of three decimals, at which at most `density` of the pixels are ink."""
+    strip = Strip(images[:: math.ceil(len(images) / _SAMPLE)], _SIDE)
+    return round(min(max(strip.share_for(density), lowest), _HIGHEST), 3)
 
 
-def ink_of(images: NDArray, side: int, peak: Any, threshold: float) -> Iterator[Ink]:
-    """Yield the ink of `images`, some of them at a time.
+def ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: str) -> list[Ink]:
+    """Return the ink of the first `inputs` images, some of them in each item.
 
     Parameters
     ----------
     images : ndarray, n x height x width
-        Finite real numbers.
+        Finite real numbers, one of them > 0.
     side : int
         Pixels a side after resizing.
-    peak : number
-        The value of a pixel full of ink, > 0.
+    inputs : int
+        How many are wanted; all images are looked at.
     threshold : float
-        The share of `peak` from which a resized pixel is ink.
+        The share of the largest resized value from which a pixel is ink.
+    order : {"F", "C"}
+        Whether positions go column by column or row by row.
     """
-    for chunk in _resized(images, side, peak):
-        ink = (chunk >= np.float32(threshold)).reshape(len(chunk), -1)
-        pixels = np.flatnonzero(ink) % ink.shape[1]
-        yield Ink(np.count_nonzero(ink, axis=1), pixels.astype(np.int32))
-
-
-def _resized(images: NDArray, side: int, peak: Any) -> Iterator[NDArray[np.float32]]:
-    """Yield A X B' for chunks X of the images, as shares of `peak`, in one and the same buffer."""
-    A, B = (_interpolation(length, side) for length in images.shape[1:])
-    step = max(1, _CHUNK // max(side * side, images[0].size))
-    buffer = np.empty((min(step, len(images)), side, side), np.float32)
-    for start in range(0, len(images), step):
-        X = np.maximum(images[start : start + step] / peak, 0).astype(np.float32)
-        yield np.matmul(A, X @ B.T, out=buffer[: len(X)])
-
-
-def _interpolation(length: int, side: int) -> NDArray[np.float32]:
-    """Return the side x length matrix that resizes a line of `length` pixels to `side`."""
-    try:
-        from scipy import ndimage
-    except ImportError as err:
-        raise MissingPackageError(
-            'features_from_images() needs SciPy: pip install "gbdnn[files]"'
-        ) from err
-    A = np.eye(length)
-    if length > side:  # several pixels become one: smooth, or thin strokes fall between
-        A = ndimage.gaussian_filter1d(A, (length / side - 1) / 2, axis=0, mode="constant")
-    zoom = (side / length, 1)
-    return ndimage.zoom(A, zoom, order=1, mode="grid-constant", grid_mode=True).astype(np.float32)
+    ink = Strip(images, side).ink(threshold)
+    axes = (2, 1, 0) if order == "F" else (2, 0, 1)
+    step = max(1, _CHUNK // (8 * side * side))  # bytes, of eight images each
+    parts = []
+    for start in range(0, -(-inputs // 8), step):
+        count = min(8 * step, inputs - 8 * start)
+        bits = np.unpackbits(ink[:, :, start : start + step], axis=2, count=count)
+        rows = np.ascontiguousarray(bits.transpose(axes)).view(bool).reshape(count, -1)
+        pixels = np.flatnonzero(rows) % rows.shape[1]
+        parts.append(Ink(np.count_nonzero(rows, axis=1), pixels.astype(np.int32)))
+    return parts
 
 
 def with_shifts(parts: list[Ink], side: int, inputs: int, *, columns_first: bool) -> list[Ink]:
@@ -97,7 +81,7 @@ def with_shifts(parts: list[Ink], side: int, inputs: int, *, columns_first: bool
     inputs : int
         Rows of the answer.
     columns_first : bool
-        The images' axes were swapped: so are the offsets, for the same shifts.
+        Positions go column by column: offsets are swapped, for the same shifts.
 
     Raises
     ------

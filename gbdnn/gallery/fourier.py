@@ -1,0 +1,133 @@
+"""Images resized as the challenge's were: one long strip, interpolated as a Fourier series.
+
+N images of h x w pixels side by side are one periodic picture of h x N w pixels. Its Fourier
+series is evaluated at n x N n points, with frequencies k = -m/2 ... m/2 - 1 for an even m: the
+first has no counterpart of opposite sign, and the result is complex. Its absolute value counts.
+
+The strip is never transformed as a whole. Row by row, V being the images interpolated downwards,
+
+    Z(p, j) = 1/N sum_f e(f p / N) sum_x e(f t / N) D(t) sum_q e(-f q / N) V(q, x)
+
+at column j of image p, where t = j/n - x/w, e(a) = exp(2 pi i a), and D(t) = 1/w sum_k e(k t) is
+one image's interpolation matrix. So: a transform over the images, a small product for each of its
+N frequencies, and the transform back. Half of the frequencies are enough where V is real. The
+imaginary part of D downwards has rank one: one more row for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_ROWS = 4  # rows of the resized images that are interpolated downwards at a time
+_IMAGES = 256  # images that are looked at a time, for which rows promise most
+_COLUMNS = 16  # columns of a row that are transformed at a time
+
+
+class Strip:
+    """Images side by side, of which the spectrum along the strip is kept.
+
+    Parameters
+    ----------
+    images : ndarray, n x height x width
+        Finite real numbers, one of them > 0; what is below 0 counts as 0.
+    side : int
+        Pixels a side after resizing.
+    """
+
+    def __init__(self, images: NDArray, side: int) -> None:
+        self.count, height, width = images.shape
+        self.side = side
+        down, self._across = _interpolation(height, side), _interpolation(width, side)
+        self._down = np.ascontiguousarray(down.real)
+        f = np.arange(self.count // 2 + 1) / self.count
+        self._phases = np.exp(2j * np.pi / side * np.arange(side)[:, None] * f)
+        twist = np.exp(-2j * np.pi / width * np.arange(width)[:, None] * f)
+        self._spectrum = np.empty((height, width, len(f)), np.complex128)
+        scale = float(images.max())
+        for y in range(height):
+            lines = np.maximum(images[:, y].T.astype(np.float64) / scale, 0)
+            np.multiply(np.fft.rfft(lines, axis=1), twist, out=self._spectrum[y])
+        down32 = self._down.astype(np.float32)
+        self._promise = np.zeros(side)  # about the largest value of each row, at whole columns
+        for start in range(0, self.count, _IMAGES):
+            some = images[start : start + _IMAGES].swapaxes(0, 1).reshape(height, -1)
+            found = np.abs(down32 @ np.maximum(some / scale, 0).astype(np.float32))
+            np.maximum(self._promise, found.max(axis=1), out=self._promise)
+        # the imaginary part of `down` is outer(weights, lone)
+        lone = down.imag[np.abs(down.imag).max(axis=1).argmax()]
+        self._weights = down.imag @ lone / max(lone @ lone, np.finfo(float).tiny)
+        self._lone = list(self._along(np.tensordot(lone, self._spectrum, 1)))
+
+    def ink(self, threshold: float) -> NDArray[np.uint8]:
+        """Return the points whose value is at least that share of the largest.
+
+        Parameters
+        ----------
+        threshold : float
+            More than 0, less than 1.
+
+        Returns
+        -------
+        ndarray of uint8, side x side x ceil(images / 8)
+            By row, column and image, the images as bits (``np.packbits``).
+        """
+        ink = np.empty((self.side, self.side, -(-self.count // 8)), np.uint8)
+        # the largest value is known at the end: rows that were cut below it are cut again
+        peak, cut = 0.0, np.full(self.side, np.inf)
+        for y, columns, squares in self._squares(np.argsort(-self._promise, kind="stable")):
+            peak = max(peak, float(squares.max()))
+            cut[y] = min(cut[y], peak)
+            ink[y, columns] = np.packbits(squares >= threshold**2 * peak, axis=1)
+        for y, columns, squares in self._squares(np.flatnonzero(cut < peak)):
+            ink[y, columns] = np.packbits(squares >= threshold**2 * peak, axis=1)
+        return ink
+
+    def share_for(self, density: float) -> float:
+        """Return the threshold at which that share of all points is ink; holds all of them."""
+        rows = self._squares(np.arange(self.side))
+        squares = np.concatenate([part.ravel() for _, _, part in rows])
+        return float(np.sqrt(np.quantile(squares, 1 - density) / squares.max()))
+
+    def _squares(self, rows: NDArray[np.intp]) -> Iterator[tuple[int, slice, NDArray]]:
+        """Yield row, some columns, and |Z|^2 there, columns x images."""
+        height, width, frequencies = self._spectrum.shape
+        flat = self._spectrum.view(np.float64).reshape(height, -1)
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            spectra = (self._down[some] @ flat).view(np.complex128)
+            spectra = spectra.reshape(len(some), width, frequencies)
+            for y, spectrum in zip(some.tolist(), spectra, strict=True):
+                weight = self._weights[y]
+                along = zip(self._along(spectrum), self._lone, strict=True)
+                for (columns, real, imag), (_, more_imag, less_real) in along:
+                    real -= weight * less_real
+                    real *= real
+                    rest = weight * more_imag
+                    rest += imag
+                    rest *= rest
+                    real += rest
+                    yield y, columns, real
+
+    def _along(self, spectrum: NDArray) -> Iterator[tuple[slice, NDArray, NDArray]]:
+        """Yield some columns, the real part there, and the imaginary, one for all images."""
+        for start in range(0, self.side, _COLUMNS):
+            columns = slice(start, min(start + _COLUMNS, self.side))
+            Z = self._across[columns] @ spectrum
+            Z *= self._phases[columns]
+            imag = Z[:, :1].imag / self.count  # of frequency 0, which the transform drops
+            yield columns, np.fft.irfft(Z, self.count, axis=1), imag
+
+
+def _interpolation(length: int, side: int) -> NDArray[np.complex128]:
+    """Return D(i / side - x / length), side x length."""
+    m = min(length, side)
+    k = np.arange(m) - m // 2
+    at = np.exp(2j * np.pi / side * np.outer(np.arange(side), k))
+    return at @ np.exp(-2j * np.pi / length * np.outer(k, np.arange(length))) / length
