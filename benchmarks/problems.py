@@ -25,14 +25,19 @@ Neurons = Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")]
 Layers = Annotated[int, typer.Option(min=1)]
 Inputs = Annotated[
     int | None,
-    typer.Option(min=1, help="60,000 without it; all official images with --data alone."),
+    typer.Option(min=1, help="60,000 without it; all official images if there are no others."),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Official weights; without it, a generated network."),
 ]
 Images = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="IDX images; else digits, or official images.")
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="IDX file, or folder with MNIST's training images; else those beside the official "
+        "weights, the official images, or digits.",
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the generated network.")]
 Compress = Annotated[bool, typer.Option(help="Compute equal inputs once, as is the default.")]
@@ -77,6 +82,8 @@ def build(
     from gbdnn import challenge
     from gbdnn.errors import GbdnnError
 
+    if data is not None and images is None:
+        images = challenge.training_images(data)
     if inputs is None and (data is None or images is not None):
         inputs = INPUTS
     try:

@@ -1,5 +1,7 @@
 """Challenge problems, in Python."""
 
+import gzip
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -184,3 +186,19 @@ def test_errors_about_images_name_the_file(tmp_path):
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
     with pytest.raises(gbdnn.ArgumentError, match=r"blank.idx: images: no image has ink"):
         challenge.generated(1024, 1, images=file)
+
+
+def test_training_images_in_a_folder(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 28, 28)).astype(np.uint8)
+    header = bytes([0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 28, 0, 0, 0, 28])
+    assert challenge.training_images(tmp_path) is None
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    file = folder / "train-images-idx3-ubyte.gz"
+    file.write_bytes(gzip.compress(header + pixels.tobytes()))
+    assert challenge.training_images(tmp_path) == challenge.training_images(folder) == file
+    problem = challenge.generated(1024, 1, images=folder)
+    assert problem.inputs == 5
+    assert str(file) in problem.name
+    assert problem.features.isequal(gbdnn.images.features_from_images(pixels))
+    assert 0 < problem.features.nvals < 5 * 1024

@@ -2,7 +2,7 @@
 
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.outcome import Outcome, run, scipy_categories
-from gbdnn.challenge.problems import Problem, generated, official
+from gbdnn.challenge.problems import Problem, generated, official, training_images
 from gbdnn.challenge.published import PUBLISHED, Rate
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "official",
     "run",
     "scipy_categories",
+    "training_images",
     "versions",
 ]

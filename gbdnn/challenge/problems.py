@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbdnn.errors import ArgumentError, FormatError, ShapeError
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], object]
 
-__all__ = ["Problem", "generated", "official"]
+__all__ = ["Problem", "generated", "official", "training_images"]
+
+_TRAINING = "train-images-idx3-ubyte.gz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ def generated(
     neurons, layers, seed
         As for `radixnet`.
     images : path-like, optional
-        An IDX file. Default: scikit-learn's 1,797 digits.
+        An IDX file, or a folder with MNIST's training images, of which the challenge's own
+        inputs are made. Default: scikit-learn's 1,797 digits.
     inputs : int, optional
         Number of inputs; beyond the number of images, shifted images. Default: every image once.
 
@@ -122,7 +126,8 @@ def official(
     neurons, layers : int
         The size of the network.
     images : path-like, optional
-        An IDX file instead of the official images; there are no official categories then.
+        An IDX file, or a folder with MNIST's training images, to use in place of the official
+        images; there is no official truth then.
     inputs : int, optional
         Number of inputs, the first ones, and the truth for them. Default: all.
     truth : bool, default True
@@ -183,10 +188,41 @@ def official(
     )
 
 
+def training_images(directory: str | os.PathLike[str]) -> Path | None:
+    """Return the file of MNIST's training images in a folder, if there is one.
+
+    Parameters
+    ----------
+    directory : path-like
+        The folder, or one with a folder ``MNIST`` or ``mnist`` that has the file.
+
+    Returns
+    -------
+    Path or None
+        ``train-images-idx3-ubyte.gz``.
+
+    Examples
+    --------
+    >>> training_images("no folder") is None
+    True
+    """
+    files = (Path(directory, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
+    return next((file for file in files if _is_file(file)), None)
+
+
+def _is_file(file: Path) -> bool:
+    try:
+        return file.is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _images(
     images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
 ) -> tuple[gb.Matrix, str]:
-    """Return features from images, and their description."""
+    """Return features and what to call them."""
+    if images is not None:
+        images = training_images(images) or images
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)
     try:

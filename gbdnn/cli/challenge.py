@@ -31,7 +31,10 @@ def challenge(
     layers: Annotated[int, typer.Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
     images: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="IDX file of images (default: scikit-learn's digits)."),
+        typer.Option(
+            metavar="PATH",
+            help="IDX file, or folder with MNIST's training images (default: digits).",
+        ),
     ] = None,
     inputs: Annotated[
         int | None,
