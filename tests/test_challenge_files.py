@@ -24,9 +24,9 @@ from gbdnn.errors import (
     ShapeError,
 )
 from gbdnn.io import read_network, require_writable, write_network
-from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
-from gbdnn.io._layers import read_layers, write_layers
-from gbdnn.io._layout import find_categories, find_features, find_layers
+from gbdnn.io.challenge.layers import read_layers, write_layers
+from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
+from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
@@ -168,7 +168,7 @@ def test_stored_zeros_are_not_written(file):
 
 
 def test_more_lines_than_are_written_at_once(file, monkeypatch):
-    monkeypatch.setattr("gbdnn.io._table._LINES_AT_ONCE", 7)
+    monkeypatch.setattr("gbdnn.io.challenge.table._LINES_AT_ONCE", 7)
     A = gb.Matrix.from_coo(np.arange(30), np.arange(30) % 4, np.arange(30) + 0.5)
     write_tsv(A, file)
     assert read_tsv(file, dtype="FP64").isequal(A)
@@ -232,7 +232,7 @@ def test_reading_in_pieces(tmp_path, size, bad, odd):
         lines[odd] = "0" * 50 + lines[odd]  # for the strict reader, but right
     path = put(tmp_path / "some.tsv", "".join(lines))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gbdnn.io._table._PIECE", size)
+        patch.setattr("gbdnn.io.challenge.table._PIECE", size)
         A = read_tsv(path)
         assert set(entries(A)) == set(text_entries("".join(lines)))
         if bad < len(lines):
@@ -758,7 +758,7 @@ def test_without_polars(file, monkeypatch):
 
 def test_import_initialises_nothing():
     code = (
-        "import sys, gbdnn.io._layers, gbdnn.io._layout, graphblas\n"
+        "import sys, gbdnn.io.challenge.layers, gbdnn.io.challenge.layout, graphblas\n"
         "assert 'polars' not in sys.modules\n"
         "graphblas.init(blocking=True)\n"
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io._idx import read_idx
+from gbdnn.io.idx import read_idx
 
 TYPES = [
     (0x08, "B", np.uint8, [0, 1, 128, 255, 7, 9]),

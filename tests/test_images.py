@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
 from gbdnn.gallery import digits, features_from_images, raster
-from gbdnn.io._idx import read_idx
+from gbdnn.io.idx import read_idx
 
 # (down, right): the first offsets of the spiral
 SPIRAL = [(0, 0), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (-1, 2)]
@@ -355,7 +355,7 @@ def test_scipy_is_not_needed(monkeypatch):
 def test_import_initialises_nothing():
     code = """
 import sys
-import gbdnn.gallery.images, gbdnn.io._idx, graphblas
+import gbdnn.gallery.images, gbdnn.io.idx, graphblas
 assert not {"scipy", "sklearn"} & set(sys.modules)
 graphblas.init(blocking=True)
 """

@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 
 import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
-from gbdnn.arrays.matrices import as_rows
-from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.io._store import features, writer
-from gbdnn.io._store.index import encode
+from gbdnn.arrays.matrices import as_compressed
+from gbdnn.io.store import features, writer
+from gbdnn.io.store.index import encode
+from gbdnn.io.store.rows import cut, join, pieces
 
 
 def bits(layer):
@@ -496,7 +496,7 @@ def test_an_index_that_is_wrong_is_told_when_reading(store, change):
 def test_arrays_that_are_wrong(tmp_path, indptr, indices, values, fault):
     arrays = SparseRows(np.array(indptr, "u8"), np.array(indices, "u8"), np.array(values, "f4"), 3)
     with writer.Writer(tmp_path) as new:
-        entry = gbdnn.io._store.network.write_arrays(new, "0", arrays, "CSC", (3, 3))
+        entry = gbdnn.io.store.network.write_arrays(new, "0", arrays, "CSC", (3, 3))
         options = {"bias": 0, "bias_rule": "all", "activation": "relu", "clip": None, "gain": 2.0}
         new.finish("network", {"layers": [entry | options]})
     net = gbdnn.load(tmp_path)
@@ -597,7 +597,7 @@ def test_a_full_disk(store, monkeypatch):
 
 KILLED = """
 import sys, time, numpy as np, gbdnn
-from gbdnn.io._store import writer
+from gbdnn.io.store import writer
 writer.SHARD_BYTES = 0
 def layers():
     for k in range(3):

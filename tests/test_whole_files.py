@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from gbdnn.errors import FormatError, OutputError
-from gbdnn.io._whole import require_writable, whole_file
+from gbdnn.io.atomic import require_writable, whole_file
 
 
 def write(path, content, then=None):
@@ -193,7 +193,7 @@ def test_fifo(folder):
 
 STREAM = """
 import sys
-from gbdnn.io._whole import require_writable, whole_file
+from gbdnn.io.atomic import require_writable, whole_file
 print("before", flush=True)
 with whole_file("/dev/stdout") as file:
     file.write(b"new\\n")

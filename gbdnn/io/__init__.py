@@ -1,14 +1,17 @@
 """Stores, the challenge's files, IDX images; SciPy, Matrix Market, PyTorch, ONNX."""
 
-from gbdnn.io._challenge import read_categories, read_tsv, write_categories, write_tsv
-from gbdnn.io._idx import read_idx
-from gbdnn.io._layout import find_categories, find_features, find_layers, find_neurons
-from gbdnn.io._matrix_market import read_matrix_market, write_matrix_market
-from gbdnn.io._network import iter_layers, read_network, write_network
-from gbdnn.io._npz import read_npz, write_npz
-from gbdnn.io._onnx import read_onnx, write_onnx
-from gbdnn.io._scipy import from_scipy, to_scipy
-from gbdnn.io._store import (
+from gbdnn.io.atomic import require_writable, whole_file, whole_folder
+from gbdnn.io.challenge.layout import find_categories, find_features, find_layers, find_neurons
+from gbdnn.io.challenge.network import iter_layers, read_network, write_network
+from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
+from gbdnn.io.frameworks.npz import read_npz, write_npz
+from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
+from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
+from gbdnn.io.frameworks.torch import from_torch, to_torch
+from gbdnn.io.frameworks.torch_files import read_torch, write_torch
+from gbdnn.io.idx import read_idx
+from gbdnn.io.store import (
     StoredFeatures,
     load,
     open_features,
@@ -17,9 +20,6 @@ from gbdnn.io._store import (
     store_kind,
     write_features,
 )
-from gbdnn.io._torch import from_torch, to_torch
-from gbdnn.io._torch_file import read_torch, write_torch
-from gbdnn.io._whole import require_writable, whole_file, whole_folder
 
 __all__ = [
     "StoredFeatures",

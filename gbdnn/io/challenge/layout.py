@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbdnn.errors import ArgumentError, MissingFileError
-from gbdnn.io._table import dimension
+from gbdnn.io.challenge.table import dimension
 
 if TYPE_CHECKING:
     import os

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.matrices import shape_of
 from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import OutputError, ShapeError
-from gbdnn.io._challenge import read_tsv, write_tsv
-from gbdnn.io._layout import find_layers, layers_in
-from gbdnn.io._table import dimension
+from gbdnn.io.challenge.layout import find_layers, layers_in
+from gbdnn.io.challenge.table import dimension
+from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 
 if TYPE_CHECKING:
     import os

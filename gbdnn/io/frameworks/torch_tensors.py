@@ -9,7 +9,7 @@ import numpy as np
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.errors import ArgumentError, MissingPackageError
-from gbdnn.io._chain import Chain, no_meaning
+from gbdnn.io.frameworks.chain import Chain, no_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,11 +13,11 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from gbdnn.errors import ArgumentError
-from gbdnn.io._chain import no_meaning
-from gbdnn.io._torch_tensors import add_linear
+from gbdnn.io.frameworks.chain import no_meaning
+from gbdnn.io.frameworks.torch_tensors import add_linear
 
 if TYPE_CHECKING:
-    from gbdnn.io._chain import Chain
+    from gbdnn.io.frameworks.chain import Chain
 
 __all__ = ["trace"]
 

@@ -13,8 +13,8 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import FormatError
 
 if TYPE_CHECKING:
-    from gbdnn.io._store.reader import Reader
-    from gbdnn.io._store.writer import Writer
+    from gbdnn.io.store.reader import Reader
+    from gbdnn.io.store.writer import Writer
 
 __all__ = ["Description", "described", "read_arrays", "write_arrays"]
 

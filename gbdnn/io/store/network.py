@@ -10,8 +10,9 @@ import numpy as np
 
 from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import ArgumentTypeError, FormatError
-from gbdnn.io._store.sparse import Description, described, read_arrays, write_arrays
-from gbdnn.io._store.writer import Writer
+from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
+from gbdnn.io.store.writer import Writer
+from gbdnn.model.bias import LateBias
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network, require_fit
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
-    from gbdnn.io._store.reader import Reader
+    from gbdnn.io.store.reader import Reader
 
 __all__ = ["read_network", "write_network"]
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.io._chain import Chain, add_everywhere, no_meaning
-from gbdnn.io._scipy import require_activation, require_network
-from gbdnn.io._torch_tensors import add_linear, import_torch
+from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
+from gbdnn.io.frameworks.scipy import require_activation, require_network
+from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +85,7 @@ def from_torch(
     if torch is not None and isinstance(source, torch.nn.Module):
         if clip is not None or last_activation is not None:
             raise ArgumentTypeError("clip= and last_activation= beside a module: it has its own")
-        from gbdnn.io._torch_trace import trace
+        from gbdnn.io.frameworks.torch_trace import trace
 
         return trace(source, Chain(wanted)).network()
     if isinstance(source, Mapping):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.errors import FormatError
-from gbdnn.io._table import read_bytes
+from gbdnn.io.challenge.table import read_bytes
 
 if TYPE_CHECKING:
     import os

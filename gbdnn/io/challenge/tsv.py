@@ -13,7 +13,7 @@ import numpy as np
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
-from gbdnn.io._table import (
+from gbdnn.io.challenge.table import (
     MAX_INDEX,
     Index,
     dimension,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery.radixnet import CHALLENGE
-from gbdnn.io._layers import read_layers, write_layers
-from gbdnn.io._table import dimension
+from gbdnn.io.challenge.layers import read_layers, write_layers
+from gbdnn.io.challenge.table import dimension
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 

@@ -24,8 +24,8 @@ from gbdnn.errors import (
     OutputError,
     TooLargeError,
 )
-from gbdnn.io._scipy import import_scipy, require_activation
-from gbdnn.io._table import first_duplicate
+from gbdnn.io.challenge.table import first_duplicate
+from gbdnn.io.frameworks.scipy import import_scipy, require_activation
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 

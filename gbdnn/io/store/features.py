@@ -12,10 +12,11 @@ from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_dtype, floating
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io._store.reader import Reader
-from gbdnn.io._store.sparse import described, read_arrays, write_arrays
-from gbdnn.io._store.writer import Writer
-from gbdnn.io._table import dimension, whole_number
+from gbdnn.io.challenge.table import dimension, whole_number
+from gbdnn.io.store.reader import Reader
+from gbdnn.io.store.rows import cut, join, pieces
+from gbdnn.io.store.sparse import described, read_arrays, write_arrays
+from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
     import os

@@ -13,11 +13,11 @@ import numpy as np
 
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentTypeError, FormatError
-from gbdnn.io._store.categories import read_categories, write_categories
-from gbdnn.io._store.features import StoredFeatures, open_features, write_features
-from gbdnn.io._store.network import read_network, write_network
-from gbdnn.io._store.reader import Reader
-from gbdnn.io._store.writer import Writer
+from gbdnn.io.store.categories import read_categories, write_categories
+from gbdnn.io.store.features import StoredFeatures, open_features, write_features
+from gbdnn.io.store.network import read_network, write_network
+from gbdnn.io.store.reader import Reader
+from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
     import os

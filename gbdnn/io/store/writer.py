@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from gbdnn.errors import MissingPackageError, OutputError
-from gbdnn.io._store.index import INDEX, encode, import_xxhash, is_index
-from gbdnn.io._whole import whole_file
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.store.index import INDEX, encode, import_xxhash, is_index
 
 if TYPE_CHECKING:
     from types import TracebackType

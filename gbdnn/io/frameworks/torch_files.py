@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
-from gbdnn.io._torch import from_torch, to_torch
-from gbdnn.io._torch_tensors import import_torch
-from gbdnn.io._whole import whole_file
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.frameworks.torch import from_torch, to_torch
+from gbdnn.io.frameworks.torch_tensors import import_torch
 
 if TYPE_CHECKING:
     import os

@@ -46,7 +46,7 @@ def read_strict(
     """Return the columns of a text that is not empty, or raise the error of its first bad line.
 
     `name` is the file's, `line` the number of the text's first line in it, the rest as for
-    `gbdnn.io._table.read_columns`.
+    `gbdnn.io.challenge.table.read_columns`.
     """
     expected = [x.name for x in indices] + ([] if dtype is None else ["value"])
     columns: list[list[Any]] = [[] for _ in expected]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import ArgumentError, FormatError, ShapeError
-from gbdnn.io._chain import no_meaning
-from gbdnn.io._scipy import import_scipy
+from gbdnn.io.frameworks.chain import no_meaning
+from gbdnn.io.frameworks.scipy import import_scipy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.io._chain import Chain
+    from gbdnn.io.frameworks.chain import Chain
 
 __all__ = ["read_graph"]
 

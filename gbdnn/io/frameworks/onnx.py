@@ -16,10 +16,10 @@ from gbdnn.errors import (
     MissingFileError,
     MissingPackageError,
 )
-from gbdnn.io._chain import Chain, add_everywhere
-from gbdnn.io._onnx_graph import read_graph
-from gbdnn.io._scipy import as_csc, import_scipy, require_network
-from gbdnn.io._whole import whole_file
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.frameworks.chain import Chain, add_everywhere
+from gbdnn.io.frameworks.onnx_graph import read_graph
+from gbdnn.io.frameworks.scipy import as_csc, import_scipy, require_network
 
 if TYPE_CHECKING:
     import os

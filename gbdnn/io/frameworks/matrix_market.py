@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import FormatError
-from gbdnn.io._numbered import Kind, damaged, read_numbered, refuse_duplicates, writable_folder
-from gbdnn.io._scipy import as_csc, import_scipy, require_network
-from gbdnn.io._table import read_bytes
-from gbdnn.io._whole import whole_file
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.challenge.table import read_bytes
+from gbdnn.io.frameworks.numbered import (
+    Kind,
+    damaged,
+    read_numbered,
+    refuse_duplicates,
+    writable_folder,
+)
+from gbdnn.io.frameworks.scipy import as_csc, import_scipy, require_network
 
 if TYPE_CHECKING:
     import os

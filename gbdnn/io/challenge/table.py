@@ -25,8 +25,8 @@ from gbdnn.errors import (
     MissingFileError,
     MissingPackageError,
 )
-from gbdnn.io._strict import MAX_INDEX, Index, read_strict
-from gbdnn.io._whole import whole_file
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.challenge.strict import MAX_INDEX, Index, read_strict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError
-from gbdnn.io._store.index import INDEX, import_xxhash, read_index
-from gbdnn.io._store.writer import header_of, import_safetensors
+from gbdnn.io.store.index import INDEX, import_xxhash, read_index
+from gbdnn.io.store.writer import header_of, import_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.io._store.writer import Writer
+from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
     import os
 
-    from gbdnn.io._store.reader import Reader
+    from gbdnn.io.store.reader import Reader
 
 __all__ = ["read_categories", "write_categories"]
 

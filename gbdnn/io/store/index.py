@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
-from gbdnn.io._table import read_bytes
+from gbdnn.io.challenge.table import read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

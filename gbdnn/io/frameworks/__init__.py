@@ -1,0 +1,1 @@
+"""Networks from and to SciPy, Matrix Market, PyTorch and ONNX."""
