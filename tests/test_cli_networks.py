@@ -127,17 +127,16 @@ def test_every_format_but_torch(trained, tmp_path):
     net = gbdnn.load(trained)
     well("convert", trained, tmp_path / "net.onnx")
     assert io.read_onnx(tmp_path / "net.onnx").isequal(net)
-    for name in ("npz", "matrix-market"):
-        out = tmp_path / name
-        lost = fails("convert", trained, out, "--to", name, match="has no place for").stderr
-        assert "clip 6 (layer 0)" in lost
-        assert "the activation identity (layer 1)" in lost
-        assert not out.exists()
-        told = well("convert", trained, out, "--to", name, "--lossy")
-        assert "without clip 6 (layer 0)" in told
-        options = ["--clip", 6, "--last-activation", "identity"]
-        well("convert", out, tmp_path / "again", *options)
-        assert gbdnn.load(tmp_path / "again").isequal(net)
+    out, to = tmp_path / "folder", ["--to", "matrix-market"]
+    lost = fails("convert", trained, out, *to, match="has no place for").stderr
+    assert "clip 6 (layer 0)" in lost
+    assert "the activation identity (layer 1)" in lost
+    assert not out.exists()
+    told = well("convert", trained, out, *to, "--lossy")
+    assert "without clip 6 (layer 0)" in told
+    options = ["--clip", 6, "--last-activation", "identity"]
+    well("convert", out, tmp_path / "again", *options)
+    assert gbdnn.load(tmp_path / "again").isequal(net)
     # An ONNX file is replaced; its own format is told by its ending.
     well("convert", tmp_path / "again", tmp_path / "net.onnx", "--layers", 1)
     assert len(io.read_onnx(tmp_path / "net.onnx")) == 1
@@ -175,9 +174,10 @@ def test_losses_are_those_of_the_answers():
     W = np.eye(3)
     challenge = gbdnn.radixnet(1024, 1)
     assert losses(challenge, "tsv") == losses(challenge, "onnx") == []
-    assert losses(challenge, "npz") == ["clip 32 (layer 0)"]  # at a bias of -0.3 rules are equal
+    # At a bias of -0.3 the rules are equal.
+    assert losses(challenge, "matrix-market") == ["clip 32 (layer 0)"]
     net = gbdnn.Network([gbdnn.Layer(W, 1.0), gbdnn.Layer(W, -1.0)])
-    assert losses(net, "npz") == []
+    assert losses(net, "matrix-market") == []
     assert losses(net, "tsv") == [
         "a bias of 1 (layer 0)",
         "FP64 (layer 0)",
@@ -207,15 +207,15 @@ def test_ambiguous_and_unknown(tmp_path):
     both = tmp_path / "both"
     net = gbdnn.radixnet(1024, 1)
     io.write_network(net, both)
-    io.write_npz(net, both)
-    fails("info", both, match="holds tsv and npz; --from says which")
-    well("info", both, "--from", "npz")
+    io.write_matrix_market(net, both)
+    fails("info", both, match="holds tsv and matrix-market; --from says which")
+    well("info", both, "--from", "matrix-market")
     (tmp_path / "file").write_text("")
     fails("convert", tmp_path / "file", tmp_path / "out", match="of which format?")
     fails("convert", both, tmp_path / "out", "--from", "hdf5", match="hdf5")
     fails("convert", both, tmp_path / "out", "--from", "tsv", "--to", "hdf5", match="hdf5")
     fails("convert", tmp_path, tmp_path / "out", match="no network; expected")
-    fails("info", both, "--from", "npz", "--check", match="no checksums")
+    fails("info", both, "--from", "matrix-market", "--check", match="no checksums")
     fails("info", "x" * 300, match="File name too long")
     assert not (tmp_path / "out").exists()
 
@@ -275,4 +275,4 @@ def test_sizes():
 
 def test_help_names_the_formats():
     told = " ".join(run("convert", "--help").stdout.split())
-    assert "store, tsv, npz, matrix-market, onnx and torch" in told
+    assert "store, tsv, matrix-market, onnx and torch" in told

@@ -1,8 +1,7 @@
-"""Networks from and to SciPy: arrays in memory, ``.npz`` files, Matrix Market folders."""
+"""Networks from and to SciPy: arrays in memory, Matrix Market folders."""
 
 import gzip
 import itertools
-import pickle
 import subprocess
 import sys
 
@@ -68,8 +67,6 @@ def test_round_trips_are_exact(tmp_path_factory, problem):
         assert layer.edges == np.count_nonzero(W)
     assert io.from_scipy(io.to_scipy(net), **options).isequal(net)
     folder = tmp_path_factory.mktemp("net")
-    io.write_npz(net, folder / "npz")
-    assert io.read_npz(folder / "npz", **options).isequal(net)
     io.write_matrix_market(net, folder / "mtx")
     assert_same(io.read_matrix_market(folder / "mtx", **options), net)
 
@@ -130,7 +127,7 @@ def test_iso_weights_come_out_whole():
             "last_activation is 'relu' or 'identity', not 'tanh'",
         ),
         (lambda: io.to_scipy([W0]), gbdnn.ArgumentTypeError, "a Network is needed"),
-        (lambda: io.write_npz([W0], "x"), gbdnn.ArgumentTypeError, "a Network is needed"),
+        (lambda: io.write_matrix_market([W0], "x"), gbdnn.ArgumentTypeError, "a Network is needed"),
     ],
 )
 def test_bad_arguments(call, error, message):
@@ -144,96 +141,68 @@ NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
 def test_files_come_in_the_order_of_their_numbers(tmp_path):
     square = [np.full((3, 3), float(k)) for k in range(1, 12)]
     net = io.from_scipy(square)
-    io.write_npz(net, tmp_path)
-    assert (tmp_path / "layer11.npz").exists()
-    assert io.read_npz(tmp_path).isequal(net)
-    for path in tmp_path.glob("*-bias.npy"):
+    io.write_matrix_market(net, tmp_path)
+    assert (tmp_path / "n3-l11.mtx").exists()
+    assert io.read_matrix_market(tmp_path).isequal(net)
+    for path in tmp_path.glob("*-bias.mtx"):
         path.unlink()
-    assert io.read_npz(tmp_path).isequal(net)
-    assert io.read_npz(tmp_path, bias=-0.5)[3].bias == -0.5
-    files = [tmp_path / "layer3.npz", tmp_path / "layer1.npz"]
-    assert io.read_npz(files).isequal(io.from_scipy([square[2], square[0]]))
+    assert io.read_matrix_market(tmp_path).isequal(net)
+    assert io.read_matrix_market(tmp_path, bias=-0.5)[3].bias == -0.5
+    files = [tmp_path / "n3-l3.mtx", tmp_path / "n3-l1.mtx"]
+    assert io.read_matrix_market(files).isequal(io.from_scipy([square[2], square[0]]))
+    with pytest.raises(TypeError, match="prefix= beside a list of files"):
+        io.read_matrix_market(files, prefix="n3-l")
 
 
 def test_every_format_of_scipy(tmp_path):
+    layers = []
     for k, form in enumerate(["csr", "csc", "coo", "bsr", "dia"]):
         sp.save_npz(tmp_path / f"w{k}.npz", sp.coo_array(np.diag([1.0, k, 3.0])).asformat(form))
-    sp.save_npz(tmp_path / "w5.npz", sp.csr_matrix(np.eye(3)))
-    net = io.read_npz(tmp_path)
+        layers.append(sp.load_npz(tmp_path / f"w{k}.npz"))
+    net = io.from_scipy([*layers, sp.csr_matrix(np.eye(3))])
     assert [layer.weights.to_dense(fill_value=0)[1, 1] for layer in net] == [0, 1, 2, 3, 4, 1]
-
-
-def test_npz_folder_with_a_fault(tmp_path):
-    io.write_npz(NET, tmp_path)
-    with pytest.raises(gbdnn.ArgumentError, match=r"bias= beside .*layer1-bias.npy"):
-        io.read_npz(tmp_path, bias=1.0)
-    with pytest.raises(gbdnn.OutputError, match=r"holds layer2.npz of another network"):
-        io.write_npz(NET[:1], tmp_path)
-    sp.save_npz(tmp_path / "other1.npz", sp.eye_array(2))
-    with pytest.raises(gbdnn.ArgumentError, match="prefix= says which: 'layer', 'other'"):
-        io.read_npz(tmp_path)
-    assert io.read_npz(tmp_path, prefix="layer").isequal(NET)
-    sp.save_npz(tmp_path / "layer01.npz", sp.eye_array(2))
-    with pytest.raises(gbdnn.ArgumentError, match=r"layer01.npz and layer1.npz have one number"):
-        io.read_npz(tmp_path, prefix="layer")
-    (tmp_path / "layer01.npz").unlink()
-    (tmp_path / "layer2.npz").rename(tmp_path / "layer3.npz")
-    with pytest.raises(gbdnn.MissingFileError, match=r"layer2.npz is missing; the folder has 2"):
-        io.read_npz(tmp_path, prefix="layer")
-    with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
-        io.read_npz(tmp_path, prefix="nothing")
-    with pytest.raises(gbdnn.MissingFileError, match="cannot be listed"):
-        io.read_npz(tmp_path / "nowhere")
-    with pytest.raises(gbdnn.MissingFileError, match="no such file"):
-        io.read_npz([tmp_path / "nowhere.npz"])
-
-
-def corrupt_indices():
     A = sp.csr_array(W0)
     A.indices[0] = 10**6
-    return A
+    with pytest.raises(gbdnn.ArgumentError, match="corrupt"):
+        io.from_scipy([A])
 
 
-def object_bias(path):
-    np.save(path / "layer1-bias.npy", np.array([{}], object), allow_pickle=True)
+def test_a_folder_with_a_fault(tmp_path):
+    io.write_matrix_market(NET, tmp_path)
+    with pytest.raises(gbdnn.ArgumentError, match=r"bias= beside .*n2-l1-bias.mtx"):
+        io.read_matrix_market(tmp_path, bias=1.0)
+    with pytest.raises(gbdnn.OutputError, match=r"holds n2-l2.mtx of another network"):
+        io.write_matrix_market(NET[:1], tmp_path)
+    eye = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n2 2 1\n"
+    write(tmp_path, other1=eye)
+    with pytest.raises(gbdnn.ArgumentError, match="prefix= says which: 'n2-l', 'other'"):
+        io.read_matrix_market(tmp_path)
+    assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
+    write(tmp_path, **{"n2-l01": eye})
+    with pytest.raises(gbdnn.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have one number"):
+        io.read_matrix_market(tmp_path, prefix="n2-l")
+    (tmp_path / "n2-l01.mtx").unlink()
+    (tmp_path / "n2-l2.mtx").rename(tmp_path / "n2-l3.mtx")
+    with pytest.raises(gbdnn.MissingFileError, match=r"n2-l2.mtx is missing; the folder has 2"):
+        io.read_matrix_market(tmp_path, prefix="n2-l")
+    with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
+        io.read_matrix_market(tmp_path, prefix="nothing")
+    with pytest.raises(gbdnn.MissingFileError, match="cannot be listed"):
+        io.read_matrix_market(tmp_path / "nowhere")
+    with pytest.raises(gbdnn.MissingFileError, match="no such file"):
+        io.read_matrix_market([tmp_path / "nowhere.mtx"])
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda p: (p / "layer1.npz").write_bytes(b""), "layer1.npz"),
-        (lambda p: (p / "layer1.npz").write_bytes(b"PK nonsense"), "layer1.npz"),
-        (lambda p: (p / "layer1.npz").write_bytes(pickle.dumps(W0)), "layer1.npz"),
-        (lambda p: np.savez(p / "layer1.npz", a=W0), "layer1.npz"),
-        (lambda p: (p / "layer1.npz").write_bytes((p / "layer1.npz").read_bytes()[:300]), "layer1"),
-        (lambda p: sp.save_npz(p / "layer1.npz", sp.csr_array(W0 * np.inf)), "weights: contains"),
-        (lambda p: sp.save_npz(p / "layer1.npz", sp.csr_array(W0 * 1j)), "complex128"),
-        (lambda p: sp.save_npz(p / "layer1.npz", corrupt_indices()), "layer1.npz: "),
-        (
-            lambda p: sp.save_npz(
-                p / "layer1.npz", sp.coo_array(([1.0, 2.0], ([0, 0], [1, 1])), shape=(2, 3))
-            ),
-            "layer1.npz: a second entry in row 1, column 2",
-        ),
-        (lambda p: np.save(p / "layer1-bias.npy", [np.nan] * 3), "bias: contains nan"),
-        (object_bias, "layer1-bias.npy"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_npz_file_with_a_fault(tmp_path, spoil, message):
-    io.write_npz(NET, tmp_path)
-    spoil(tmp_path)
-    with pytest.raises(gbdnn.FormatError, match=message):
-        io.read_npz(tmp_path)
-
-
-def test_npz_shapes_and_options(tmp_path):
-    io.write_npz(NET, tmp_path)
-    np.save(tmp_path / "layer1-bias.npy", [1.0])
-    with pytest.raises(gbdnn.ShapeError, match=r"layer1.npz: bias has shape \(1,\)"):
-        io.read_npz(tmp_path)
+def test_shapes_and_options(tmp_path):
+    io.write_matrix_market(NET, tmp_path)
+    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
+    with pytest.raises(gbdnn.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
+        io.read_matrix_market(tmp_path)
+    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
+    with pytest.raises(gbdnn.FormatError, match=r"n2-l1.mtx: bias: contains nan"):
+        io.read_matrix_market(tmp_path)
     with pytest.raises(gbdnn.ArgumentError, match=r"^clip is finite"):
-        io.read_npz(tmp_path, clip=-1)
+        io.read_matrix_market(tmp_path, clip=-1)
 
 
 def write(folder, **files):
@@ -281,8 +250,6 @@ def test_what_is_written_others_read(tmp_path):
         "n2-l1-bias.mtx", "n2-l1.mtx", "n2-l2-bias.mtx", "n2-l2.mtx",
     ]  # fmt: skip
     np.testing.assert_array_equal(scipy.io.mmread(tmp_path / "n2-l2.mtx").toarray(), W1)
-    io.write_npz(NET, tmp_path)
-    np.testing.assert_array_equal(sp.load_npz(tmp_path / "layer2.npz").toarray(), W1)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +257,14 @@ def test_what_is_written_others_read(tmp_path):
     [
         ("", "w1.mtx: .*banner"),
         ("hello\n", "w1.mtx: .*banner"),
+        # Each would crash SciPy's parser, or be read as another number.
+        (f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n1 2 2e", "w1.mtx: a number that breaks"),
+        (f"{HEAD} coordinate real general\n2 2 1\n1 1 2e-\n", "w1.mtx: a number that breaks"),
+        (f"{HEAD} coordinate real general\n2 2 1\n1 1 2\0\n", r"w1.mtx: '.x00' where numbers"),
+        (f"{HEAD} coordinate real general\n2 2 1\n1 1 -1.fl\n", "w1.mtx: 'fl' where numbers"),
+        (f"{HEAD} coordinate integer general\n2 2 1\n1 1 1e400\n", "w1.mtx: 'e' where numbers"),
+        (f"{HEAD} coordinate integer general\n2 2 1\n1 1 2.5\n", "w1.mtx: '.' where numbers"),
+        (f"{HEAD} coordinate integer general\n2 2 1\n1 1 18\r44\n", "w1.mtx: a number that br"),
         (f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n", "w1.mtx: Truncated"),
         (f"{HEAD} coordinate real general\n2 2 1\n3 1 1\n", "w1.mtx: Line 3: Row index"),
         (f"{HEAD} coordinate real general\n2 2 1\n1 1 nan\n", "w1.mtx: weights: contains nan"),
@@ -343,7 +318,7 @@ def test_formats_bring_in_their_packages_when_they_are_used():
     ("package", "call"),
     [
         ("scipy.sparse", lambda folder: io.to_scipy(NET)),
-        ("scipy.sparse", lambda folder: io.read_npz(folder)),
+        ("scipy.sparse", lambda folder: io.read_matrix_market(folder)),
         ("torch", lambda folder: io.to_torch(NET)),
         ("onnx", lambda folder: io.write_onnx(NET, folder / "net.onnx")),
     ],

@@ -24,14 +24,14 @@ def convert(
     ],
     given: options.Given,
     to: Annotated[
-        options.FormatName | None,
-        typer.Option("--to", help="Format of OUT (default: by its ending, else a store)."),
+        formats.FormatName | None,
+        typer.Option("--to", help="OUT's format; .onnx, .pt, .mtx tell it without."),
     ] = None,
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
 ) -> None:
-    """Convert a network between a store, tsv, npz, matrix-market, onnx and torch.
+    """Convert a network between a store, tsv, matrix-market, onnx and torch.
 
     tsv is the challenge's folder, torch a file of torch.save(model.state_dict()). Options supply
     what IN's format does not store. What OUT's format does not store is an error, unless --lossy.

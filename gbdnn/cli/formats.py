@@ -22,10 +22,29 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None], object] | None
 
-__all__ = [
-    "FORMATS", "Assumed", "Format", "challenge_bias", "files", "guess", "guess_target", "read",
-    "read_tsv_layers", "write",
-]  # fmt: skip
+__all__ = ["FormatName", "Given", "files", "guess", "guess_target", "layers_of", "read", "write"]
+
+FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
+
+_OF_ENDINGS: dict[str, FormatName] = {
+    ".onnx": "onnx",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".mtx": "matrix-market",
+    ".mtx.gz": "matrix-market",
+}
+_IN_FOLDERS: dict[FormatName, str] = {
+    "store": r"index\.json",
+    "tsv": r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
+    "matrix-market": r".*[0-9]\.mtx(\.gz)?",
+}
+_TAKES: dict[FormatName, str] = {
+    "store": "layers dtype",
+    "tsv": "layers dtype neurons bias bias_rule clip",
+    "matrix-market": "layers dtype prefix bias bias_rule clip last_activation",
+    "onnx": "layers dtype",
+    "torch": "layers dtype clip last_activation",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +116,7 @@ def guess(path: Path) -> FormatName:
     if not found:
         raise MissingFileError(
             f"{path}: no network; expected a store's index.json, files n<neurons>-l1.tsv,"
-            " <prefix>1.npz or <prefix>1.mtx, ..."
+            " <prefix>1.mtx, ..."
         )
     if len(found) > 1:
         raise ArgumentError(f"{path}: holds {' and '.join(found)}; --from says which is meant")
@@ -110,9 +129,25 @@ def guess_target(path: Path) -> FormatName:
 
 
 def read(path: Path, name: FormatName, given: Given, progress: Progress = None) -> Network:
-    """Return the network at `path`; the layers of a store are read lazily."""
-    given.require_only(FORMATS[name].options, name)
-    net = FORMATS[name].read(path, given, progress)
+    """Return the network at `path`; a store's layers are read when they are asked for."""
+    given.require_place(name)
+    net: Network
+    if name == "tsv":
+        return Network(_tsv_layers(path, given, progress))
+    if name == "store":
+        found = io.load(path)
+        if not isinstance(found, Network):
+            raise FormatError(f"{path}: the store holds no network")
+        net = found if given.dtype is None else found.astype(given.dtype)
+    elif name == "onnx":
+        net = io.read_onnx(path, **given.for_reader("dtype"))
+    elif name == "torch":
+        net = io.read_torch(path, **given.for_reader("clip", "last_activation", "dtype"))
+    else:
+        keywords = given.for_reader(
+            "prefix", "bias", "bias_rule", "clip", "last_activation", "dtype"
+        )
+        net = io.read_matrix_market(path if path.is_dir() else [path], **keywords)
     if given.layers is not None and given.layers > len(net):
         raise ArgumentError(f"--layers {given.layers}: {path} has {len(net)}")
     return net[: given.layers]
@@ -140,8 +175,13 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
         net = _reporting(net, progress)
     to = FORMATS[name]
     if name == "store":
-        to.write(net, path)
-    elif to.mark is not None:
+        gbdnn.save(watched, path)
+    elif name in ("onnx", "torch"):
+        io.require_writable(path)
+        writer = io.write_onnx if name == "onnx" else io.write_torch
+        writer(watched.loaded(), path)
+    else:
+        into = io.write_network if name == "tsv" else io.write_matrix_market
         with io.whole_folder(path) as folder:
             to.write(net, folder)
     else:
@@ -155,7 +195,9 @@ def files(path: Path, name: FormatName, given: Given) -> list[Path]:
         return io.find_layers(path, given.neurons or io.find_neurons(path), given.layers)
     if not path.is_dir():
         return [path]
-    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
+    ending = r".*\.safetensors|index\.json" if name == "store" else r".*\.mtx(\.gz)?"
+    wanted = re.compile(ending)
+    return [file for file in path.iterdir() if wanted.fullmatch(file.name)]
 
 
 def challenge_bias(neurons: int) -> float:

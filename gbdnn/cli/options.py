@@ -29,7 +29,36 @@ Engine = Annotated[
 Compress = Annotated[bool, typer.Option(help="Compute equal inputs once.")]
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
+    typer.Option(metavar="SIZE", help="To work in: bytes, 512MiB, 8GiB; 512MiB without it."),
+]
+Neurons = Annotated[
+    int | None, typer.Option(min=1, help="tsv: neurons per layer, if a folder has several sizes.")
+]
+Layers = Annotated[int | None, typer.Option(min=1, help="The first so many; all without it.")]
+Prefix = Annotated[
+    str | None,
+    typer.Option(help="matrix-market: what comes before the number in the files' names."),
+]
+Bias = Annotated[
+    float | None,
+    typer.Option(help="tsv: the challenge's for its sizes without it; matrix-market; or 0."),
+]
+Rule = Annotated[
+    Literal["entries", "all"] | None,
+    typer.Option("--bias-rule", help="tsv: entries without it; matrix-market: all."),
+]
+Clip = Annotated[
+    float | None,
+    typer.Option(help="tsv: 32 without it; matrix-market, torch: no upper limit."),
+]
+NoClip = Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")]
+LastActivation = Annotated[
+    Literal["relu", "identity"] | None,
+    typer.Option(help="matrix-market: relu without it; torch: identity."),
+]
+Dtype = Annotated[
+    Literal["FP32", "FP64"] | None,
+    typer.Option(help="Of weights and sums; tsv: FP32 without it, others have their own."),
 ]
 
 

@@ -5,7 +5,6 @@ from gbdnn.io.challenge.layout import find_categories, find_features, find_layer
 from gbdnn.io.challenge.network import iter_layers, read_network, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
-from gbdnn.io.frameworks.npz import read_npz, write_npz
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
 from gbdnn.io.frameworks.torch import from_torch, to_torch
@@ -36,7 +35,6 @@ __all__ = [
     "read_idx",
     "read_matrix_market",
     "read_network",
-    "read_npz",
     "read_onnx",
     "read_torch",
     "read_tsv",
@@ -52,7 +50,6 @@ __all__ = [
     "write_features",
     "write_matrix_market",
     "write_network",
-    "write_npz",
     "write_onnx",
     "write_torch",
     "write_tsv",

@@ -21,7 +21,7 @@ from gbdnn.errors import GbdnnError, OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["require_writable", "whole_file", "whole_folder"]
+__all__ = ["made_folder", "require_writable", "whole_file", "whole_folder"]
 
 _GZIP_LEVEL = 6  # a third of the time of 9 for 2% more bytes
 
@@ -116,6 +116,16 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         if isinstance(err, OSError) and not isinstance(err, GbdnnError):
             raise OutputError(f"{path}: cannot be written: {err.strerror or err}") from err
         raise
+
+
+def made_folder(path: str | os.PathLike[str]) -> Path:
+    """Make a folder unless it is there; raise OutputError where that fails."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as err:
+        raise OutputError(f"{folder}: cannot be made: {getattr(err, 'strerror', err)}") from err
+    return folder
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:

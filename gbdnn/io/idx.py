@@ -6,17 +6,15 @@ Two zero bytes, one byte for the type, one for the rank; then the sizes, each a 
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.errors import FormatError
-from gbdnn.io.challenge.table import read_bytes
+from gbdnn.io.reading import read_unzipped
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +28,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Parameters
     ----------
     path : path-like
-        The file. Whether it is compressed with gzip is seen from its first bytes, not its name.
+        Plain or gzip (told by its first bytes, not its name).
 
     Returns
     -------
@@ -43,20 +41,15 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     MissingFileError
         There is no such file, or it may not be read.
     FormatError
-        The file is a folder, is empty, is not IDX, is cut off, or goes on after its last element.
+        The file is a folder, is empty, is not IDX, is cut off, or has bytes after its last element.
     """
     file = Path(path)
-    data = read_bytes(file)
-    if not data:
-        raise FormatError(f"{file}: the file is empty; expected an IDX file, gzip or not")
-    if data.startswith(b"\x1f\x8b"):
-        data = _decompressed(data, file)
-
+    data = read_unzipped(file)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _TYPES:
         known = ", ".join(f"{code:02x}" for code in _TYPES)
         raise FormatError(
             f"{file}: not an IDX file: expected the bytes 00 00, a type ({known}) and a rank, "
-            f"found {data[:4].hex(' ') or 'nothing'}"
+            f"found {data[:4].hex(' ') or 'nothing: the file is empty'}"
         )
     dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
     start = 4 + 4 * rank
@@ -78,14 +71,3 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     except ValueError as err:
         raise FormatError(f"{file}: NumPy has no array of shape {shape}: {err}") from err
     return array.astype(dtype.newbyteorder("="))
-
-
-def _decompressed(data: bytes, file: Path) -> bytes:
-    try:
-        return gzip.decompress(data)
-    except EOFError as err:
-        raise FormatError(
-            f"{file}: cut off: the gzip stream does not end in these {len(data)} bytes"
-        ) from err
-    except (OSError, zlib.error) as err:
-        raise FormatError(f"{file}: the gzip stream is damaged: {err}") from err

@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gbdnn.checks import whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
-from gbdnn.io.challenge.table import dimension
 
 if TYPE_CHECKING:
     import os
@@ -45,7 +45,7 @@ def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
     MissingFileError
         Tells where the file was looked for.
     """
-    root, n = _folder(directory), dimension(neurons, "neurons")
+    root, n = _folder(directory), whole_number(neurons, "neurons")
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
 
 
@@ -70,11 +70,11 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     MissingFileError
         Tells where the file was looked for.
     """
-    root, n = _folder(directory), dimension(neurons, "neurons")
+    root, n = _folder(directory), whole_number(neurons, "neurons")
     folders = ["DNN", "."]
     if root.resolve().name == f"neuron{n}":
         folders.append("..")
-    name = f"neuron{n}-l{dimension(layers, 'layers')}-categories.tsv"
+    name = f"neuron{n}-l{whole_number(layers, 'layers')}-categories.tsv"
     return _first("categories", root, folders, name)
 
 
@@ -103,8 +103,8 @@ def find_layers(
     MissingFileError
         Tells where layers were looked for, or which one is missing.
     """
-    root, n = _folder(directory), dimension(neurons, "neurons")
-    count = None if layers is None else dimension(layers, "layers")
+    root, n = _folder(directory), whole_number(neurons, "neurons")
+    count = None if layers is None else whole_number(layers, "layers")
     places = [root / "DNN" / f"neuron{n}", root / f"neuron{n}", root]
     for folder in places:
         if found := layers_in(folder, n):

@@ -1,19 +1,24 @@
-"""The challenge's files as a `Network`, and back."""
+"""Networks in the challenge's files: one file of weights per layer."""
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.arrays.matrices import as_dtype
+from gbdnn.checks import whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError, OutputError, ShapeError
 from gbdnn.gallery.radixnet import CHALLENGE
-from gbdnn.io.challenge.layers import read_layers, write_layers
-from gbdnn.io.challenge.table import dimension
+from gbdnn.io.atomic import made_folder
+from gbdnn.io.challenge.layout import find_layers, layers_in
+from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from gbdnn.model.layer import BiasRule
 
@@ -33,7 +38,8 @@ def iter_layers(
 ) -> Iterator[Layer]:
     """Read a network layer by layer, from one tab-separated file each.
 
-    No layer is kept: ``gbdnn.save(iter_layers(...), path)`` converts a network larger than memory.
+    One layer at a time is in memory: ``gbdnn.save(iter_layers(...), path)`` converts a network
+    larger than that.
 
     Parameters
     ----------
@@ -43,43 +49,49 @@ def iter_layers(
     neurons : int
         Neurons per layer, 1024, 4096, 16384 or 65536 in the challenge.
     layers : int, optional
-        How many layers, from the first; by default all that are there.
+        Number of layers to read, from the first; default: all that are there.
     bias : float, optional
-        By default the challenge's for this number of neurons: -0.30, -0.35, -0.40 or -0.45. Other
+        Default: the challenge's for this number of neurons, -0.30, -0.35, -0.40 or -0.45. Other
         numbers of neurons need one.
     bias_rule : {"entries", "all"}, default "entries"
         The challenge's; see `Layer`.
-    clip : float, optional
-        Upper limit of the activations, 32 by default; None for none.
+    clip : float or None, default 32
+        Upper limit of the activations; None for no limit.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
     progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers have been read.
+        Called as ``progress(k, count)`` after each layer: k of count layers have been read.
 
     Returns
     -------
     iterator of Layer
-        The files are looked for at once, and read one by one when asked.
+        The files are located by the call, and each is read when its layer is asked for.
 
     Raises
     ------
     MissingFileError
         There is no such folder, or a layer is missing; the message tells the layout.
     FormatError
-        A file is not what its format promises, when it is reached; the message names file and
-        line.
+        A file does not hold what its format promises (raised when its layer is read); the message
+        names file and line.
     ArgumentError
         No bias, and the challenge has none for this number of neurons.
     """
-    neurons = dimension(neurons, "neurons")
+    n = whole_number(neurons, "neurons")
     if bias is None:
-        if neurons not in CHALLENGE:
-            raise ArgumentError(f"the challenge has no bias for {neurons} neurons: give bias=")
-        bias = CHALLENGE[neurons].bias
-    weights = read_layers(directory, neurons, layers, dtype=dtype, progress=progress)
-    return (
-        Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False) for W in weights
-    )
+        if n not in CHALLENGE:
+            raise ArgumentError(f"the challenge has no bias for {n} neurons: give bias=")
+        bias = CHALLENGE[n].bias
+    files = find_layers(directory, n, layers)
+    dtype = as_dtype(dtype)
+
+    def layer(k: int, file: Path) -> Layer:
+        W = read_tsv(file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise")
+        if progress is not None:
+            progress(k, len(files))
+        return Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False)
+
+    return starmap(layer, enumerate(files, 1))
 
 
 def read_network(
@@ -95,32 +107,15 @@ def read_network(
 ) -> Network:
     """Read a network from one tab-separated file per layer.
 
-    All layers are in memory afterwards; `iter_layers` reads them one at a time.
-
     Parameters
     ----------
-    directory : path-like
-        The data set's root, its ``DNN`` folder, or the folder with the layers: files
-        ``n{neurons}-l1.tsv`` and so on, plain or gzip.
-    neurons : int
-        Neurons per layer, 1024, 4096, 16384 or 65536 in the challenge.
-    layers : int, optional
-        How many layers, from the first; by default all that are there.
-    bias : float, optional
-        By default the challenge's for this number of neurons: -0.30, -0.35, -0.40 or -0.45. Other
-        numbers of neurons need one.
-    bias_rule : {"entries", "all"}, default "entries"
-        The challenge's; see `Layer`.
-    clip : float, optional
-        Upper limit of the activations, 32 by default; None for none.
-    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        Of weights, bias and clip.
-    progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers have been read.
+    directory, neurons, layers, bias, bias_rule, clip, dtype, progress
+        As for `iter_layers`.
 
     Returns
     -------
     Network
+        All layers are in memory.
 
     Raises
     ------
@@ -162,9 +157,15 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     """
     if not isinstance(net, Network):
         raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
-    n = net.shape[0]
+    n = whole_number(net.shape[0], "neurons")
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):
             raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
-    weights = (layer.weights for layer in net)
-    write_layers(weights, directory, n, count=len(net))
+    folder = made_folder(directory)
+    if further := [k for k in layers_in(folder, n) if k > len(net)]:
+        raise OutputError(
+            f"{folder}: holds layers {min(further)} to {max(further)} of another network of {n}"
+            f" neurons, this one has {len(net)} layers; choose another folder or remove them"
+        )
+    for k, layer in enumerate(net, 1):
+        write_tsv(layer.weights, folder / f"n{n}-l{k}.tsv")

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
-from gbdnn.arrays.values import as_dtype
+from gbdnn.arrays.matrices import as_dtype
+from gbdnn.checks import MAX_INDEX, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
-from gbdnn.io.challenge.table import (
-    MAX_INDEX,
-    Index,
-    dimension,
-    first_duplicate,
-    read_columns,
-    whole_number,
-    write_columns,
-)
+from gbdnn.io.challenge.table import Index, read_columns, write_columns
+from gbdnn.io.reading import first_duplicate
 
 if TYPE_CHECKING:
     import os
@@ -86,9 +79,9 @@ def read_tsv(
         raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
     row, column = Index("row"), Index("column")
     if nrows is not None:
-        row = Index("row", dimension(nrows, "nrows"), "the number of rows")
+        row = Index("row", whole_number(nrows, "nrows"), "the number of rows")
     if ncols is not None:
-        column = Index("column", dimension(ncols, "ncols"), "the number of columns")
+        column = Index("column", whole_number(ncols, "ncols"), "the number of columns")
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
@@ -185,8 +178,8 @@ def read_categories(
     MissingPackageError
         polars is not installed.
     """
-    if ninputs is not None and whole_number(ninputs, "ninputs") < 0:
-        raise ArgumentError(f"ninputs: {ninputs} is negative")
+    if ninputs is not None:
+        whole_number(ninputs, "ninputs", 0)
     (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
     order = np.argsort(rows, kind="stable")
     found = rows[order].astype(np.int64)

@@ -1,41 +1,50 @@
-"""Matrix Market files, one a layer, as LAGraph's test data has them.
+"""Matrix Market files: a folder with one file of weights per layer, as in LAGraph's test data.
 
-LAGraph's folder holds ``n1024-l1.mtx``, ``n1024-l2.mtx`` and so on, of coordinates and real values;
-a comment below the first line tells the type: ``%%GraphBLAS type float`` (or ``GrB_FP32``).
+The names of a network's files are a prefix, a number and an ending: ``n1024-l1.mtx``,
+``n1024-l2.mtx.gz``; a layer's bias is in ``n1024-l1-bias.mtx``. A comment in the second line tells
+the type of the values: ``%%GraphBLAS type float`` (or ``GrB_FP32``).
 """
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import FormatError
-from gbdnn.io.atomic import whole_file
-from gbdnn.io.challenge.table import read_bytes
-from gbdnn.io.frameworks.numbered import (
-    Kind,
-    damaged,
-    read_numbered,
-    refuse_duplicates,
-    writable_folder,
+from gbdnn.arrays.matrices import as_dtype
+from gbdnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    GbdnnError,
+    MissingFileError,
+    OutputError,
+    TooLargeError,
 )
-from gbdnn.io.frameworks.scipy import as_csc, import_scipy, require_network
+from gbdnn.io.atomic import made_folder, whole_file
+from gbdnn.io.frameworks.scipy import as_csc, require_activation, require_network, scipy_sparse
+from gbdnn.io.reading import first_duplicate, read_unzipped
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
-    from pathlib import Path
 
     from gbdnn.model.layer import Activation, BiasRule
-    from gbdnn.model.network import Network
 
 __all__ = ["read_matrix_market", "write_matrix_market"]
 
 _FP32 = (b"%%GraphBLAS type float", b"%%GraphBLAS GrB_FP32")
+_COMMENTS = re.compile(rb"(%[^\n]*\n)*")
+_BROKEN = [
+    re.compile(rb"e(?![+-]?[0-9])"),
+    re.compile(rb"E(?![+-]?[0-9])"),
+    re.compile(rb"\r(?!\n)"),
+]
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
@@ -95,16 +104,41 @@ def read_matrix_market(
     >>> read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
     True
     """
-    return read_numbered(
-        paths,
-        _MTX,
-        prefix=prefix,
-        bias=bias,
-        bias_rule=bias_rule,
-        clip=clip,
-        last_activation=last_activation,
-        dtype=dtype,
-    )
+    require_activation(last_activation)
+    options: dict[str, Any] = {
+        "bias_rule": bias_rule,
+        "dtype": None if dtype is None else as_dtype(dtype),
+    }
+    # Checks the options: their fault is not one of the first file.
+    Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
+    scipy_sparse()
+    if isinstance(paths, str | os.PathLike):
+        files = _layer_files(Path(paths), prefix)
+    else:
+        files = [Path(path) for path in paths]
+        if prefix is not None:
+            raise ArgumentTypeError("prefix= beside a list of files; it goes with a folder")
+    layers = []
+    for k, file in enumerate(files):
+        identity = last_activation == "identity" and k == len(files) - 1
+        W, b = _read_weights(file), _read_bias(file)
+        if b is not None and bias is not None:
+            raise ArgumentError(f"bias= beside {_bias_file(file)}: the layer has its own")
+        try:
+            layers.append(
+                Layer(
+                    W,
+                    (0.0 if bias is None else bias) if b is None else b,
+                    activation="identity" if identity else "relu",
+                    clip=None if identity else clip,
+                    **options,
+                )
+            )
+        except (ArgumentError, ArgumentTypeError) as err:
+            raise FormatError(f"{file}: {err}") from err
+        except GbdnnError as err:
+            raise type(err)(f"{file}: {err}") from err
+    return Network(layers)
 
 
 def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None:
@@ -133,11 +167,18 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     numbers are rounded to nothing on their way through a reader of FP64.
     """
     require_network(net)
-    import_scipy()
-    files = writable_folder(directory, _MTX, f"n{net.shape[0]}-l", len(net))
-    for layer, (weights, bias) in zip(net, files, strict=True):
-        _write(weights, as_csc(layer).astype(np.float64), layer.dtype)
-        _write(bias, np.atleast_2d(np.asarray(layer.bias, np.float64)), layer.dtype)
+    scipy_sparse()
+    folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
+    old = _by_prefix(folder).get(prefix, {})
+    if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
+        raise OutputError(
+            f"{folder}: holds {further[0]} of another network, this one has {len(net)} layers;"
+            " choose another folder or remove it"
+        )
+    for k, layer in enumerate(net, 1):
+        file = folder / f"{prefix}{k}.mtx"
+        _write(file, as_csc(layer).astype(np.float64), layer.dtype)
+        _write(_bias_file(file), np.atleast_2d(np.asarray(layer.bias, np.float64)), layer.dtype)
 
 
 def _write(path: Path, A: Any, dtype: np.dtype) -> None:
@@ -150,15 +191,18 @@ def _write(path: Path, A: Any, dtype: np.dtype) -> None:
 
 
 def _read(path: Path) -> Any:
+    """Return a sparse array or an ndarray."""
     import scipy.io
 
-    # Decompressed before it is parsed: an exception inside a stream that SciPy reads from aborts
-    # the process.
-    with damaged(path, zlib.error):
-        data = read_bytes(path)
-        if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+    # Read before it is parsed: an exception in a stream that SciPy reads from aborts the process.
+    data = read_unzipped(path)
+    _require_numbers(data, path)
+    try:
         A = scipy.io.mmread(io.BytesIO(data), spmatrix=False)
+    except MemoryError as err:
+        raise TooLargeError(f"{path}: {err or 'more than memory has room for'}") from err
+    except (ValueError, OverflowError) as err:
+        raise FormatError(f"{path}: {err}") from err
     second = data[:1024].split(b"\n")[1:2]
     if b"".join(second).strip() in _FP32 and A.dtype == np.float64:
         with np.errstate(over="ignore"):  # Layer refuses what becomes infinite
@@ -166,19 +210,86 @@ def _read(path: Path) -> Any:
     return A
 
 
+def _require_numbers(data: bytes, path: Path) -> None:
+    """Refuse what SciPy's parser misreads, or crashes on: ``1.fl``, ``2e``, NUL, a lone CR."""
+    banner = data[: data.find(b"\n")].lower()
+    body = data[_COMMENTS.match(data).end() :]  # type: ignore[union-attr]
+    odd = body.translate(None, b"0123456789+- \t\r\n" + (b"" if b"integer" in banner else b".eE"))
+    for word in (b"infinity", b"inf", b"nan"):  # Layer refuses these
+        odd = odd.lower().replace(word, b"")
+    broken = any(number.search(body) for number in _BROKEN)
+    if banner.startswith(b"%%matrixmarket") and (odd or broken):
+        found = ascii(odd[:20].decode("latin-1")) if odd else "a number that breaks off"
+        raise FormatError(f"{path}: {found} where numbers are expected")
+
+
 def _read_weights(path: Path) -> Any:
     A = _read(path)
-    if not isinstance(A, np.ndarray):
-        refuse_duplicates(A, path)
+    if isinstance(A, np.ndarray):
+        return A
+    rows, columns = A.coords
+    distinct = A.copy()
+    distinct.sum_duplicates()
+    if distinct.nnz < A.nnz:
+        _, second = first_duplicate(rows, columns)
+        raise FormatError(
+            f"{path}: a second entry in row {rows[second] + 1}, column {columns[second] + 1}"
+        )
     return A
 
 
-def _read_bias(path: Path) -> np.ndarray:
-    A = _read(path)
-    dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
-    if 1 not in dense.shape:
-        raise FormatError(f"{path}: {dense.shape[0]} x {dense.shape[1]}; a bias is one row")
-    return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
+def _read_bias(weights: Path) -> np.ndarray | None:
+    """Return the bias of a layer, or None if there is no file of it."""
+    plain = _bias_file(weights)
+    for path in (plain, plain.with_name(plain.name + ".gz")):
+        if path.exists():
+            A = _read(path)
+            dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
+            if 1 not in dense.shape:
+                raise FormatError(f"{path}: {dense.shape[0]} x {dense.shape[1]}; a bias is one row")
+            return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
+    return None
 
 
-_MTX = Kind(".mtx", "-bias.mtx", True, _read_weights, _read_bias)
+def _bias_file(weights: Path) -> Path:
+    """Return where a layer's bias lies: ``l1-bias.mtx`` for ``l1.mtx.gz``."""
+    return weights.with_name(weights.name.removesuffix(".gz").removesuffix(".mtx") + "-bias.mtx")
+
+
+def _layer_files(folder: Path, prefix: str | None) -> list[Path]:
+    """Return the files of the one network in `folder`, in the order of their numbers."""
+    found = _by_prefix(folder)
+    if prefix is not None:
+        found = {prefix: found[prefix]} if prefix in found else {}
+    if not found:
+        expected = f"{'<prefix>' if prefix is None else prefix}<number>.mtx"
+        raise MissingFileError(f"{folder}: no layers; expected files {expected}")
+    if len(found) > 1:
+        raise ArgumentError(
+            f"{folder}: numbered files of {len(found)} kinds; prefix= says which: "
+            + ", ".join(repr(name) for name in sorted(found))
+        )
+    [(name, files)] = found.items()
+    for k in range(0 if 0 in files else 1, max(files) + 1):
+        if k not in files:
+            raise MissingFileError(
+                f"{folder / f'{name}{k}.mtx'} is missing; the folder has {len(files)} layers, the"
+                f" last of them {files[max(files)].name}"
+            )
+    return [files[k] for k in sorted(files)]
+
+
+def _by_prefix(folder: Path) -> dict[str, dict[int, Path]]:
+    """Return the numbered files by prefix and number, a plain one before a compressed one."""
+    try:
+        listing = sorted(folder.iterdir())
+    except (OSError, ValueError) as err:
+        reason = getattr(err, "strerror", None) or err
+        raise MissingFileError(f"{folder}: cannot be listed: {reason}") from err
+    found: dict[str, dict[int, Path]] = {}
+    for path in listing:
+        if match := re.fullmatch(r"(.*?)([0-9]+)\.mtx(\.gz)?", path.name, re.DOTALL):
+            first = found.setdefault(match[1], {}).setdefault(int(match[2]), path)
+            if path.name not in (first.name, first.name + ".gz"):
+                raise ArgumentError(f"{folder}: {first.name} and {path.name} have one number")
+    return found

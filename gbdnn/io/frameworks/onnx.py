@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gbdnn
-from gbdnn.arrays.values import as_dtype, require_room
-from gbdnn.errors import (
-    ArgumentError,
-    FormatError,
-    GbdnnError,
-    MissingFileError,
-    MissingPackageError,
-)
+from gbdnn.arrays.matrices import as_dtype, require_room
+from gbdnn.checks import require
+from gbdnn.errors import ArgumentError, FormatError, GbdnnError, MissingFileError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
-from gbdnn.io.frameworks.scipy import as_csc, import_scipy, require_network
+from gbdnn.io.frameworks.scipy import as_csc, require_network, scipy_sparse
 
 if TYPE_CHECKING:
     import os
@@ -75,7 +70,7 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     True
     """
     wanted = None if dtype is None else as_dtype(dtype)
-    onnx = _import_onnx()
+    onnx = _packages()
     file = Path(path)
     try:
         if not file.is_file():
@@ -126,7 +121,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         The packages onnx or SciPy are not installed.
     """
     require_network(net)
-    onnx = _import_onnx()
+    onnx = _packages()
     add_everywhere(net)
     if not net:
         raise ArgumentError("a network without layers cannot be written as ONNX")
@@ -203,12 +198,11 @@ def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
     )
 
 
-def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError as err:
-        raise MissingPackageError('ONNX needs a package: pip install "gbdnn[onnx]"') from err
-    import_scipy()
+def _packages() -> Any:
+    """Return the package onnx, with its helpers; SciPy is there too."""
+    scipy_sparse()
+    onnx, _, _ = (
+        require(name, "onnx", "ONNX needs a package")
+        for name in ("onnx", "onnx.helper", "onnx.numpy_helper")
+    )
     return onnx

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError, FormatError, ShapeError
 from gbdnn.io.frameworks.chain import no_meaning
-from gbdnn.io.frameworks.scipy import import_scipy
+from gbdnn.io.frameworks.scipy import scipy_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +201,7 @@ def _sparse(tensor: Any) -> Any:
         raise FormatError(f"the sparse constant {name!r}: {err}") from err
     if len(np.unique(places)) < len(places):
         raise FormatError(f"the sparse constant {name!r}: two entries at one place")
-    return import_scipy().coo_array((values, (rows, columns)), shape=shape)
+    return scipy_sparse().coo_array((values, (rows, columns)), shape=shape)
 
 
 def _at(given: Sequence[Any], k: int) -> Any:

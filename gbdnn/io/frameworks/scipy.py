@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
+from gbdnn.checks import require
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_network
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "as_csc",
     "from_scipy",
-    "import_scipy",
     "require_activation",
     "require_network",
+    "scipy_sparse",
     "to_scipy",
 ]
 
@@ -137,7 +138,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     ('csc', (3, 3), 3, 0.5)
     """
     require_network(net)
-    import_scipy()
+    scipy_sparse()
     return [(as_csc(layer), copy.copy(layer.bias)) for layer in net]
 
 
@@ -160,10 +161,6 @@ def require_activation(last: object) -> None:
         raise ArgumentError(f"last_activation is 'relu' or 'identity', not {last!r}")
 
 
-def import_scipy() -> Any:
-    """Return the package scipy.sparse; without it, say how to install it."""
-    try:
-        import scipy.sparse
-    except ImportError as err:
-        raise MissingPackageError('SciPy is needed: pip install "gbdnn[files]"') from err
-    return scipy.sparse
+def scipy_sparse() -> Any:
+    """Return the package scipy.sparse, or raise MissingPackageError."""
+    return require("scipy.sparse", "files", "SciPy is needed")

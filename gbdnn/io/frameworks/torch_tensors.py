@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
-from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.checks import require
+from gbdnn.errors import ArgumentError
 from gbdnn.io.frameworks.chain import Chain, no_meaning
 
 if TYPE_CHECKING:
@@ -71,9 +71,5 @@ def _as_array(tensor: Any) -> np.ndarray:
 
 
 def import_torch() -> Any:
-    """Return PyTorch, or raise the error that tells how to get it."""
-    try:
-        import torch
-    except ImportError as err:
-        raise MissingPackageError('PyTorch is needed: pip install "gbdnn[torch]"') from err
-    return torch
+    """Return PyTorch, or raise MissingPackageError."""
+    return require("torch", "torch", "PyTorch is needed")

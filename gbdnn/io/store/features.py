@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
-from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import as_dtype, floating
+from gbdnn.arrays.matrices import (
+    as_compressed,
+    as_dtype,
+    dtype_of,
+    floating,
+    import_arrays,
+    is_matrix,
+    shape_of,
+)
+from gbdnn.checks import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io.challenge.table import dimension, whole_number
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.rows import cut, join, pieces
 from gbdnn.io.store.sparse import described, read_arrays, write_arrays
@@ -67,9 +73,7 @@ def write_features(
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
-    width = None if ncols is None else whole_number(ncols, "ncols")
-    if width is not None and width < 0:
-        raise ArgumentError(f"ncols: {ncols} is negative")
+    width = None if ncols is None else whole_number(ncols, "ncols", 0)
     kind = None if dtype is None else as_dtype(dtype)
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
@@ -202,7 +206,7 @@ class StoredFeatures:
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
         """Yield the features as matrices of so many inputs, the last one of what is left."""
-        step = dimension(inputs, "inputs")
+        step = whole_number(inputs, "inputs")
         for start, stop in pairwise([*range(0, self.shape[0], step), self.shape[0]]):
             yield self.rows(start, stop)
 

@@ -10,13 +10,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
-from gbdnn.io.challenge.table import read_bytes
+from gbdnn.checks import require
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError
+from gbdnn.io.reading import read_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FORMAT", "INDEX", "VERSION", "encode", "import_xxhash", "is_index", "read_index"]
+__all__ = ["FORMAT", "INDEX", "VERSION", "checksum", "encode", "is_index", "read_index"]
 
 FORMAT = "gbdnn.store"
 VERSION = 1
@@ -37,7 +38,7 @@ def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> 
     }  # fmt: skip
     lines = ",\n".join(f"{json.dumps(name)}: {_text(value)}" for name, value in fields.items())
     data = f"{{\n{lines}\n}}\n".encode("ascii")
-    digest = import_xxhash().xxh3_64_hexdigest(data).encode()
+    digest = checksum(data).encode()
     return data.replace(b'"checksum": "' + _ZEROS, b'"checksum": "' + digest, 1)
 
 
@@ -86,15 +87,12 @@ def is_index(path: Path) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
-def import_xxhash() -> Any:
-    """Return the package xxhash; without it, say how to install it."""
-    try:
-        import xxhash
-    except ImportError as err:
-        raise MissingPackageError(
-            'a store has checksums of xxhash: pip install "gbdnn[store]"'
-        ) from err
-    return xxhash
+def checksum(data: Any) -> str:
+    """Return the XXH3-64 of some bytes, as 16 hexadecimal digits."""
+    digest: str = require("xxhash", "store", "a store has checksums of xxhash").xxh3_64_hexdigest(
+        data
+    )
+    return digest
 
 
 def _text(value: Any) -> str:
@@ -108,8 +106,7 @@ def _has_checksum(data: bytes) -> bool:
     if len(found) != 1:
         return False
     zeroed = _CHECKSUM.sub(b'"checksum": "' + _ZEROS + b'"', data)
-    digest: str = import_xxhash().xxh3_64_hexdigest(zeroed)
-    return digest.encode() == found[0]
+    return checksum(zeroed).encode() == found[0]
 
 
 def _refuse(constant: str) -> None:

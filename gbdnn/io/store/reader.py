@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError
-from gbdnn.io.store.index import INDEX, import_xxhash, read_index
-from gbdnn.io.store.writer import header_of, import_safetensors
+from gbdnn.io.store.index import INDEX, checksum, read_index
+from gbdnn.io.store.writer import header_of, safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ class Reader:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
-        import_safetensors()
+        safetensors()
         self.path, self._verify = Path(path), verify
         self.index = read_index(self.path)
         self._shards = self.parsed("shards", self._list_shards)
@@ -96,7 +96,7 @@ class Reader:
                     f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
                     f" {(length,)}"
                 )
-            if self._verify and import_xxhash().xxh3_64_hexdigest(found.view(np.uint8)) != digest:
+            if self._verify and checksum(found.view(np.uint8)) != digest:
                 raise FormatError("is damaged: its bytes do not have the index's checksum")
             return found
         except GbdnnError as err:
@@ -106,7 +106,7 @@ class Reader:
                 f"{self.path / file}: {where}: the shard is missing; if the store has been saved"
                 " anew, load it again"
             ) from err
-        except (OSError, ValueError, KeyError, import_safetensors().SafetensorError) as err:
+        except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
             raise FormatError(
                 f"{self.path / file}: {where}: {role}: cannot be read: {err}"
             ) from err
@@ -133,9 +133,9 @@ class Reader:
             raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
         with self._lock:
             if file not in self._opened:
-                if import_xxhash().xxh3_64_hexdigest(header_of(Path(path))) != digest:
+                if checksum(header_of(Path(path))) != digest:
                     raise FormatError("the shard's header is damaged")
-                self._opened[file] = import_safetensors().safe_open(path, framework="np")
+                self._opened[file] = safetensors().safe_open(path, framework="np")
             return self._opened[file]
 
     def _forget(self) -> None:

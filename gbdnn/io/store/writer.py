@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gbdnn.errors import MissingPackageError, OutputError
+from gbdnn.checks import require
+from gbdnn.errors import OutputError
 from gbdnn.io.atomic import whole_file
-from gbdnn.io.store.index import INDEX, encode, import_xxhash, is_index
+from gbdnn.io.store.index import INDEX, checksum, encode, is_index
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["SHARD_BYTES", "Writer", "header_of", "import_safetensors"]
+__all__ = ["SHARD_BYTES", "Writer", "header_of", "safetensors"]
 
 SHARD_BYTES = 256 << 20
 """A shard takes arrays until it has this many bytes; one layer alone may be larger."""
@@ -47,7 +48,8 @@ class Writer:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._package, self._xxhash = import_safetensors(), import_xxhash()
+        safetensors()
+        checksum(b"")
         self._folder = Path(path)
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
@@ -88,7 +90,7 @@ class Writer:
         for role, array in arrays.items():
             array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             self._tensors[f"{name}.{role}"] = array
-            digest = self._xxhash.xxh3_64_hexdigest(array.view(np.uint8))
+            digest = checksum(array.view(np.uint8))
             places[role] = {"name": f"{name}.{role}", "xxh3_64": digest}
         return {"shard": self._shard(), "tensors": places}
 
@@ -117,16 +119,18 @@ class Writer:
 
     def _flush(self) -> None:
         """Write the arrays that have come together as a shard."""
+        from safetensors.numpy import save_file
+
         path = self._new / self._shard()
         try:
-            self._package.numpy.save_file(self._tensors, path)
+            save_file(self._tensors, path)
             # The package gives its files to their owner alone; a new folder tells the umask.
             path.chmod(self._new.stat().st_mode & 0o666)
             _sync(path)
             header = header_of(path)
-        except (OSError, self._package.SafetensorError) as err:
+        except (OSError, safetensors().SafetensorError) as err:
             raise OutputError(f"{self._folder}: cannot be written: {err}") from err
-        digest = self._xxhash.xxh3_64_hexdigest(header)
+        digest = checksum(header)
         size = path.stat().st_size
         self._shards.append({"file": path.name, "bytes": size, "header_xxh3_64": digest})
         self._tensors, self._bytes = {}, 0
@@ -172,16 +176,9 @@ class Writer:
                 self._folder.rmdir()
 
 
-def import_safetensors() -> Any:
-    """Return the package safetensors; without it, say how to install it."""
-    try:
-        import safetensors
-        import safetensors.numpy
-    except ImportError as err:
-        raise MissingPackageError(
-            'a store has shards of safetensors: pip install "gbdnn[store]"'
-        ) from err
-    return safetensors
+def safetensors() -> Any:
+    """Return the package safetensors, or raise MissingPackageError."""
+    return require("safetensors", "store", "a store has shards of safetensors")
 
 
 def header_of(path: Path) -> bytes:
@@ -196,7 +193,7 @@ def _locked(folder: Path) -> int:
     """Return an open descriptor that keeps other writers out as long as this process lives."""
     try:
         import fcntl
-    except ImportError:  # Prefetch
+    except ImportError:  # Windows
         return -1
     descriptor = os.open(folder, os.O_RDONLY)
     try:
