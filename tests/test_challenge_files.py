@@ -224,14 +224,20 @@ def test_gzip_of_several_members(file):
 
 
 @FILES
-@given(size=st.integers(1, 60), bad=st.integers(0, 30), odd=st.integers(0, 30))
-def test_the_first_bad_line_is_found(tmp_path, size, bad, odd):
+@given(
+    size=st.integers(1, 60),
+    piece=st.integers(1, 400),
+    bad=st.integers(0, 30),
+    odd=st.integers(0, 30),
+)
+def test_the_first_bad_line_is_found(tmp_path, size, piece, bad, odd):
     lines = [f"{i}\t{i % 7 + 1}\t{i / 2}\n" for i in range(1, 30)]
     if odd < len(lines):
         lines[odd] = "0" * 50 + lines[odd]  # unusual, but right
     path = put(tmp_path / "some.tsv", "".join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gbdnn.io.challenge.table._FEW", size)
+        patch.setattr("gbdnn.io.challenge.table._PIECE", piece)
         A = read_tsv(path)
         assert set(entries(A)) == set(text_entries("".join(lines)))
         if bad < len(lines):
