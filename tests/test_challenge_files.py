@@ -724,6 +724,14 @@ def test_iter_layers_looks_for_files_at_once_and_reads_when_asked(tmp_path):
         next(layers)
 
 
+def test_iter_layers_of_a_relative_path(tmp_path, monkeypatch):
+    put(tmp_path / "net" / "n16-l1.tsv")
+    monkeypatch.chdir(tmp_path)
+    layers = iter_layers("net", 16, bias=0.0)
+    monkeypatch.chdir(tmp_path / "net")
+    assert [x.edges for x in layers] == [1]
+
+
 def test_write_network_refuses_a_mixture(tmp_path):
     write_network(random_network(3), tmp_path)
     before = (tmp_path / "n16-l1.tsv").read_bytes()

@@ -193,6 +193,20 @@ def test_a_folder_with_a_fault(tmp_path):
         io.read_matrix_market([tmp_path / "nowhere.mtx"])
 
 
+def test_a_name_too_long_for_a_bias_beside_it(tmp_path):
+    file = tmp_path / ("w" * 246 + "1.mtx")
+    file.write_text("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 4\n")
+    assert io.read_matrix_market([file])[0].edges == 1
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    for name in ("x" * 300, "a\0b"):
+        with pytest.raises(gbdnn.OutputError), io.whole_folder(tmp_path / name):
+            pass
+        with pytest.raises(gbdnn.OutputError):
+            io.write_matrix_market(NET, tmp_path / name)
+
+
 def test_shapes_and_options(tmp_path):
     io.write_matrix_market(NET, tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
 from gbdnn.arrays.matrices import as_compressed
+from gbdnn.io import require_storable
 from gbdnn.io.store import features, writer
 from gbdnn.io.store.index import encode
 from gbdnn.io.store.rows import cut, join, pieces
@@ -700,6 +701,77 @@ def test_shards_have_the_permissions_of_open(tmp_path):
     finally:
         os.umask(old)
     assert {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "net").iterdir()} == {0o644}
+
+
+# Where and how stores are opened
+
+
+ELSEWHERE = """
+import pickle, sys
+X, net = pickle.load(sys.stdin.buffer)
+print(X.rows().nvals, net[1].edges)
+"""
+
+
+def test_a_relative_path_is_that_of_the_moment_of_opening(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    gbdnn.save(NET, "net")
+    gbdnn.save(np.eye(40), Path("X"))
+    net, X = gbdnn.load("net"), gbdnn.io.open_features(Path("X"))
+    monkeypatch.chdir(tmp_path / "there")
+    opened = pickle.dumps((X, net))
+    told = subprocess.run([sys.executable, "-c", ELSEWHERE], input=opened, stdout=subprocess.PIPE)
+    assert told.stdout.split() == [b"40", b"%d" % NET[1].edges]
+    assert X.rows(3, 5).nvals == 2
+    assert net.isequal(NET)
+
+    def layers():
+        monkeypatch.chdir(tmp_path / "here")
+        yield from NET
+        monkeypatch.chdir(tmp_path)
+
+    gbdnn.save(layers(), "new")
+    assert gbdnn.load(tmp_path / "there" / "new").isequal(NET)
+
+
+def test_pickled_features_do_not_carry_a_part(tmp_path):
+    gbdnn.save(np.ones((300, 300)), tmp_path)
+    stored = gbdnn.io.open_features(tmp_path)
+    assert stored.rows(1, 2).nvals == 300
+    data = pickle.dumps(stored)
+    assert len(data) < 5000
+    assert pickle.loads(data).rows(1, 2).isequal(stored.rows(1, 2))  # noqa: S301
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_names_that_no_folder_can_have(tmp_path, name):
+    with pytest.raises(MissingFileError, match="there is no such folder"):
+        gbdnn.load(tmp_path / name)
+    for write in (lambda: gbdnn.save(NET, tmp_path / name), lambda: require_storable(name)):
+        with pytest.raises(OutputError, match="cannot be written"):
+            write()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_ctrl_c_at_the_beginning_leaves_no_lock(tmp_path, monkeypatch, before):
+    folder, mkdir = tmp_path / "net", Path.mkdir
+    if before:
+        gbdnn.save(NET, folder)
+
+    def stop(path, *args, **kwargs):
+        if path.name.endswith(".tmp"):
+            raise KeyboardInterrupt
+        mkdir(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", stop)
+        with pytest.raises(KeyboardInterrupt):
+            gbdnn.save(NET, folder)
+    assert folder.exists() == before
+    gbdnn.save(NET, folder)
+    assert gbdnn.load(folder).isequal(NET)
 
 
 # Other programs

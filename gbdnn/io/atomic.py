@@ -96,9 +96,9 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     OutputError
         There is a file, or a folder that is not empty; or the folder cannot be written.
     """
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
     try:
+        target = Path(os.path.realpath(path))
+        temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             what = "is not empty" if target.is_dir() else "is no folder"
             raise OutputError(f"{path}: {what}; choose another, or remove what is there")

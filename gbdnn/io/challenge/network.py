@@ -82,7 +82,7 @@ def iter_layers(
         if n not in CHALLENGE:
             raise ArgumentError(f"the challenge has no bias for {n} neurons: give bias=")
         bias = CHALLENGE[n].bias
-    files = find_layers(directory, n, layers)
+    files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)
 
     def layer(k: int, file: Path) -> Layer:

@@ -176,6 +176,9 @@ class StoredFeatures:
             raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
         self._last: tuple[int, SparseRows] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": None}
+
     def __repr__(self) -> str:
         nrows, ncols = self.shape
         return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"

@@ -7,6 +7,7 @@ XXH3-64 of the file's bytes with its own 16 digits replaced by zeros.
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,10 @@ def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> 
 def read_index(folder: Path) -> dict[str, Any]:
     """Return the fields of a folder's index, or say why it is no store that can be read."""
     path = folder / INDEX
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "there is no such folder"
-        kind = FormatError if folder.exists() else MissingFileError
+    if not os.path.isdir(folder):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+        there = os.path.exists(folder)  # noqa: PTH110
+        what = "is no folder" if there else "there is no such folder"
+        kind = FormatError if there else MissingFileError
         raise kind(f"{folder}: {what}; a store is a folder with {INDEX} and its shards")
     if not path.exists():
         raise MissingFileError(

@@ -43,7 +43,7 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
         safetensors()
-        self.path, self._verify = Path(path), verify
+        self.path, self._verify = Path(path).absolute(), verify
         self.index = read_index(self.path)
         self._shards = self.parsed("shards", self._list_shards)
         self._forget()

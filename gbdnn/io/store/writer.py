@@ -50,26 +50,28 @@ class Writer:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         safetensors()
         checksum(b"")
-        self._folder = Path(path)
+        self._folder = Path(path).absolute()
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
         self._shards: list[dict[str, Any]] = []
         self._tensors: dict[str, np.ndarray] = {}
         self._bytes = 0
         self._lock = -1
+        self._made = False
 
     def __enter__(self) -> Self:
-        self._made = not self._folder.exists()
         try:
+            self._made = not self._folder.exists()
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self._folder)
             self._require_ours()
             self._new.mkdir()
-        except OSError as err:
+        except BaseException as err:
             self._leave()
-            if isinstance(err, OutputError):
-                raise
-            raise OutputError(f"{self._folder}: cannot be written: {err.strerror}") from err
+            if isinstance(err, OSError | ValueError) and not isinstance(err, OutputError):
+                reason = getattr(err, "strerror", err)
+                raise OutputError(f"{self._folder}: cannot be written: {reason}") from err
+            raise
         return self
 
     def __exit__(
@@ -172,7 +174,7 @@ class Writer:
             os.close(self._lock)
             self._lock = -1
         if self._made:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._folder.rmdir()
 
 
@@ -218,7 +220,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
