@@ -1,7 +1,7 @@
-"""IDX, the format of the MNIST files: a typed array of any rank, gzip or not.
+"""IDX, the format of the MNIST files: an array of any rank, plain or gzip.
 
 Two zero bytes, one byte for the type, one for the rank; then the sizes, each a big-endian
-32-bit integer; then the elements, big-endian, the last index running fastest.
+32-bit integer; then the elements, big-endian, in row-major order.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Returns
     -------
     ndarray
-        The array in native byte order, of the file's shape and element type (uint8, int8,
-        int16, int32, float32 or float64).
+        In native byte order; uint8, int8, int16, int32, float32 or float64.
 
     Raises
     ------

@@ -1,12 +1,12 @@
-"""Where the Graph Challenge's files lie, as downloaded.
+"""The folders and names of the Graph Challenge's files.
 
-The data set unpacks to this (each file maybe with ``.gz``)::
+The data set unpacks to these (plain or with ``.gz``)::
 
     MNIST/sparse-images-1024.tsv
     DNN/neuron1024/n1024-l1.tsv, n1024-l2.tsv, ...
     DNN/neuron1024-l120-categories.tsv
 
-and single archives to parts of it: ``neuron1024/`` without ``DNN``, files without a folder.
+Single archives unpack to parts of it: ``neuron1024/`` without ``DNN``, files without a folder.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
     directory : path-like
         The data set's root, its ``MNIST`` folder, or any folder with the file.
     neurons : int
-        Neurons a layer: 1024, 4096, 16384 or 65536 in the challenge.
+        Neurons per layer: 1024, 4096, 16384 or 65536 in the challenge.
 
     Returns
     -------
     Path
-        ``sparse-images-{neurons}.tsv``, maybe with ``.gz``.
+        ``sparse-images-{neurons}.tsv`` or ``.tsv.gz``.
 
     Raises
     ------
     MissingFileError
-        Tells where the file was looked for.
+        Lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons")
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
@@ -55,20 +55,20 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     Parameters
     ----------
     directory : path-like
-        The data set's root, its ``DNN`` folder, the folder of the layers inside that, or any
-        folder with the file.
+        The data set's root, its ``DNN`` folder, the folder of the layers in that, or any folder
+        with the file.
     neurons, layers : int
-        Neurons a layer and number of layers: they are in the file's name.
+        Neurons per layer, number of layers.
 
     Returns
     -------
     Path
-        ``neuron{neurons}-l{layers}-categories.tsv``, maybe with ``.gz``.
+        ``neuron{neurons}-l{layers}-categories.tsv`` or ``.tsv.gz``.
 
     Raises
     ------
     MissingFileError
-        Tells where the file was looked for.
+        Lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons")
     folders = ["DNN", "."]
@@ -88,20 +88,19 @@ def find_layers(
     directory : path-like
         The data set's root, its ``DNN`` folder, or the folder with the layers.
     neurons : int
-        Neurons a layer.
+        Neurons per layer.
     layers : int, optional
-        How many layers, from the first; by default all that are there.
+        Number of layers, from the first; default: all that are there.
 
     Returns
     -------
     list of Path
-        ``n{neurons}-l1.tsv`` and so on in order, each maybe with ``.gz`` (a plain file comes
-        before a compressed one of the same layer).
+        ``n{neurons}-l1.tsv`` (or ``.tsv.gz``; a plain file has precedence) and so on in order.
 
     Raises
     ------
     MissingFileError
-        Tells where layers were looked for, or which one is missing.
+        Lists the places searched, or names the layer that is missing.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons")
     count = None if layers is None else whole_number(layers, "layers")
@@ -127,7 +126,7 @@ def find_layers(
 
 
 def find_neurons(directory: str | os.PathLike[str]) -> int:
-    """Find the one size of which a folder holds layers.
+    """Find the number of neurons of the layers in a folder.
 
     Parameters
     ----------
@@ -137,14 +136,14 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
     Returns
     -------
     int
-        Neurons a layer.
+        Neurons per layer.
 
     Raises
     ------
     MissingFileError
-        There are no layers; tells the layout.
+        There are no layers; describes the layout.
     ArgumentError
-        There are layers of several sizes; tells which.
+        There are layers of several sizes; lists them.
     """
     root = _folder(directory)
     layer = re.compile(r"n([1-9][0-9]*)-l[1-9][0-9]*\.tsv(\.gz)?")

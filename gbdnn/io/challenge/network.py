@@ -70,7 +70,7 @@ def iter_layers(
     Raises
     ------
     MissingFileError
-        There is no such folder, or a layer is missing; the message tells the layout.
+        There is no such folder, or a layer is missing; the message describes the layout.
     FormatError
         A file does not hold what its format promises (raised when its layer is read); the message
         names file and line.
@@ -142,9 +142,9 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     net : Network
-        Square layers of one size. Biases, rules and clips have no place in this format.
+        Square layers of one size. The format holds no biases, bias rules and clips.
     directory : path-like
-        Made if need be. Every file appears whole or not at all.
+        Created if it does not exist. Each file is written atomically.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     ArgumentTypeError
         `net` is no Network.
     OutputError
-        A file cannot be written, or files of further layers stand there.
+        A file cannot be written, or the folder has files of further layers.
     """
     if not isinstance(net, Network):
         raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")

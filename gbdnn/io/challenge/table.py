@@ -54,18 +54,18 @@ def read_columns(
     *,
     allow_empty: bool = False,
 ) -> list[np.ndarray]:
-    """Read a table, plain or gzip (told by its content).
+    """Read a table.
 
     Parameters
     ----------
     path : path-like
-        The file.
+        The file, plain or gzip.
     indices : sequence of Index
         The index columns in order.
     dtype : float32 or float64, optional
         Type of the values in the last column; None if there are indices alone.
     allow_empty : bool, default False
-        Whether a file of no bytes is a table of no lines.
+        Whether a file of no bytes is an empty table.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def read_columns(
     Raises
     ------
     FormatError
-        Names the file, the line (1-based) and what is wrong there.
+        Names file, line (1-based) and fault.
     MissingFileError
         There is no such file, or it may not be read.
     """
@@ -97,7 +97,7 @@ def read_columns(
 
 
 def write_columns(columns: dict[str, np.ndarray], path: str | os.PathLike[str]) -> None:
-    """Write columns of numbers as they are, whole or not at all."""
+    """Write columns of numbers; the file is written atomically."""
     frame = _polars().DataFrame(columns)
     with whole_file(path) as file:
         for lines in frame.iter_slices(_LINES_AT_ONCE):
@@ -113,7 +113,7 @@ def _polars() -> Any:
 def _parsed(
     data: bytes, indices: Sequence[Index], dtype: np.dtype | None
 ) -> list[np.ndarray] | None:
-    """Return the columns of a text, or None if a line is bad."""
+    """Return the columns of a text, or None if a line has a fault."""
     pl = _polars()
     nlines = data.count(b"\n")
     nfields = len(indices) + (dtype is not None)
@@ -146,7 +146,7 @@ def _parsed(
 def _first_fault(
     data: bytes, start: int, stop: int, indices: Sequence[Index], dtype: np.dtype | None
 ) -> str:
-    """Return the number of the first bad line in a piece of `data` and what is wrong there."""
+    """Return the number and the fault of the first bad line in ``data[start:stop]``."""
     while stop - start > _FEW:
         middle = data.find(b"\n", (start + stop) // 2, stop - 1) + 1
         if not middle:
@@ -168,7 +168,7 @@ def _first_fault(
 
 
 def _fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -> str | None:
-    """Return what is wrong with a line."""
+    """Return the fault of a line, None if it has none."""
     expected = [x.name for x in indices] + ([] if dtype is None else ["value"])
     fields = line.split(b"\t")
     if len(fields) != len(expected):
@@ -197,6 +197,6 @@ def _fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -> str
 
 
 def _show(text: bytes) -> str:
-    """Return the start of a field as ASCII in quotes, whatever bytes it has."""
+    """Return the start of a field as ASCII in quotes."""
     start = ascii(text[:40].decode("utf-8", "backslashreplace"))
     return start + ("..." if len(text) > 40 else "")

@@ -1,7 +1,7 @@
-"""The Graph Challenge's files: matrices and categories as tab-separated, 1-based text.
+"""The Graph Challenge's files: matrices and categories as tab-separated text.
 
-A matrix is one line ``row<TAB>column<TAB>value`` an entry, in any order, plain or gzip. The format
-carries no shape. Categories are one row number a line. Everything is 0-based on Python's side.
+A matrix has one line ``row<TAB>column<TAB>value`` per entry, in any order, and no shape; categories
+have one row number per line. Indices are 1-based in the files, 0-based in Python.
 """
 
 from __future__ import annotations
@@ -35,36 +35,33 @@ def read_tsv(
     dtype: Any = "FP32",
     orientation: Literal["rowwise", "columnwise"] = "rowwise",
 ) -> gb.Matrix:
-    r"""Read a matrix, features or weights, from the challenge's tab-separated format.
+    r"""Read a matrix from the challenge's tab-separated format.
 
     Parameters
     ----------
     path : path-like
-        Lines ``row<TAB>column<TAB>value`` with 1-based indices, plain or gzip (told by the
-        content, not the name). Lines may end in CR LF; the last one must end.
+        Lines ``row<TAB>column<TAB>value`` with 1-based indices, plain or gzip (told by its first
+        bytes). Every line ends in LF or CR LF.
     nrows, ncols : int, optional
-        Shape of the result; by default the largest index. An index past it is an error.
-    dtype : {"FP32", "FP64"}
-        Type of the result.
-    orientation : {"rowwise", "columnwise"}
-        How the result is held: features are best rowwise, weights columnwise.
+        Shape of the result; default: the largest index.
+    dtype : {"FP32", "FP64"}, default "FP32"
+        Of the result.
+    orientation : {"rowwise", "columnwise"}, default "rowwise"
+        Format of the result: rowwise (CSR) for features, columnwise (CSC) for weights.
 
     Returns
     -------
     Matrix, shape (nrows, ncols)
-        Explicit zeros of the file are dropped (they do count for the shape); values that are all
-        equal are held once (iso).
+        Without the file's zeros, which count for the shape; iso if all values are equal.
 
     Raises
     ------
     FormatError
         Names file, line and fault: a line of another form, an index below 1 or past the shape, a
-        value that is not finite or does not fit `dtype`, a second entry at one place, an empty
-        file, one that is cut off.
-    MissingFileError
-        There is no such file.
-    MissingPackageError
-        polars is not installed.
+        value that is not finite or overflows `dtype`, a second entry at one place, an empty file,
+        one that is cut off.
+    MissingFileError, MissingPackageError
+        There is no such file; polars is not installed.
 
     Examples
     --------
@@ -103,16 +100,13 @@ def read_tsv(
 def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     """Write a matrix in the challenge's tab-separated format, sorted by row, then column.
 
-    Values are written with the digits that give the same bits when read in their own type.
-    Stored zeros are left out. A matrix without entries becomes the one line
-    ``nrows<TAB>ncols<TAB>0``: an explicit zero, which `read_tsv` drops.
-
     Parameters
     ----------
     matrix : Matrix
-        Of a boolean, integer or floating dtype, with finite values. Not changed.
+        Of a boolean, integer or floating dtype, with finite values; not modified. Stored zeros are
+        not written. Without other entries the file is the line ``nrows<TAB>ncols<TAB>0``.
     path : path-like
-        Appears whole or not at all; compressed with gzip if the name ends in ``.gz``.
+        Written atomically; compressed with gzip if the name ends in ``.gz``.
 
     Raises
     ------
@@ -120,10 +114,12 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
         `matrix` is no GraphBLAS matrix, or its dtype is complex or user-defined.
     ArgumentError
         A value is not finite, or the matrix has no rows or no columns.
-    OutputError
-        The file cannot be written; what stood there before still does.
-    MissingPackageError
-        polars is not installed.
+    OutputError, MissingPackageError
+        The file cannot be written; polars is not installed.
+
+    Notes
+    -----
+    A value has the digits that give the same bits when it is read in its own dtype.
     """
     if not isinstance(matrix, gb.Matrix):
         raise ArgumentTypeError(f"a graphblas.Matrix is needed, not {type(matrix).__name__}")
@@ -153,16 +149,16 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 def read_categories(
     path: str | os.PathLike[str], *, ninputs: int | None = None, allow_empty: bool = False
 ) -> np.ndarray:
-    """Read categories: the inputs that a network sorts out, one 1-based number a line.
+    """Read categories: one 1-based number of an input per line.
 
     Parameters
     ----------
     path : path-like
         Plain or gzip, in any order.
     ninputs : int, optional
-        Return the categories among the first `ninputs` inputs alone.
-    allow_empty : bool
-        Whether a file of no bytes means that there are none; by default it is an error.
+        Return only categories among the first `ninputs` inputs; default: all.
+    allow_empty : bool, default False
+        Whether a file of no bytes is an empty list; otherwise it is an error.
 
     Returns
     -------
@@ -172,11 +168,9 @@ def read_categories(
     Raises
     ------
     FormatError
-        Names file, line and fault; a number that comes twice is one.
-    MissingFileError
-        There is no such file.
-    MissingPackageError
-        polars is not installed.
+        Names file, line and fault: a duplicate is one.
+    MissingFileError, MissingPackageError
+        There is no such file; polars is not installed.
     """
     if ninputs is not None:
         whole_number(ninputs, "ninputs", 0)
@@ -192,25 +186,23 @@ def read_categories(
 
 
 def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
-    """Write categories, one 1-based number a line, sorted.
+    """Write categories, one 1-based number per line, sorted.
 
     Parameters
     ----------
     rows : array_like of int, shape (n,)
-        0-based ids, each once. None at all gives a file of no bytes.
+        0-based ids without duplicates. An empty list gives a file of no bytes.
     path : path-like
-        Appears whole or not at all; compressed with gzip if the name ends in ``.gz``.
+        Written atomically; compressed with gzip if the name ends in ``.gz``.
 
     Raises
     ------
     ArgumentTypeError
         `rows` are no integers.
     ArgumentError
-        They are not 1-D, or one is negative or comes twice.
-    OutputError
-        The file cannot be written; what stood there before still does.
-    MissingPackageError
-        polars is not installed.
+        They are not 1-D, or one is negative or a duplicate.
+    OutputError, MissingPackageError
+        The file cannot be written; polars is not installed.
     """
     try:
         ids = np.asarray(rows)
@@ -236,7 +228,7 @@ def _build(
     shape: tuple[int, int],
     orientation: Literal["rowwise", "columnwise"],
 ) -> gb.Matrix:
-    """Return the matrix with the first entry at every place; fewer entries tell of duplicates."""
+    """Return the matrix; of duplicates the first is taken."""
     A = gb.Matrix(values.dtype, *shape)
     A.ss.config["format"] = _FORMATS[orientation]
     A.build(rows, cols, values, dup_op=gb.binary.first)

@@ -1,12 +1,12 @@
-"""What an ONNX graph computes: a chain of layers, or an error that names the node.
+"""The layers that an ONNX graph computes, or an error that names the node.
 
-Constants are NumPy arrays, or SciPy ones where the graph holds them sparse.
+Constants are NumPy arrays; sparse ones are SciPy's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,35 @@ if TYPE_CHECKING:
     from gbdnn.io.frameworks.chain import Chain
 
 __all__ = ["read_graph"]
+
+
+class _Node(NamedTuple):
+    """A node of the chain."""
+
+    name: str
+    place: int  # of the activations among its inputs
+    given: list[Any]  # its inputs: constants, None for others
+    options: dict[str, Any]  # its attributes
+    inputs: int  # rows that the graph's input has, 0 if they may be any number
+
+    def constant(self, k: int) -> Any:
+        """Return input `k`, or None."""
+        return self.given[k] if k < len(self.given) else None
+
+    def weights(self) -> Any:
+        """Return the right factor of a product."""
+        B = self.constant(1)
+        if self.place != 0 or B is None:
+            why = "its input is not the left factor, or it has no constant weights"
+            raise no_meaning(self.name, why)
+        if B.ndim != 2:
+            raise no_meaning(self.name, f"its weights have shape {B.shape}; a matrix has two")
+        return B
+
+    def other(self) -> float:
+        """Return the number that is the other one of two operands."""
+        first, second = self.given
+        return _number(second if self.place == 0 else first)
 
 
 def read_graph(graph: Any, chain: Chain) -> Chain:
@@ -55,82 +84,73 @@ def read_graph(graph: Any, chain: Chain) -> Chain:
             raise no_meaning(name, f"it reads {', '.join(moving)}, where the chain is at {flow}")
         if readers[flow] > 1:
             raise no_meaning(before, "its result is used more than once: a skip")
-        options = {x.name: _attribute(x) for x in node.attribute} | {"inputs": count}
-        _OPERATORS[node.op_type](chain, list(node.input).index(flow), given, options, name)
+        options = {x.name: _attribute(x) for x in node.attribute}
+        place = list(node.input).index(flow)
+        _OPERATORS[node.op_type](chain, _Node(name, place, given, options, count))
         flow, before = node.output[0], name
     if flow != outputs[0]:
         raise no_meaning(before, f"the graph's output is {outputs[0]}, the chain ends at {flow}")
     return chain
 
 
-def _gemm(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    B, C = _matrix(given, 1, place, name), _at(given, 2)
+def _gemm(chain: Chain, node: _Node) -> None:
+    B, C, options = node.weights(), node.constant(2), node.options
     if options.get("transA", 0):
-        raise no_meaning(name, "it transposes its input")
+        raise no_meaning(node.name, "it transposes its input")
     W = _scaled(B.T if options.get("transB", 0) else B, options.get("alpha", 1.0))
-    b = None if C is None else _scaled(_vector(C, W.shape[1], name), options.get("beta", 1.0))
-    chain.linear(W, b, name)
+    b = None if C is None else _scaled(_vector(C, W.shape[1], node), options.get("beta", 1.0))
+    chain.linear(W, b, node.name)
 
 
-def _matmul(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del options
-    chain.linear(_matrix(given, 1, place, name), None, name)
+def _matmul(chain: Chain, node: _Node) -> None:
+    chain.linear(node.weights(), None, node.name)
 
 
-def _add(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del options
-    chain.add(_vector(given[1 - place], chain.neurons, name), name)
+def _add(chain: Chain, node: _Node) -> None:
+    chain.add(_vector(node.given[1 - node.place], chain.neurons, node), node.name)
 
 
-def _relu(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del place, given, options
-    chain.clamp(0, None, name)
+def _relu(chain: Chain, node: _Node) -> None:
+    chain.clamp(0, None, node.name)
 
 
-def _clip(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del place
+def _clip(chain: Chain, node: _Node) -> None:
     # Attributes before opset 11, where float32's largest number is no bound; then inputs.
-    bounds = [options.get(x) for x in ("min", "max")]
+    bounds = [node.options.get(x) for x in ("min", "max")]
     bounds = [None if x is None or abs(x) >= np.finfo(np.float32).max else x for x in bounds]
-    for k, x in enumerate(given[1:3]):
+    for k, x in enumerate(node.given[1:3]):
         if x is not None:
             bounds[k] = _number(x)
     low, high = bounds
-    chain.clamp(low, high, name)
+    chain.clamp(low, high, node.name)
 
 
-def _max(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del options
-    chain.clamp(_only(given, place), None, name)
+def _max(chain: Chain, node: _Node) -> None:
+    chain.clamp(node.other(), None, node.name)
 
 
-def _min(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del options
-    chain.clamp(None, _only(given, place), name)
+def _min(chain: Chain, node: _Node) -> None:
+    chain.clamp(None, node.other(), node.name)
 
 
-def _pass(chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str) -> None:
-    del chain, options
-    if place != 0 or any(x is not None and np.any(x) for x in given[2:]):
-        raise no_meaning(name, "it drops at random, as in training")
-
-
-def _flatten(
-    chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str
-) -> None:
-    del chain, place, given
-    if options.get("axis", 1) != 1:
-        raise no_meaning(name, f"axis {options['axis']}, not 1, a row per input")
-
-
-def _reshape(
-    chain: Chain, place: int, given: list[Any], options: dict[str, Any], name: str
-) -> None:
+def _pass(chain: Chain, node: _Node) -> None:
     del chain
-    shape = None if place != 0 else _array(given[1]).tolist()
-    # 0 keeps the number of inputs, -1 infers it, an export for some fixed number has that.
-    if shape is None or len(shape) != 2 or shape[0] not in (0, -1, options["inputs"]):
-        raise no_meaning(name, f"a shape of {shape} and not (-1, n), a row per input")
+    if node.place != 0 or any(x is not None and np.any(x) for x in node.given[2:]):
+        raise no_meaning(node.name, "it drops at random, as in training")
+
+
+def _flatten(chain: Chain, node: _Node) -> None:
+    del chain
+    if node.options.get("axis", 1) != 1:
+        raise no_meaning(node.name, f"axis {node.options['axis']}, not 1, a row per input")
+
+
+def _reshape(chain: Chain, node: _Node) -> None:
+    del chain
+    shape = None if node.place != 0 else _array(node.given[1]).tolist()
+    # 0 keeps the number of inputs, -1 infers it, an export for a fixed number has that number.
+    if shape is None or len(shape) != 2 or shape[0] not in (0, -1, node.inputs):
+        raise no_meaning(node.name, f"a shape of {shape} and not (-1, n), a row per input")
 
 
 _OPERATORS = {
@@ -149,7 +169,7 @@ _OPERATORS = {
 
 
 def _constant(node: Any, given: Sequence[Any], name: str) -> Any:
-    """Return what a node makes of constants alone."""
+    """Return the result of a node that has constant inputs alone."""
     if node.op_type == "Constant" and len(node.attribute) == 1:
         attribute = node.attribute[0]
         if attribute.name == "value":
@@ -179,12 +199,12 @@ def _dense(tensor: Any) -> np.ndarray:
         array: np.ndarray = numpy_helper.to_array(tensor)
     except Exception as err:  # a type that NumPy lacks, too few bytes
         raise FormatError(f"the constant {tensor.name!r}: {err}") from err
-    # Half precision, and NumPy's guests (bfloat16), have all their values among float32's.
+    # float32 holds every value of half precision and bfloat16.
     return array.astype(np.float32) if array.dtype.kind in "fV" and array.itemsize < 4 else array
 
 
 def _sparse(tensor: Any) -> Any:
-    """Return a sparse tensor of ONNX: indices of entries, in one number each or in two."""
+    """Return a sparse tensor; an entry's index is one number (linear) or two (row, column)."""
     name, shape = tensor.values.name, tuple(tensor.dims)
     values, places = _dense(tensor.values), _dense(tensor.indices)
     if len(shape) != 2:
@@ -204,25 +224,6 @@ def _sparse(tensor: Any) -> Any:
     return scipy_sparse().coo_array((values, (rows, columns)), shape=shape)
 
 
-def _at(given: Sequence[Any], k: int) -> Any:
-    return given[k] if k < len(given) else None
-
-
-def _matrix(given: Sequence[Any], k: int, place: int, name: str) -> Any:
-    B = _at(given, k)
-    if place != 0 or B is None:
-        raise no_meaning(name, "its input is not the left factor, or it has no constant weights")
-    if B.ndim != 2:
-        raise no_meaning(name, f"its weights have shape {B.shape}; a matrix has two")
-    return B
-
-
-def _only(given: Sequence[Any], place: int) -> float:
-    """Return the other one of two operands, a number."""
-    first, second = given
-    return _number(second if place == 0 else first)
-
-
 def _number(x: Any) -> float:
     return float(_array(x).item())
 
@@ -232,11 +233,11 @@ def _array(x: Any) -> np.ndarray:
     return x if isinstance(x, np.ndarray) else x.toarray()
 
 
-def _vector(x: Any, ncols: int | None, name: str) -> np.ndarray:
+def _vector(x: Any, ncols: int | None, node: _Node) -> np.ndarray:
     """Return a bias: 0-D, or 1-D with one value per neuron."""
     b = _array(x)
     if b.ndim > 1 and b.size != b.shape[-1]:
-        raise no_meaning(name, f"a bias of shape {b.shape}, not one value per neuron")
+        raise no_meaning(node.name, f"a bias of shape {b.shape}, not one value per neuron")
     b = b.reshape(b.shape[-1:])
     return b.reshape(()) if b.shape == (1,) and ncols not in (None, 1) else b
 
