@@ -1,7 +1,7 @@
-"""Output files, and folders of them, that appear whole or not at all.
+"""Files and folders that are written atomically.
 
-A file is written under a temporary name in the folder of its target and renamed onto it when it
-is complete: whoever reads the target sees the old content or the new one, never a part.
+A file is written under a temporary name in the folder of its target, and renamed onto the target
+when it is complete: a reader sees the old content or the new one, never a part of it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,24 @@ _GZIP_LEVEL = 6  # a third of the time of 9 for 2% more bytes
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open `path` for writing bytes; it gets its new content when the block ends well.
+    """Open a file that replaces `path` when the block ends without an exception.
 
     Parameters
     ----------
     path : path-like
-        Compressed with gzip if the name ends in ``.gz`` (equal content gives equal bytes). A link
-        stays a link: the file that it points to is replaced, and keeps its permissions. What is
-        no regular file (``/dev/null``, a FIFO), or is this process's own output
-        (``/dev/stdout``), is written to as it stands.
+        Compressed with gzip if the name ends in ``.gz`` (equal content gives equal bytes). A
+        symbolic link is followed, permissions are kept. What is no regular file (``/dev/null``, a
+        FIFO), or is this process's own output (``/dev/stdout``), is written to directly.
 
     Yields
     ------
     binary file
-        Open for writing. An exception in the block (Ctrl-C too) leaves what stood at `path`.
+        Open for writing. After an exception in the block `path` is unchanged.
 
     Raises
     ------
     OutputError
-        The file cannot be written; also in place of an OSError that the block raises, unless that
-        is one of gbdnn's own.
+        The file cannot be written. An OSError in the block becomes one, too.
     """
     path = os.fspath(path)
     if "\0" in path:
@@ -79,22 +77,22 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a folder to write files into, which gets the name `path` when the block ends well.
+    """Make a folder that is renamed to `path` when the block ends without an exception.
 
     Parameters
     ----------
     path : path-like
-        What is not there yet, or an empty folder.
+        Does not exist, or is an empty folder.
 
     Yields
     ------
     Path
-        A new folder beside it. An exception in the block (Ctrl-C too) removes it.
+        A new folder beside it, removed after an exception in the block.
 
     Raises
     ------
     OutputError
-        There is a file, or a folder that is not empty; or the folder cannot be written.
+        `path` is a file or a folder that is not empty, or cannot be written.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -119,7 +117,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
-    """Make a folder unless it is there; raise OutputError where that fails."""
+    """Make a folder if it does not exist; raise OutputError if that fails."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,12 +127,12 @@ def made_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the OutputError that `whole_file` would, before the work of making its content.
+    """Raise the OutputError that `whole_file` would raise, before its content is computed.
 
     Parameters
     ----------
     path : path-like
-        What stands there stays; a FIFO or a device is not opened.
+        Not changed; a FIFO or a device is not opened.
 
     Raises
     ------
@@ -183,7 +181,7 @@ def _written_directly(descriptor: int) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):
-        # A rename asks the folder alone; a file that is read-only is meant to stay.
+        # A rename needs write access to the folder alone, and would replace a read-only file.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
     try:

@@ -58,7 +58,7 @@ def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:
 
 
 def _readable(data: bytes) -> tuple[int, int]:
-    """Return the bytes and the line ends that a gzip stream gives before its fault."""
+    """Return the number of bytes and of line ends before the fault in a gzip stream."""
     whole = lines = 0
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:

@@ -1,7 +1,7 @@
-"""Stores: folders that hold a network, features or categories; ``docs/store.md`` has the format.
+"""Stores: folders that hold a network, features or categories; ``docs/store.md`` is the format.
 
 `index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
-`network`, `features` and `categories` say what the arrays mean.
+`network`, `features` and `categories` give the arrays their meaning.
 """
 
 from __future__ import annotations
@@ -50,16 +50,15 @@ def save(
     Parameters
     ----------
     x : Network, iterable of Layer, matrix, or 1-D ndarray of integers
-        A network, in memory or not, is written layer by layer, and so are Layers that are made one
-        by one: none is kept. A ``graphblas.Matrix``, a SciPy sparse or a 2-D NumPy array are
-        features (see `gbdnn.io.write_features` for those larger than memory), a 1-D array of
-        integers are categories.
+        Layers are written one by one, and need not be in memory together. A ``graphblas.Matrix``,
+        a SciPy sparse or a 2-D NumPy array are features (`gbdnn.io.write_features` writes those
+        larger than memory), a 1-D array of integers are categories.
     path : path-like
-        A folder: a new one, an empty one, or a store, which is replaced. Until all is written what
-        stood there can be read; a failure, Ctrl-C or a killed process leaves it as it was.
+        A folder: a new one, an empty one, or a store, which is replaced atomically: until the end,
+        and after a failure, Ctrl-C or a killed process, it is the old one.
     progress : callable, optional
         Called as ``progress(k, count)`` when k of all layers or batches have been written; count
-        is None where it is not known.
+        is None if it is unknown.
 
     Raises
     ------
@@ -100,22 +99,22 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
     path : path-like
         The store's folder.
     verify : bool, default True
-        Whether the checksum of an array is looked at whenever it is read. Indices and values are
-        checked in any case.
+        Whether an array's checksum is verified at each read. Indices and values are checked in any
+        case.
 
     Returns
     -------
     Network, graphblas.Matrix or ndarray of int64
         A network's layers are read when they are asked for (``net.loaded()`` reads all), features
-        and categories at once (see `gbdnn.io.open_features` for those larger than memory).
+        and categories by this call (`gbdnn.io.open_features` opens those larger than memory).
 
     Raises
     ------
     MissingFileError
         There is no store; or, when a layer is read, its shard is missing.
     FormatError
-        The store is damaged, of a newer version, or wrong; the message names file and layer. What
-        is wrong with a layer is told when it is read; the others can be read.
+        The store is damaged, of a newer version, or wrong; the message names file and layer. A
+        layer's arrays are checked when it is read.
     MissingPackageError
         safetensors or xxhash is not installed.
 
@@ -136,16 +135,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a store holds, ``"network"``, ``"features"`` or ``"categories"``.
+    """Return what a store holds.
 
     Parameters
     ----------
     path : path-like
-        The store's folder; its index alone is read.
+        The store's folder; only its index is read.
 
     Returns
     -------
-    str
+    {"network", "features", "categories"}
 
     Raises
     ------
@@ -156,12 +155,12 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 
 
 def require_storable(path: str | os.PathLike[str]) -> None:
-    """Raise the OutputError that `save` would, before the work of making what is saved.
+    """Raise the OutputError that `save` would raise, before its content is computed.
 
     Parameters
     ----------
     path : path-like
-        As for `save`; what stands there stays.
+        As for `save`; not changed.
     """
     with Writer(path):
         pass

@@ -1,4 +1,4 @@
-"""Features in a store: parts of some rows each, so that they need not fit into memory."""
+"""Features in a store: parts of some rows each, which are read one by one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredFeatures", "open_features", "write_features"]
 
 PART = 4 << 20
-"""Entries, or rows, of a part at most: 16 MiB of indices. A row alone may be longer."""
+"""Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
 
 
 def write_features(
@@ -51,15 +51,14 @@ def write_features(
     Parameters
     ----------
     batches : iterable of matrices, shape (some inputs, ncols)
-        Of any kind that `infer` takes; rows follow each other. They may be made one by one: none
-        is kept. Stored zeros are left out.
+        Of any kind that `infer` takes, in the order of the inputs; an iterator may make them one
+        by one. Stored zeros are dropped.
     path, progress
         As for `gbdnn.save`.
     ncols : int, optional
-        Neurons of the first layer; by default the first batch's.
+        Neurons of the first layer; default: the first batch's columns.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of the values; by default the first batch's: FP32 and FP64 stay, bool and integers become
-        FP32.
+        Of the values; default: the first batch's, FP32 for bool and integers.
 
     Raises
     ------
@@ -113,7 +112,7 @@ def write_features(
 
 
 def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> StoredFeatures:
-    """Open a store of features that may be larger than memory.
+    """Open a store of features, which may be larger than memory.
 
     Parameters
     ----------
@@ -135,7 +134,9 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
 
 
 class StoredFeatures:
-    """Features in a store, read when they are asked for; made by `open_features`.
+    """Features in a store; `open_features` makes one.
+
+    Rows are read when they are asked for.
 
     Parameters
     ----------
@@ -184,7 +185,7 @@ class StoredFeatures:
         return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"
 
     def rows(self, start: int = 0, stop: int | None = None) -> gb.Matrix:
-        """Return the inputs from `start` to before `stop`, default: all.
+        """Return rows `start` to before `stop` (default: all to the end).
 
         Raises
         ------
@@ -198,7 +199,7 @@ class StoredFeatures:
         """Return the inputs from `start` to before `stop`; errors as for `rows`."""
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
-        # Parts that are needed in full tell their size beforehand.
+        # The sizes of parts between the first and the last are in the index.
         ends = {i: self._cut(i, start, stop) for i in {*covered[:1], *covered[-1:]}}
         nvals = sum(ends[i].nvals if i in ends else self._given[i].nvals for i in covered)
         blocks = (ends[i] if i in ends else self._read(i) for i in covered)
@@ -208,7 +209,7 @@ class StoredFeatures:
         )
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
-        """Yield the features as matrices of so many inputs, the last one of what is left."""
+        """Yield matrices of `inputs` rows each; the last one may have fewer."""
         step = whole_number(inputs, "inputs")
         for start, stop in pairwise([*range(0, self.shape[0], step), self.shape[0]]):
             yield self.rows(start, stop)

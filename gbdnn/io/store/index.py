@@ -1,4 +1,4 @@
-"""The index of a store: one JSON file that says what is where, with a checksum of itself.
+"""The index of a store: a JSON file with the place and meaning of all arrays, and a checksum.
 
 ``format``, ``version`` and ``checksum`` keep their meaning in all versions. The checksum is the
 XXH3-64 of the file's bytes with its own 16 digits replaced by zeros.
@@ -29,9 +29,9 @@ _CHECKSUM = re.compile(rb'"checksum": "([0-9a-f]{16})"')
 
 
 def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> bytes:
-    """Return the bytes of an index; `content` are the fields of its kind.
+    """Return the bytes of an index; `content` has the fields of its kind.
 
-    Lists have one item a line. Numbers have the digits that give the same bits back.
+    Lists have one item per line; numbers are written so that they are read with the same bits.
     """
     fields = {
         "format": FORMAT, "version": VERSION, "checksum": _ZEROS.decode(), "kind": kind,
@@ -44,7 +44,7 @@ def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> 
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return the fields of a folder's index, or say why it is no store that can be read."""
+    """Return the fields of a folder's index; raise MissingFileError or FormatError."""
     path = folder / INDEX
     if not os.path.isdir(folder):  # noqa: PTH112 -- Path.is_dir() raises for names too long
         there = os.path.exists(folder)  # noqa: PTH110

@@ -1,4 +1,4 @@
-"""Networks in a store: an entry of the index per layer, its weights column-wise in a shard."""
+"""Networks in a store: one entry of the index per layer, its weights as CSC in a shard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_network(
     path: str | os.PathLike[str],
     progress: Callable[[int, int | None], object] | None,
 ) -> None:
-    """Write layers one by one; none is kept."""
+    """Write layers one by one; none is referenced afterwards."""
     count = len(layers) if isinstance(layers, Network | list | tuple) else None
     entries: list[dict[str, Any]] = []
     before: LayerInfo | None = None
@@ -53,13 +53,13 @@ def write_network(
 
 
 def read_network(reader: Reader) -> Network:
-    """Return the network; its layers are read when they are asked for."""
+    """Return the network; layers are read when they are asked for."""
     source = _StoredLayers(reader)
     return reader.parsed("layers", lambda: Network.lazy(source.infos, source))
 
 
 class _StoredLayers:
-    """A source that reads the layers of a store."""
+    """A LayerReader of a store."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""Reading a store: arrays by name, out of memory-mapped shards, each checked when it is read."""
+"""Reading a store: arrays by name from memory-mapped shards, checked at each read."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Reader:
     ----------
     path : path-like
         The store's folder.
-    verify : bool
-        Whether the checksum of an array is looked at whenever it is read.
+    verify : bool, default True
+        Whether an array's checksum is verified at each read.
 
     Raises
     ------
@@ -49,7 +49,7 @@ class Reader:
         self._forget()
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
-        """Return ``parse()``, a look at the index; what fails there is the index's fault."""
+        """Return ``parse()``, which reads the index; its exceptions become a FormatError."""
         try:
             return parse()
         except GbdnnError as err:
@@ -68,20 +68,20 @@ class Reader:
         Parameters
         ----------
         place : dict
-            Where the index says that its arrays are: ``shard`` and ``tensors``.
+            The place of its arrays in the index: ``shard`` and ``tensors``.
         role : str
-            Which one: ``"indices_1"``.
+            Name of the array: ``"indices_1"``.
         dtype, length
-            What it has to be.
+            Expected dtype and length.
         where : str
             Names the layer in an error: ``"layer 3"``.
 
         Raises
         ------
         MissingFileError
-            The shard is not there.
+            The shard is missing.
         FormatError
-            The shard or the array is not what the index says: it is damaged.
+            The shard or the array differs from the index, or is damaged.
         """
         try:
             tensor = place["tensors"][role]
@@ -118,12 +118,12 @@ class Reader:
         }
 
     def _open(self, file: str) -> Any:
-        """Return a shard, mapped into memory; it stays so."""
+        """Return a memory-mapped shard; it stays open."""
         if file not in self._shards or not _FILE.fullmatch(file):
             raise FormatError("the index does not list this shard")
         path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
         try:
-            # Looked at each time: to read past the end of a mapped file ends the process.
+            # At each read: reading past the end of a mapped file would end the process.
             found = os.stat(path).st_size  # noqa: PTH116 -- often
         except FileNotFoundError:
             if file in self._opened:  # it lost its name, not its content

@@ -1,4 +1,4 @@
-"""Compressed matrices in a store: their arrays, and their description in binsparse's terms.
+"""Sparse matrices in a store: CSR or CSC arrays, described by a binsparse descriptor.
 
 https://graphblas.org/binsparse-specification/
 """
@@ -24,7 +24,7 @@ _VALUES = ("float32", "float64")
 
 
 class Description(NamedTuple):
-    """What the index says of a matrix: CSR or CSC, and the dtypes of its arrays."""
+    """A matrix's descriptor in the index: format, shape, dtypes of the arrays."""
 
     format: str
     shape: tuple[int, int]
@@ -43,9 +43,10 @@ def write_arrays(
     shape: tuple[int, int],
     beside: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Write a matrix, and arrays that stay beside it; return its entry in the index."""
-    nvals = rows.nvals
-    is_iso = bool(rows.is_iso and nvals)
+    """Write a matrix, and arrays beside it in the shard; return its entry in the index."""
+    nvals = len(arrays.indices)
+    across = shape[0] if form == "CSC" else shape[1]
+    is_iso = bool(arrays.is_iso and nvals)
     pointers = "uint32" if nvals < 2**32 else "uint64"
     indices = "uint32" if rows.ncols <= 2**32 else "uint64"
     values = rows.values[:1].copy() if is_iso else rows.values
@@ -76,7 +77,7 @@ def write_arrays(
 
 
 def described(entry: dict[str, Any], form: str) -> Description:
-    """Return the description in an entry of the index, which has to be a matrix held so."""
+    """Return the descriptor of an entry, which has to be a matrix in the format `form`."""
     given = entry["binsparse"]
     types = given["data_types"]
     values = types["values"]
@@ -107,8 +108,8 @@ def described(entry: dict[str, Any], form: str) -> Description:
 
 def read_arrays(
     reader: Reader, entry: dict[str, Any], given: Description, where: str
-) -> SparseRows:
-    """Return a matrix's arrays, checked: what goes to GraphBLAS is taken there as it is."""
+) -> Compressed:
+    """Return a matrix's arrays; checked here, because GraphBLAS imports them unchecked."""
     along, across = given.shape if given.format == "CSR" else given.shape[::-1]
     pointers = reader.array(entry, "pointers_to_1", given.pointers, along + 1, where)
     indices = reader.array(entry, "indices_1", given.indices, given.nvals, where)
@@ -125,7 +126,7 @@ def read_arrays(
 
 
 def _fault(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | None:
-    """Return what is wrong with pointers or indices."""
+    """Return the fault of pointers or indices, None if there is none."""
     n = len(indices)
     if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
         return f"the pointers do not ascend from 0 to {n}"

@@ -1,9 +1,9 @@
 """Writing a store: shards first, the index last, by rename.
 
-New shards are made in a folder of their own inside the store's. When all are there they move up,
-the index is replaced, and what the old index named is removed. Before the index is replaced a
-reader sees the old store, afterwards the new one; shards have random names, so none is ever
-written over. What a killed process leaves behind, the next one to save removes.
+New shards are written into a temporary folder in the store's. When all are complete they are
+renamed into the store, the index is replaced, and the old shards are removed. Until the index is
+replaced a reader sees the old store, afterwards the new one; shards have random names, so none is
+overwritten. Files that a killed process left are removed by the next save.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 __all__ = ["SHARD_BYTES", "Writer", "header_of", "safetensors"]
 
 SHARD_BYTES = 256 << 20
-"""A shard takes arrays until it has this many bytes; one layer alone may be larger."""
+"""Largest size of a shard, unless a single layer is larger."""
 
 _SHARD = re.compile(r"shard-[0-9a-f]{16}-[0-9]{5,}\.safetensors")
 _UNFINISHED = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
 
 
 class Writer:
-    """A store in the making, for a ``with`` block; without `finish` nothing of it stays.
+    """A context manager that writes a store; without `finish` the folder is unchanged.
 
     Raises
     ------
     OutputError
         The folder is no store and not empty, is a file, is being written to by another process,
-        or cannot be written; what stood there before still does.
+        or cannot be written.
     MissingPackageError
         safetensors or xxhash is not installed.
     """
@@ -83,7 +83,7 @@ class Writer:
         self._leave()
 
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Take some arrays, which stay together, and return where they will be."""
+        """Add arrays, which go into one shard, and return their place."""
         size = sum(array.nbytes for array in arrays.values())
         if self._tensors and self._bytes + size > SHARD_BYTES:
             self._flush()
@@ -97,7 +97,7 @@ class Writer:
         return {"shard": self._shard(), "tensors": places}
 
     def finish(self, kind: str, content: dict[str, Any]) -> None:
-        """Make this the folder's store."""
+        """Write the index, which makes this the folder's store."""
         if self._tensors:
             self._flush()
         data = encode(kind, self._shards, content)
@@ -120,13 +120,13 @@ class Writer:
                 _remove(path)
 
     def _flush(self) -> None:
-        """Write the arrays that have come together as a shard."""
+        """Write the arrays added since the last shard."""
         from safetensors.numpy import save_file
 
         path = self._new / self._shard()
         try:
             save_file(self._tensors, path)
-            # The package gives its files to their owner alone; a new folder tells the umask.
+            # The package makes files private to their owner; a new folder has the umask's mode.
             path.chmod(self._new.stat().st_mode & 0o666)
             _sync(path)
             header = header_of(path)
@@ -147,7 +147,7 @@ class Writer:
         return f"shard-{self._token}-{len(self._shards):05}.safetensors"
 
     def _require_ours(self) -> None:
-        """Refuse a folder that holds something, but no store."""
+        """Raise OutputError if the folder is not empty and no store."""
         index = self._folder / INDEX
         ours = is_index(index) if index.exists() else not self._foreign()
         if not ours:
@@ -160,7 +160,7 @@ class Writer:
         return len(list(self._folder.iterdir())) > len(self._leftovers())
 
     def _leftovers(self) -> list[Path]:
-        """Return what this or another writer has put into the folder, but for the index."""
+        """Return the shards and temporary folders of this and other writers."""
         return [
             path
             for path in self._folder.iterdir()
@@ -168,7 +168,7 @@ class Writer:
         ]
 
     def _leave(self) -> None:
-        """Remove what is unfinished, and let others write."""
+        """Remove temporary files and release the lock."""
         _remove(self._new)
         if self._lock >= 0:
             os.close(self._lock)
@@ -184,15 +184,15 @@ def safetensors() -> Any:
 
 
 def header_of(path: Path) -> bytes:
-    """Return the first bytes of a shard: the length of its header, and the header."""
+    """Return the first bytes of a shard: its header's length, and the header."""
     with path.open("rb") as file:
         length = file.read(8)
-        # A length beyond the file's is damage, not an amount to read.
+        # A damaged length may exceed the file's.
         return length + file.read(min(int.from_bytes(length, "little"), path.stat().st_size))
 
 
 def _locked(folder: Path) -> int:
-    """Return an open descriptor that keeps other writers out as long as this process lives."""
+    """Return an open descriptor with an exclusive lock on the folder, -1 without locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -209,7 +209,7 @@ def _locked(folder: Path) -> int:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or a folder's names, to the disk."""
     if path.is_dir() and os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
