@@ -1,7 +1,7 @@
-"""A chain of operations, as frameworks have them, put together to layers.
+"""A framework's chain of operations, grouped into layers.
 
-A layer is a product, a bias and what follows it up to the next product: ReLUs and clamps, which
-compose to one upper limit. Whatever else is on the way is an error that names it.
+A layer is a product, a bias and the ReLUs and clamps up to the next product, which compose to one
+activation and one clip. Any other operation is an error that names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Chain", "add_everywhere", "no_meaning"]
 
 
 def no_meaning(name: str, why: str = "") -> ArgumentError:
-    """Return the error for an operation that no layer can hold."""
+    """Return the error for an operation that a layer cannot represent."""
     return ArgumentError(
         f"{name} has no meaning here{': ' + why if why else ''}; a network is a chain of linear"
         " layers, each with a ReLU, an upper limit, both or neither"
@@ -30,7 +30,7 @@ def no_meaning(name: str, why: str = "") -> ArgumentError:
 
 
 class Chain:
-    """Layers in the making; `dtype` casts all of them."""
+    """A builder of layers; `dtype` casts all of them."""
 
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
@@ -41,16 +41,16 @@ class Chain:
 
     @property
     def neurons(self) -> int | None:
-        """Columns of the product that comes last; None before the first."""
+        """Columns of the latest product; None before the first."""
         return None if self._pending is None else int(self._pending[1].shape[1])
 
     def linear(self, W: Any, b: Any, name: str) -> None:
-        """Begin a layer ``Y W + b``; `b` is a number, a vector or None."""
+        """Start a layer ``Y W + b``; `b` is a number, a vector or None."""
         self._finish()
         self._pending = name, W, b
 
     def add(self, b: Any, name: str) -> None:
-        """Add a bias to the product that comes just before."""
+        """Add a bias to the preceding product."""
         if self._pending is None or self._activation != "identity" or self._clip is not None:
             raise no_meaning(name, "it adds to something other than a product")
         product, W, old = self._pending
@@ -59,7 +59,7 @@ class Chain:
         self._pending = product, W, b if old is None else old + b
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:
-        """Bound the activations; None, or an infinity, is no bound. A ReLU has ``0, None``."""
+        """Bound the activations; None or an infinity is no bound. A ReLU is ``0, None``."""
         if self._pending is None:
             raise no_meaning(name, "an activation before the first linear layer")
         low = None if low is None or low == -math.inf else low
@@ -97,7 +97,7 @@ class Chain:
 
 
 def add_everywhere(net: Network) -> None:
-    """Raise ArgumentError if a layer's rule ``entries`` differs from adding its bias everywhere."""
+    """Raise ArgumentError if a layer's answers under ``entries`` and ``all`` differ."""
     for k, layer in enumerate(net):
         harmless = layer.activation == "relu" and layer.highest_bias <= 0
         if layer.bias_rule == "entries" and not harmless and np.any(layer.bias):

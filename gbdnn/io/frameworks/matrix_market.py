@@ -21,11 +21,11 @@ from gbdnn.errors import (
     ArgumentTypeError,
     FormatError,
     GbdnnError,
-    MissingFileError,
     OutputError,
     TooLargeError,
 )
 from gbdnn.io.atomic import made_folder, whole_file
+from gbdnn.io.frameworks.numbered import by_prefix, layer_files
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, require_network, scipy_sparse
 from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
@@ -64,18 +64,17 @@ def read_matrix_market(
     ----------
     paths : path-like, or iterable of path-like
         A folder with numbered files (``n1024-l1.mtx``, ``n1024-l2.mtx.gz``, ..., from 0 or 1
-        without gaps), or the files in order. They hold coordinates or arrays, of real numbers,
-        integers or patterns (whose values are 1), general or symmetric. A layer's bias is beside
-        its weights: ``n1024-l1-bias.mtx``, 1 x 1 for one number or a row or column of them.
+        without gaps), or the files in order: coordinates or arrays, of real numbers, integers or
+        patterns (values of 1), general or symmetric. A layer's bias is in ``n1024-l1-bias.mtx``:
+        one number (1 x 1), or a row or column of them.
     prefix : str, optional
-        What comes before the numbers (``"n1024-l"``), if the folder holds several such kinds.
+        Of the files' names (``"n1024-l"``), if the folder holds several.
     bias : float, optional
-        Of layers without a file for it; 0 by default. (LAGraph's networks have -0.3.)
+        Of layers without a file for it; default: 0. (LAGraph's networks have -0.3.)
     bias_rule, clip, last_activation
-        As for `from_scipy`: these files hold weights and biases alone. LAGraph's networks have
-        ``"entries"`` and 32.
+        As for `from_scipy`; the files do not hold them. (LAGraph's: ``"entries"``, 32, relu.)
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        By default FP64 for real values unless a comment says ``float``, FP32 for integers and
+        Default: FP64 for real values unless a comment says ``float``, FP32 for integers and
         patterns.
 
     Returns
@@ -88,9 +87,9 @@ def read_matrix_market(
         There is no such folder or file, or a number is missing.
     FormatError
         A file is not Matrix Market, is cut off, complex, has two entries at one place or a value
-        that is not finite; names the file, and the line where it is known.
+        that is not finite; names the file, and the line if it is known.
     ArgumentError
-        Files of several kinds, `bias` beside a file of biases, an option without meaning.
+        Files of several prefixes, `bias` beside a file of biases, an invalid option.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
     MissingPackageError
@@ -109,11 +108,11 @@ def read_matrix_market(
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
     }
-    # Checks the options: their fault is not one of the first file.
+    # Raises for an invalid option, which is no fault of the first file.
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
-        files = _layer_files(Path(paths), prefix)
+        files = layer_files(Path(paths), prefix)
     else:
         files = [Path(path) for path in paths]
         if prefix is not None:
@@ -147,29 +146,28 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     Parameters
     ----------
     net : Network
-        The number in the names is that of the neurons that its first layer reads. Its rules,
-        activations and clips have no place in this format.
+        The number in the names is that of its inputs. The format holds no bias rules, activations
+        and clips.
     directory : path-like
-        Made if need be. Every file appears whole or not at all.
+        Created if it does not exist. Each file is written atomically.
 
     Raises
     ------
     ArgumentTypeError
         `net` is no Network.
     OutputError
-        A file cannot be written, or files of further layers stand there.
+        A file cannot be written, or the folder has files of further layers.
     MissingPackageError
         SciPy is not installed.
 
     Notes
     -----
-    Values are written with the digits that give the same bits when read in FP64, so that FP32
-    numbers are rounded to nothing on their way through a reader of FP64.
+    A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
     """
     require_network(net)
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
-    old = _by_prefix(folder).get(prefix, {})
+    old = by_prefix(folder).get(prefix, {})
     if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
         raise OutputError(
             f"{folder}: holds {further[0]} of another network, this one has {len(net)} layers;"
@@ -205,17 +203,17 @@ def _read(path: Path) -> Any:
         raise FormatError(f"{path}: {err}") from err
     second = data[:1024].split(b"\n")[1:2]
     if b"".join(second).strip() in _FP32 and A.dtype == np.float64:
-        with np.errstate(over="ignore"):  # Layer refuses what becomes infinite
+        with np.errstate(over="ignore"):  # an infinity is an error of Layer's
             A = A.astype(np.float32)
     return A
 
 
 def _require_numbers(data: bytes, path: Path) -> None:
-    """Refuse what SciPy's parser misreads, or crashes on: ``1.fl``, ``2e``, NUL, a lone CR."""
+    """Raise FormatError for text that SciPy misreads or crashes on: ``1.fl``, ``2e``, NUL, CR."""
     banner = data[: data.find(b"\n")].lower()
     body = data[_COMMENTS.match(data).end() :]  # type: ignore[union-attr]
     odd = body.translate(None, b"0123456789+- \t\r\n" + (b"" if b"integer" in banner else b".eE"))
-    for word in (b"infinity", b"inf", b"nan"):  # Layer refuses these
+    for word in (b"infinity", b"inf", b"nan"):  # an error of Layer's, with a better message
         odd = odd.lower().replace(word, b"")
     broken = any(number.search(body) for number in _BROKEN)
     if banner.startswith(b"%%matrixmarket") and (odd or broken):
@@ -252,44 +250,5 @@ def _read_bias(weights: Path) -> np.ndarray | None:
 
 
 def _bias_file(weights: Path) -> Path:
-    """Return where a layer's bias lies: ``l1-bias.mtx`` for ``l1.mtx.gz``."""
+    """Return the path of a layer's bias: ``l1-bias.mtx`` for ``l1.mtx.gz``."""
     return weights.with_name(weights.name.removesuffix(".gz").removesuffix(".mtx") + "-bias.mtx")
-
-
-def _layer_files(folder: Path, prefix: str | None) -> list[Path]:
-    """Return the files of the one network in `folder`, in the order of their numbers."""
-    found = _by_prefix(folder)
-    if prefix is not None:
-        found = {prefix: found[prefix]} if prefix in found else {}
-    if not found:
-        expected = f"{'<prefix>' if prefix is None else prefix}<number>.mtx"
-        raise MissingFileError(f"{folder}: no layers; expected files {expected}")
-    if len(found) > 1:
-        raise ArgumentError(
-            f"{folder}: numbered files of {len(found)} kinds; prefix= says which: "
-            + ", ".join(repr(name) for name in sorted(found))
-        )
-    [(name, files)] = found.items()
-    for k in range(0 if 0 in files else 1, max(files) + 1):
-        if k not in files:
-            raise MissingFileError(
-                f"{folder / f'{name}{k}.mtx'} is missing; the folder has {len(files)} layers, the"
-                f" last of them {files[max(files)].name}"
-            )
-    return [files[k] for k in sorted(files)]
-
-
-def _by_prefix(folder: Path) -> dict[str, dict[int, Path]]:
-    """Return the numbered files by prefix and number, a plain one before a compressed one."""
-    try:
-        listing = sorted(folder.iterdir())
-    except (OSError, ValueError) as err:
-        reason = getattr(err, "strerror", None) or err
-        raise MissingFileError(f"{folder}: cannot be listed: {reason}") from err
-    found: dict[str, dict[int, Path]] = {}
-    for path in listing:
-        if match := re.fullmatch(r"(.*?)([0-9]+)\.mtx(\.gz)?", path.name, re.DOTALL):
-            first = found.setdefault(match[1], {}).setdefault(int(match[2]), path)
-            if path.name not in (first.name, first.name + ".gz"):
-                raise ArgumentError(f"{folder}: {first.name} and {path.name} have one number")
-    return found

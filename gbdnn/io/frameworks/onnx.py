@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_onnx", "write_onnx"]
 
-_OPSET, _IR_VERSION = 13, 8  # what readers of some age take too
+_OPSET, _IR_VERSION = 13, 8  # of 2021: older readers know them, too
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 
 
@@ -35,11 +35,11 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     ----------
     path : path-like
         A graph with one input, one output and one chain of nodes between them: Gemm, or MatMul and
-        Add, with constant weights, dense or sparse; Relu and Clip (from 0, or from nowhere).
-        Identity, Dropout, Flatten and a Reshape to a row per input are passed over. Weights may
-        lie in external files beside it.
+        Add, with constant weights, dense or sparse; Relu, Clip (without a lower bound, or 0), Max
+        and Min. Identity, Dropout, Flatten and a Reshape to a row per input have no effect. Weights
+        may be in external files.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        By default double stays, float, float16 and bfloat16 become FP32; the layers must agree.
+        Default: FP64 for double, FP32 for float, float16 and bfloat16; the layers must agree.
 
     Returns
     -------
@@ -51,10 +51,10 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     MissingFileError
         There is no such file.
     FormatError
-        It is not ONNX, is damaged, or a file of external weights is not there.
+        It is not ONNX, is damaged, or a file of external weights is missing.
     ArgumentError
-        A node has no meaning here (a convolution, a skip); the message has its name and operator.
-        A value is NaN or infinite; it has the layer's.
+        A node is not supported (a convolution, a skip), or a value is NaN or infinite; the message
+        names the node or the layer.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
     MissingPackageError
@@ -98,25 +98,24 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     Parameters
     ----------
     net : Network
-        At least one layer. One under the rule ``entries`` needs a ReLU and no positive bias, or
-        no bias at all: then adding it everywhere gives the same.
+        At least one layer. A layer under the bias rule ``entries`` needs a ReLU and no positive
+        bias, or no bias: then it gives the same answer under ``all``, ONNX's rule.
     path : path-like
-        Appears whole or not at all. The input is ``inputs``, of shape (n, neurons), the output
-        ``outputs``.
+        Written atomically. The input is ``inputs``, of shape (n, neurons), the output ``outputs``.
     sparse : bool, default False
-        Hold weights as sparse initialisers: the edges alone, which not every runtime takes.
+        Write weights as sparse initialisers: smaller files, which some runtimes do not read.
 
     Raises
     ------
     ArgumentError
-        There is no layer; a bias under ``entries`` cannot be said in ONNX (the layer is named); or
-        the file would pass the format's limit of 2 GiB.
+        There is no layer; a layer under ``entries`` has no equivalent; or the file would exceed
+        the format's limit of 2 GiB.
     ArgumentTypeError
         `net` is no Network.
     OutputError
         The file cannot be written.
     TooLargeError
-        Dense weights are more than memory has room for.
+        Dense weights do not fit into memory.
     MissingPackageError
         The packages onnx or SciPy are not installed.
     """
@@ -136,22 +135,23 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     dense: list[Any] = []
     thin: list[Any] = []
     flow = "inputs"
+
+    def constant(name: str, value: Any, dtype: np.dtype) -> None:
+        dense.append(onnx.numpy_helper.from_array(np.asarray(value, dtype), name))
+
     for k, layer in enumerate(net):
         given = [flow, f"weights{k}"]
         (thin if sparse else dense).append((_sparse if sparse else _dense)(onnx, layer, given[1]))
         if np.ndim(layer.bias) or layer.bias:
             given.append(f"bias{k}")
-            # 0-D for one number: as such it comes back.
-            b = np.asarray(layer.bias, layer.dtype)
-            dense.append(onnx.numpy_helper.from_array(b, given[2]))
+            constant(given[2], layer.bias, layer.dtype)  # 0-D for one number
         flow = f"sums{k}"
         nodes.append(helper.make_node("Gemm", given, [flow], name=f"layer{k}"))
         if layer.clip is not None:
             low = f"zero{k}" if layer.activation == "relu" else ""
-            for name, value in ((low, 0.0), (f"clip{k}", layer.clip)):
-                if name:
-                    b = np.asarray(value, layer.dtype)
-                    dense.append(onnx.numpy_helper.from_array(b, name))
+            if low:
+                constant(low, 0.0, layer.dtype)
+            constant(f"clip{k}", layer.clip, layer.dtype)
             nodes.append(helper.make_node("Clip", [flow, low, f"clip{k}"], [f"activations{k}"]))
         elif layer.activation == "relu":
             nodes.append(helper.make_node("Relu", [flow], [f"activations{k}"]))

@@ -49,16 +49,16 @@ def from_scipy(
         is the edge from neuron i to neuron j. `b` is a number, a vector of length ncols, or None
         for no bias. All of them are copied.
     bias : float, or sequence with one item per layer, optional
-        Beside matrices without their own: one number, or a number or a vector per layer.
+        For matrices that are not in pairs: one number, or a number or a vector per layer.
     bias_rule : {"all", "entries"}, default "all"
         See `Layer`.
     clip : float, optional
-        Upper limit of every ReLU; none by default.
+        Upper limit of every ReLU; default: no limit.
     last_activation : {"relu", "identity"}, default "relu"
-        ``"identity"`` leaves the last layer without activation (and without clip), as in a trained
-        classifier. The others have a ReLU.
+        Of the last layer; ``"identity"`` (without clip) as in a trained classifier. All others
+        have a ReLU.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        By default the weights decide, and must agree.
+        Default: that of the weights, which must agree.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def from_scipy(
     ShapeError
         Two layers, or a layer and its bias, do not fit; the message names the layer.
     ArgumentError
-        A value is NaN or infinite (the layer is named), or an option has no meaning.
+        A value is NaN or infinite (the layer is named), or an option is invalid.
     ArgumentTypeError
         Something is no matrix, complex, or there is a `bias` beside pairs.
 
@@ -111,12 +111,12 @@ def from_scipy(
 
 
 def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndarray]]:
-    """Return a network's weights and biases as SciPy has them.
+    """Return a network's weights and biases as SciPy and NumPy arrays.
 
     Parameters
     ----------
     net : Network
-        Its rules, activations and clips have no place among arrays.
+        Its bias rules, activations and clips are not in the result.
 
     Returns
     -------

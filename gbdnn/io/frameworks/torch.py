@@ -1,7 +1,7 @@
 """PyTorch's linear layers as a `Network`, and back.
 
-PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` never imports
-PyTorch: whoever has a module has it.
+PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` does not
+import PyTorch: a caller with a module has done so.
 """
 
 from __future__ import annotations
@@ -41,33 +41,32 @@ def from_torch(
     Parameters
     ----------
     source : torch.nn.Module or mapping of str to tensors
-        A module whose forward is one chain of ``Linear`` (``bias=False`` too), ``ReLU``,
-        ``ReLU6``, ``Hardtanh(0, c)`` and their functions, ``clamp(0, c)``; ``Identity``,
-        ``Dropout`` and ``Flatten`` (inputs are rows here) are passed over. It may be nested, or
-        have a forward of its own that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers
-        alone, tensors or NumPy arrays, in the order of their use. Weights may be sparse, of any
-        layout; the masks of ``torch.nn.utils.prune`` are applied. Nothing of it is changed or
-        shared.
+        A module whose forward is one chain of ``Linear``, ``ReLU``, ``ReLU6``, ``Hardtanh(0, c)``,
+        their functions, and ``clamp(0, c)``; ``Identity``, ``Dropout`` and ``Flatten`` have no
+        effect. It may be nested, or have a forward that ``torch.fx`` can trace. Or a
+        ``state_dict`` of linear layers in the order of their use, tensors or NumPy arrays. Weights
+        may be sparse, of any layout; the masks of ``torch.nn.utils.prune`` are applied. All arrays
+        are copied.
     clip : float, optional
-        Beside a ``state_dict``, which has no activations: upper limit of every ReLU.
+        For a ``state_dict``, which has no activations: upper limit of every ReLU; default: no
+        limit.
     last_activation : {"identity", "relu"}, optional
-        Beside a ``state_dict``: of the last layer, ``"identity"`` by default. The others have a
-        ReLU.
+        For a ``state_dict``: of the last layer; default: ``"identity"``. All others have a ReLU.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        By default double stays, float, half and bfloat16 become FP32; the layers must agree.
+        Default: FP64 for double, FP32 for float, half and bfloat16; the layers must agree.
 
     Returns
     -------
     Network
-        Its bias rule is ``all``. Dropout is what it is in evaluation, whatever the module's mode.
+        Its bias rule is ``all``. Dropout has no effect, whatever the module's mode.
 
     Raises
     ------
     ArgumentError
-        A module, function or parameter has no meaning here (a convolution, a skip, a lower bound
+        A module, function or parameter is not supported (a convolution, a skip, a lower bound
         other than 0); it is named. A value is NaN or infinite.
     ArgumentTypeError
-        `source` is neither, or options go with a ``state_dict`` alone.
+        `source` is neither, or a module comes with options for a ``state_dict``.
     ShapeError
         Two layers do not fit.
 
@@ -103,11 +102,10 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     Parameters
     ----------
     net : Network
-        A layer under the rule ``entries`` needs a ReLU and no positive bias, or no bias at all:
-        then adding it everywhere gives the same.
+        A layer under the bias rule ``entries`` needs a ReLU and no positive bias, or no bias: then
+        it gives the same answer under ``all``, PyTorch's rule.
     layout : {"strided", "sparse_csr"}, default "strided"
-        How weights are held. ``"strided"``, dense tensors, works everywhere in PyTorch;
-        ``"sparse_csr"`` takes memory for the edges alone, and no gradient.
+        Of the weights: dense tensors, or CSR tensors, which need less memory and take no gradient.
 
     Returns
     -------
@@ -118,12 +116,11 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     Raises
     ------
     ArgumentError
-        A bias under ``entries`` cannot be said in PyTorch (the layer is named), or `layout` is
-        none of these.
+        A layer under ``entries`` has no equivalent (it is named), or `layout` is none of these.
     ArgumentTypeError
         `net` is no Network.
     TooLargeError
-        Dense weights are more than memory has room for.
+        Dense weights do not fit into memory.
     MissingPackageError
         PyTorch is not installed.
 
@@ -149,15 +146,14 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
         rows, columns, values = layer.weights.to_coo()
         places = torch.from_numpy(np.stack([columns, rows]).astype(np.int64))
         size = (layer.ncols, layer.nrows)
-        weight: Any
+        weight = torch.sparse_coo_tensor(
+            places, torch.from_numpy(values), size, check_invariants=True
+        )
         if layout == "strided":
             require_room(layer.dtype.itemsize * size[0] * size[1], f"layer {k}: dense weights")
-            weight = torch.zeros(size, dtype=getattr(torch, layer.dtype.name))
-            weight[places[0], places[1]] = torch.from_numpy(values)
+            weight = weight.to_dense()
         else:
-            weight = torch.sparse_coo_tensor(
-                places, torch.from_numpy(values), size, check_invariants=True
-            ).to_sparse_csr()
+            weight = weight.to_sparse_csr()
         linear.weight = torch.nn.Parameter(weight, requires_grad=layout == "strided")
         if biased:
             bias = np.broadcast_to(np.asarray(layer.bias, layer.dtype), layer.ncols)

@@ -1,6 +1,6 @@
 """Files of ``torch.save`` that hold the ``state_dict`` of linear layers.
 
-They are pickles. What is read is numbers alone: whatever would run code is refused.
+They are pickles. Only tensors are read; a pickle that would run code is refused.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def read_torch(
     Parameters
     ----------
     path : path-like
-        Tensors by name, in the order of their use. A module that was saved as a whole is refused:
-        to read it would run the code that is in the file.
+        Tensors by name, in the order of their use. A file with a whole module is refused: reading
+        it would run code from the file.
     clip, last_activation, dtype
         As for `from_torch`: a ``state_dict`` has no activations.
 
@@ -53,7 +53,7 @@ def read_torch(
     MissingFileError
         There is no such file.
     FormatError
-        The file holds something else than tensors by name, or is damaged.
+        The file is no ``state_dict``, or is damaged.
     ArgumentError, ShapeError
         As `from_torch`.
     MissingPackageError
@@ -89,9 +89,9 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     net : Network
-        As for `to_torch`. Activations and clips have no place in a ``state_dict``.
+        As for `to_torch`. A ``state_dict`` holds no activations and clips.
     path : path-like
-        Appears whole or not at all.
+        Written atomically.
 
     Raises
     ------

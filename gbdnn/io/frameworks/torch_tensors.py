@@ -19,7 +19,7 @@ __all__ = ["add_linear", "import_torch"]
 
 
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
-    """Begin a layer with the parameters of a Linear, maybe pruned; `name` is for errors."""
+    """Start a layer with the parameters of a Linear, pruned or not; `name` is for errors."""
     weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
     if weight is None:
         raise no_meaning(name, "it has no weight")
@@ -28,11 +28,11 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
 
 
 def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
-    """Return a parameter, if there, with its mask: ``weight_orig * weight_mask``."""
+    """Return a parameter with its mask applied (``weight_orig * weight_mask``), or None."""
     origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
     if (origin is None) != (mask is None):
         raise ArgumentError(f"{name}: one of {key}_orig and {key}_mask is missing")
-    # The attribute `weight` of a pruned module is as old as its last forward: not used.
+    # A pruned module updates its attribute `weight` at each forward: it may be outdated.
     return tensors.get(key) if origin is None else origin * mask
 
 
@@ -60,7 +60,7 @@ def _as_weights(weight: Any, name: str) -> Any:
 
 
 def _as_array(tensor: Any) -> np.ndarray:
-    """Return a tensor's values; those of 16 bits as float32, which has all of them."""
+    """Return a tensor's values; floating ones of 16 bits as float32, which is exact."""
     if isinstance(tensor, np.ndarray):
         return tensor
     tensor = tensor.detach().cpu()

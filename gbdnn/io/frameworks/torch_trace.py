@@ -1,6 +1,6 @@
-"""What a PyTorch module does, as ``torch.fx`` traces it: a chain, or an error that names the node.
+"""The layers of a PyTorch module as ``torch.fx`` traces it, or an error that names the node.
 
-This module imports PyTorch; it is imported when a module of PyTorch's is at hand.
+This module imports PyTorch; `from_torch` imports it when it is given a PyTorch module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trace"]
 
-# By the forward that a module has, not its class: a subclass may compute something else.
+# Modules are known by their forward, not by their class: a subclass may override it.
 _LINEAR = torch.nn.Linear.forward
 _RELU = torch.nn.ReLU.forward
 _HARDTANH = torch.nn.Hardtanh.forward  # of ReLU6 too
@@ -62,7 +62,7 @@ class _Tracer(torch.fx.Tracer):
 
 
 def trace(module: torch.nn.Module, chain: Chain) -> Chain:
-    """Add what `module` does to `chain`; the module stays as it is."""
+    """Add the layers of `module`, which is not modified, to `chain`."""
     for name, part in module.named_modules():
         _require_visible(name, part)
     if _Tracer().is_leaf_module(module, ""):
@@ -104,7 +104,7 @@ def _forward(module: torch.nn.Module) -> Any:
 
 
 def _require_visible(name: str, module: torch.nn.Module) -> None:
-    """Refuse what changes a module's result behind the trace's back."""
+    """Raise ArgumentError for hooks and the like, whose effect a trace does not show."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     hooks = [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
     if hooks or "forward" in vars(module):
