@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 
 import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
-from gbdnn.arrays.matrices import as_compressed
+from gbdnn.arrays.matrices import as_rows
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.io import require_storable
 from gbdnn.io.store import features, writer
 from gbdnn.io.store.index import encode
-from gbdnn.io.store.rows import cut, join, pieces
 
 
 def bits(layer):
@@ -299,6 +299,91 @@ def test_reads_from_many_threads(tmp_path):
         assert all(pool.map(lambda k: found[k % 12].isequal(net[k % 12]), range(100)))
 
 
+# Features as a run reads them
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """Random features, and a store of them in parts of 40 rows, a shard a part."""
+    monkeypatch.setattr(features, "PART", 40)
+    monkeypatch.setattr(writer, "SHARD_BYTES", 0)
+    rng = np.random.default_rng(5)
+    X = np.zeros((1000, 1024), np.float32)
+    X[np.arange(1000), rng.integers(0, 1024, 1000)] = rng.integers(1, 16, 1000) / -16
+    gbdnn.save(X, tmp_path / "X")
+    return X, tmp_path / "X"
+
+
+def test_infer_takes_a_store_of_features(parts, tmp_path):
+    X, folder = parts
+    W = sp.random_array((1024, 50), density=0.2, rng=np.random.default_rng(1), dtype=np.float32)
+    net = Network([Layer(-W, 0.25), Layer(np.ones((50, 7), np.float32))])
+    expected = gbdnn.infer(net, X)
+    stored = gbdnn.io.open_features(folder)
+    assert expected.nvals
+    assert (stored.nrows, stored.ncols, stored.nvals) == (1000, 1024, 1000)
+    assert stored.largest == np.abs(X).max()
+    for options in ({}, {"engine": "full"}, {"engine": "sparse"}, {"nthreads": 1}):
+        assert gbdnn.infer(net, stored, **options).isclose(expected, rel_tol=1e-6)
+    Y = gbdnn.infer(net, stored, dtype="FP64")
+    assert Y.isclose(gbdnn.infer(net, X, dtype="FP64"))
+    with pytest.raises(ShapeError, match="1024"):
+        gbdnn.infer(net[1:], stored)
+
+
+def test_rows_in_sparse_form(parts):
+    X, folder = parts
+    stored = gbdnn.io.open_features(folder)
+    for start, stop in [(0, 0), (0, 1000), (39, 40), (40, 41), (10, 20), (35, 95), (999, 1000)]:
+        rows = stored.sparse_rows(start, stop)
+        assert (rows.nrows, rows.ncols, rows.dtype) == (stop - start, 1024, np.float32)
+        assert rows.ids.tolist() == list(range(start, stop))
+        np.testing.assert_array_equal(rows.matrix().to_dense(fill_value=0), X[start:stop])
+
+
+def test_rows_in_sparse_form_from_many_threads(parts):
+    X, folder = parts
+    stored = gbdnn.io.open_features(folder)
+
+    def read(k):
+        start = k * 37 % 960
+        rows = stored.sparse_rows(start, start + 40).matrix().to_dense(fill_value=0)
+        return np.array_equal(rows, X[start : start + 40])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(300)))
+
+
+def test_only_the_rows_that_are_asked_for_are_read(parts, monkeypatch):
+    X, folder = parts
+    shard(folder, 7).unlink()
+    stored = gbdnn.io.open_features(folder)
+    assert stored.largest == np.abs(X).max()
+    assert stored.sparse_rows(0, 280).nvals == 280
+    assert stored.sparse_rows(320, 1000).nvals == 680
+    with pytest.raises(MissingFileError, match="part 7: "):
+        stored.sparse_rows(300, 301)
+
+
+def test_an_index_without_the_largest_values(parts):
+    X, folder = parts
+    rewritten(folder, lambda fields: [part.pop("largest") for part in fields["parts"]])
+    stored = gbdnn.io.open_features(folder)
+    assert stored.largest == np.inf
+    net = Network([Layer(np.ones((1024, 3), np.float32), 1.0)])
+    assert gbdnn.infer(net, stored).isequal(gbdnn.infer(net, X))
+
+
+def test_a_wrong_largest_value_is_damage(parts):
+    _, folder = parts
+    rewritten(folder, lambda fields: fields["parts"][3].update(largest=2.0**-10))
+    with pytest.raises(FormatError, match="part 3: a value of"):
+        gbdnn.io.open_features(folder).rows()
+    rewritten(folder, lambda fields: fields["parts"][3].update(largest="x"))
+    with pytest.raises(FormatError, match="part 3: "):
+        gbdnn.io.open_features(folder)
+
+
 # Damage
 
 NET = Network(
@@ -319,7 +404,7 @@ def store(tmp_path, monkeypatch):
 
 
 def shard(store, k):
-    (found,) = store.glob(f"shard-*-0000{k}.safetensors")
+    (found,) = store.glob(f"shard-*-{k:05}.safetensors")
     return found
 
 

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.checks import whole_number
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
     MissingFileError
         Lists the places searched.
     """
-    root, n = _folder(directory), whole_number(neurons, "neurons")
+    root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
 
 
@@ -70,11 +70,11 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     MissingFileError
         Lists the places searched.
     """
-    root, n = _folder(directory), whole_number(neurons, "neurons")
+    root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     folders = ["DNN", "."]
     if root.resolve().name == f"neuron{n}":
         folders.append("..")
-    name = f"neuron{n}-l{whole_number(layers, 'layers')}-categories.tsv"
+    name = f"neuron{n}-l{whole_number(layers, 'layers', least=1)}-categories.tsv"
     return _first("categories", root, folders, name)
 
 
@@ -102,8 +102,8 @@ def find_layers(
     MissingFileError
         Lists the places searched, or names the layer that is missing.
     """
-    root, n = _folder(directory), whole_number(neurons, "neurons")
-    count = None if layers is None else whole_number(layers, "layers")
+    root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
+    count = None if layers is None else whole_number(layers, "layers", least=1)
     places = [root / "DNN" / f"neuron{n}", root / f"neuron{n}", root]
     for folder in places:
         if found := layers_in(folder, n):

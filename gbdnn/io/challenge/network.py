@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.matrices import as_dtype
-from gbdnn.checks import whole_number
+from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, OutputError, ShapeError
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.atomic import made_folder
@@ -77,7 +76,7 @@ def iter_layers(
     ArgumentError
         No bias, and the challenge has none for this number of neurons.
     """
-    n = whole_number(neurons, "neurons")
+    n = whole_number(neurons, "neurons", least=1)
     if bias is None:
         if n not in CHALLENGE:
             raise ArgumentError(f"the challenge has no bias for {n} neurons: give bias=")
@@ -157,7 +156,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     """
     if not isinstance(net, Network):
         raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
-    n = whole_number(net.shape[0], "neurons")
+    n = whole_number(net.shape[0], "neurons", least=1)
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):
             raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
@@ -168,4 +167,4 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
             f" neurons, this one has {len(net)} layers; choose another folder or remove them"
         )
     for k, layer in enumerate(net, 1):
-        write_tsv(layer.weights, folder / f"n{n}-l{k}.tsv")
+        write_tsv(layer.W, folder / f"n{n}-l{k}.tsv")

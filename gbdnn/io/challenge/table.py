@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.checks import MAX_INDEX, require
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.reading import read_unzipped
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-__all__ = ["Index", "read_columns", "write_columns"]
+__all__ = ["MAX_INDEX", "Index", "read_columns", "write_columns"]
+
+MAX_INDEX = 2**60
+"""The largest dimension of a GraphBLAS matrix."""
 
 # Every byte that a good file can have: blanks, quotes, comments, words ("nan") and byte order
 # marks, some of which polars accepts, do not reach it.

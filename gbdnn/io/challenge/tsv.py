@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype
-from gbdnn.checks import MAX_INDEX, whole_number
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
-from gbdnn.io.challenge.table import Index, read_columns, write_columns
+from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
 from gbdnn.io.reading import first_duplicate
 
 if TYPE_CHECKING:
@@ -76,9 +76,13 @@ def read_tsv(
         raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
     row, column = Index("row"), Index("column")
     if nrows is not None:
-        row = Index("row", whole_number(nrows, "nrows"), "the number of rows")
+        row = Index(
+            "row", whole_number(nrows, "nrows", least=1, most=MAX_INDEX), "the number of rows"
+        )
     if ncols is not None:
-        column = Index("column", whole_number(ncols, "ncols"), "the number of columns")
+        column = Index(
+            "column", whole_number(ncols, "ncols", least=1, most=MAX_INDEX), "the number of columns"
+        )
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
@@ -173,7 +177,7 @@ def read_categories(
         There is no such file; polars is not installed.
     """
     if ninputs is not None:
-        whole_number(ninputs, "ninputs", 0)
+        whole_number(ninputs, "ninputs", least=0)
     (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
     order = np.argsort(rows, kind="stable")
     found = rows[order].astype(np.int64)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_dtype
+from gbdnn.arrays.values import as_dtype
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,

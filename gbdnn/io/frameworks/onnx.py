@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import gbdnn
-from gbdnn.arrays.matrices import as_dtype, require_room
-from gbdnn.checks import require
+from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import ArgumentError, FormatError, GbdnnError, MissingFileError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, require_network, scipy_sparse
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     import os

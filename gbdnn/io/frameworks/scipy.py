@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.checks import require
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_network
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.checks import require
+from gbdnn.arrays.first_use import gb
 from gbdnn.errors import ArgumentError
 from gbdnn.io.frameworks.chain import Chain, no_meaning
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from itertools import pairwise
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import (
-    as_compressed,
-    as_dtype,
-    dtype_of,
-    floating,
-    import_arrays,
-    is_matrix,
-    shape_of,
-)
-from gbdnn.checks import whole_number
+from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import as_dtype, floating, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.rows import cut, join, pieces
 from gbdnn.io.store.sparse import described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
 
@@ -72,7 +66,7 @@ def write_features(
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
-    width = None if ncols is None else whole_number(ncols, "ncols", 0)
+    width = None if ncols is None else whole_number(ncols, "ncols", least=0)
     kind = None if dtype is None else as_dtype(dtype)
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
@@ -83,8 +77,10 @@ def write_features(
             if not pending:
                 return
             rows = SparseRows.joined(pending)
-            shape = (rows.nrows, rows.ncols)
-            parts.append(write_arrays(writer, f"part.{len(parts)}", rows, "CSR", shape))
+            entry = write_arrays(
+                writer, f"part.{len(parts)}", rows, "CSR", (rows.nrows, rows.ncols)
+            )
+            parts.append({**entry, "largest": rows.largest})
             pending.clear()
 
         for n, batch in enumerate(batches):
@@ -98,7 +94,8 @@ def write_features(
             if dtype is None and own != kind:
                 raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
             for rows in as_rows(batch, what=what, dtype=kind).parts(PART):
-                if max(_size([*pending, rows])) > PART:
+                together = [*pending, rows]
+                if max(sum(x.nrows for x in together), sum(x.nvals for x in together)) > PART:
                     flush()
                 pending.append(rows)
             if progress is not None:
@@ -146,11 +143,18 @@ class StoredFeatures:
     Attributes
     ----------
     shape : (int, int)
-        Inputs, neurons of the first layer.
+        Inputs, neurons of the first layer; `nrows` and `ncols` are the same numbers.
     dtype : numpy.dtype
         float32 or float64.
     nvals : int
         Number of stored values.
+    largest : float
+        Largest absolute value; infinity if the store's index does not have it.
+
+    Notes
+    -----
+    ``gbdnn.infer(net, open_features(path))`` reads the rows that it computes, from several threads
+    at once. The part that was read last stays in memory.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -166,8 +170,14 @@ class StoredFeatures:
         ]
         nrows, ncols = reader.parsed("shape", lambda: map(int, reader.index["shape"]))
         self.shape: tuple[int, int] = (nrows, ncols)
+        self.nrows, self.ncols = nrows, ncols
         self.dtype = reader.parsed("dtype", lambda: as_dtype(reader.index["dtype"]))
         self.nvals = sum(given.nvals for given in self._given)
+        self._largest = [
+            reader.parsed(f"part {i}", lambda part=part: float(part.get("largest", math.inf)))  # type: ignore[misc]
+            for i, part in enumerate(self._parts)
+        ]
+        self.largest = max(self._largest, default=0.0)
         self._starts = [0]
         for i, given in enumerate(self._given):
             if given.shape[1] != ncols or given.values != self.dtype.name:
@@ -175,10 +185,18 @@ class StoredFeatures:
             self._starts.append(self._starts[-1] + given.shape[0])
         if self._starts[-1] != nrows:
             raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
+        self._forget()
+
+    def _forget(self) -> None:
         self._last: tuple[int, SparseRows] | None = None
+        self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_last": None}
+        return {name: x for name, x in vars(self).items() if name not in ("_last", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape
@@ -192,41 +210,44 @@ class StoredFeatures:
         FormatError, MissingFileError
             As `gbdnn.load`; the message names the part.
         """
-        start, stop, _ = slice(start, stop).indices(self.shape[0])
+        start, stop, _ = slice(start, stop).indices(self.nrows)
         return self.sparse_rows(start, max(start, stop)).matrix()
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return the inputs from `start` to before `stop`; errors as for `rows`."""
+        """Return rows `start` to before `stop`, with these ids; errors as for `rows`."""
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
-        # The sizes of parts between the first and the last are in the index.
-        ends = {i: self._cut(i, start, stop) for i in {*covered[:1], *covered[-1:]}}
-        nvals = sum(ends[i].nvals if i in ends else self._given[i].nvals for i in covered)
-        blocks = (ends[i] if i in ends else self._read(i) for i in covered)
-        found = SparseRows.collected(blocks, stop - start, nvals, self.shape[1], self.dtype)
-        return SparseRows(
-            found.indptr, found.columns, found.values, found.ncols, np.arange(start, stop)
-        )
+        if len(covered) == 1:
+            found = self._cut(first, start, stop)
+        else:
+            # The sizes of parts between the first and the last are in the index.
+            ends = {i: self._cut(i, start, stop) for i in (*covered[:1], *covered[-1:])}
+            nvals = sum(ends[i].nvals if i in ends else self._given[i].nvals for i in covered)
+            blocks = (ends[i] if i in ends else self._read(i) for i in covered)
+            found = SparseRows.collected(blocks, stop - start, nvals, self.ncols, self.dtype)
+        ids = np.arange(start, stop)
+        return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
         """Yield matrices of `inputs` rows each; the last one may have fewer."""
-        step = whole_number(inputs, "inputs")
-        for start, stop in pairwise([*range(0, self.shape[0], step), self.shape[0]]):
+        step = whole_number(inputs, "inputs", least=1)
+        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
             yield self.rows(start, stop)
 
     def _cut(self, i: int, start: int, stop: int) -> SparseRows:
-        """Return what is between two rows of part `i`, which is kept for the next batch."""
-        last = self._last
-        block = last[1] if last is not None and last[0] == i else self._read(i)
-        self._last = i, block
-        from_here = self._starts[i]
-        nrows = self._starts[i + 1] - from_here
-        return block.rows(max(start - from_here, 0), min(stop - from_here, nrows))
+        """Return the rows of part `i` between two rows; the part is kept for the next call."""
+        with self._lock:  # a second thread waits for the part instead of reading it again
+            last = self._last
+            part = last[1] if last is not None and last[0] == i else self._read(i)
+            self._last = i, part
+        before = self._starts[i]
+        return part.rows(max(start - before, 0), min(stop - before, part.nrows))
 
     def _read(self, i: int) -> SparseRows:
-        return read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")
-
-
-def _size(blocks: list[SparseRows]) -> tuple[int, int]:
-    """Return the rows and the entries of some blocks together."""
-    return sum(block.nrows for block in blocks), sum(block.nvals for block in blocks)
+        rows = read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")
+        if not rows.largest <= self._largest[i]:
+            raise FormatError(
+                f"{self._reader.path}: part {i}: a value of {rows.largest:g}; the largest one is"
+                f" {self._largest[i]:g}"
+            )
+        return rows

@@ -11,9 +11,9 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.checks import require
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError
 from gbdnn.io.reading import read_bytes
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,6 @@ from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import ArgumentTypeError, FormatError
 from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
-from gbdnn.model.bias import LateBias
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network, require_fit

@@ -43,13 +43,14 @@ def write_arrays(
     shape: tuple[int, int],
     beside: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Write a matrix, and arrays beside it in the shard; return its entry in the index."""
-    nvals = len(arrays.indices)
-    across = shape[0] if form == "CSC" else shape[1]
-    is_iso = bool(arrays.is_iso and nvals)
+    """Write the rows (CSR) or columns (CSC) of a matrix, and arrays beside it in the shard.
+
+    Returns the entry in the index.
+    """
+    nvals, is_iso = rows.nvals, rows.is_iso
     pointers = "uint32" if nvals < 2**32 else "uint64"
     indices = "uint32" if rows.ncols <= 2**32 else "uint64"
-    values = rows.values[:1].copy() if is_iso else rows.values
+    values = rows.values[:1] if is_iso else rows.values
     kind = values.dtype.name
     place = writer.add(
         name,
@@ -108,8 +109,8 @@ def described(entry: dict[str, Any], form: str) -> Description:
 
 def read_arrays(
     reader: Reader, entry: dict[str, Any], given: Description, where: str
-) -> Compressed:
-    """Return a matrix's arrays; checked here, because GraphBLAS imports them unchecked."""
+) -> SparseRows:
+    """Return a matrix's rows or columns; checked here, because GraphBLAS imports them unchecked."""
     along, across = given.shape if given.format == "CSR" else given.shape[::-1]
     pointers = reader.array(entry, "pointers_to_1", given.pointers, along + 1, where)
     indices = reader.array(entry, "indices_1", given.indices, given.nvals, where)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gbdnn.checks import require
 from gbdnn.errors import OutputError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from types import TracebackType
