@@ -24,8 +24,8 @@ def convert(
     ],
     given: options.Given,
     to: Annotated[
-        formats.FormatName | None,
-        typer.Option("--to", help="OUT's format; .onnx, .pt, .mtx tell it without."),
+        options.FormatName | None,
+        typer.Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Omit what OUT's format does not store.")

@@ -22,29 +22,10 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None], object] | None
 
-__all__ = ["FormatName", "Given", "files", "guess", "guess_target", "layers_of", "read", "write"]
-
-FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
-
-_OF_ENDINGS: dict[str, FormatName] = {
-    ".onnx": "onnx",
-    ".pt": "torch",
-    ".pth": "torch",
-    ".mtx": "matrix-market",
-    ".mtx.gz": "matrix-market",
-}
-_IN_FOLDERS: dict[FormatName, str] = {
-    "store": r"index\.json",
-    "tsv": r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
-    "matrix-market": r".*[0-9]\.mtx(\.gz)?",
-}
-_TAKES: dict[FormatName, str] = {
-    "store": "layers dtype",
-    "tsv": "layers dtype neurons bias bias_rule clip",
-    "matrix-market": "layers dtype prefix bias bias_rule clip last_activation",
-    "onnx": "layers dtype",
-    "torch": "layers dtype clip last_activation",
-}
+__all__ = [
+    "FORMATS", "Assumed", "Format", "challenge_bias", "files", "guess", "guess_target", "read",
+    "read_tsv_layers", "write",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,25 +110,9 @@ def guess_target(path: Path) -> FormatName:
 
 
 def read(path: Path, name: FormatName, given: Given, progress: Progress = None) -> Network:
-    """Return the network at `path`; a store's layers are read when they are asked for."""
-    given.require_place(name)
-    net: Network
-    if name == "tsv":
-        return Network(_tsv_layers(path, given, progress))
-    if name == "store":
-        found = io.load(path)
-        if not isinstance(found, Network):
-            raise FormatError(f"{path}: the store holds no network")
-        net = found if given.dtype is None else found.astype(given.dtype)
-    elif name == "onnx":
-        net = io.read_onnx(path, **given.for_reader("dtype"))
-    elif name == "torch":
-        net = io.read_torch(path, **given.for_reader("clip", "last_activation", "dtype"))
-    else:
-        keywords = given.for_reader(
-            "prefix", "bias", "bias_rule", "clip", "last_activation", "dtype"
-        )
-        net = io.read_matrix_market(path if path.is_dir() else [path], **keywords)
+    """Return the network at `path`; the layers of a store are read lazily."""
+    given.require_only(FORMATS[name].options, name)
+    net = FORMATS[name].read(path, given, progress)
     if given.layers is not None and given.layers > len(net):
         raise ArgumentError(f"--layers {given.layers}: {path} has {len(net)}")
     return net[: given.layers]
@@ -175,13 +140,8 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
         net = _reporting(net, progress)
     to = FORMATS[name]
     if name == "store":
-        gbdnn.save(watched, path)
-    elif name in ("onnx", "torch"):
-        io.require_writable(path)
-        writer = io.write_onnx if name == "onnx" else io.write_torch
-        writer(watched.loaded(), path)
-    else:
-        into = io.write_network if name == "tsv" else io.write_matrix_market
+        to.write(net, path)
+    elif to.mark is not None:
         with io.whole_folder(path) as folder:
             to.write(net, folder)
     else:
@@ -195,9 +155,7 @@ def files(path: Path, name: FormatName, given: Given) -> list[Path]:
         return io.find_layers(path, given.neurons or io.find_neurons(path), given.layers)
     if not path.is_dir():
         return [path]
-    ending = r".*\.safetensors|index\.json" if name == "store" else r".*\.mtx(\.gz)?"
-    wanted = re.compile(ending)
-    return [file for file in path.iterdir() if wanted.fullmatch(file.name)]
+    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
 
 
 def challenge_bias(neurons: int) -> float:
@@ -245,15 +203,6 @@ FORMATS: dict[FormatName, Format] = {
         write=io.write_network,
         mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
         assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
-    ),
-    "npz": Format(
-        options="layers dtype prefix bias bias_rule clip no_clip last_activation",
-        read=lambda path, given, _: io.read_npz(_one(path), **given.keywords()),
-        write=io.write_npz,
-        endings=(".npz",),
-        mark=r".*[0-9]\.npz",
-        files=r".*\.np[yz]",
-        assumed=Assumed(),
     ),
     "matrix-market": Format(
         options="layers dtype prefix bias bias_rule clip no_clip last_activation",

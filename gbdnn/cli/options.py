@@ -17,7 +17,7 @@ __all__ = ["Compress", "Engine", "FormatName", "Given", "Memory", "NThreads", "s
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}
 
-FormatName = Literal["store", "tsv", "npz", "matrix-market", "onnx", "torch"]
+FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
 NThreads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads (default: GraphBLAS's).")
@@ -29,36 +29,7 @@ Engine = Annotated[
 Compress = Annotated[bool, typer.Option(help="Compute equal inputs once.")]
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="To work in: bytes, 512MiB, 8GiB; 512MiB without it."),
-]
-Neurons = Annotated[
-    int | None, typer.Option(min=1, help="tsv: neurons per layer, if a folder has several sizes.")
-]
-Layers = Annotated[int | None, typer.Option(min=1, help="The first so many; all without it.")]
-Prefix = Annotated[
-    str | None,
-    typer.Option(help="matrix-market: what comes before the number in the files' names."),
-]
-Bias = Annotated[
-    float | None,
-    typer.Option(help="tsv: the challenge's for its sizes without it; matrix-market; or 0."),
-]
-Rule = Annotated[
-    Literal["entries", "all"] | None,
-    typer.Option("--bias-rule", help="tsv: entries without it; matrix-market: all."),
-]
-Clip = Annotated[
-    float | None,
-    typer.Option(help="tsv: 32 without it; matrix-market, torch: no upper limit."),
-]
-NoClip = Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")]
-LastActivation = Annotated[
-    Literal["relu", "identity"] | None,
-    typer.Option(help="matrix-market: relu without it; torch: identity."),
-]
-Dtype = Annotated[
-    Literal["FP32", "FP64"] | None,
-    typer.Option(help="Of weights and sums; tsv: FP32 without it, others have their own."),
+    typer.Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
 ]
 
 
@@ -79,26 +50,24 @@ class Given:
     ] = None
     prefix: Annotated[
         str | None,
-        typer.Option(help="npz, matrix-market: what precedes the number in the files' names."),
+        typer.Option(help="matrix-market: what precedes the number in the files' names."),
     ] = None
     bias: Annotated[
         float | None,
-        typer.Option(
-            help="tsv (default: the challenge's, 0 for other sizes), npz, matrix-market (0)."
-        ),
+        typer.Option(help="tsv (default: the challenge's, 0 for other sizes), matrix-market (0)."),
     ] = None
     bias_rule: Annotated[
         Literal["entries", "all"] | None,
-        typer.Option(help="tsv (default: entries), npz, matrix-market (all)."),
+        typer.Option(help="tsv (default: entries), matrix-market (all)."),
     ] = None
     clip: Annotated[
         float | None,
-        typer.Option(help="tsv (default: 32), npz, matrix-market, torch (no upper limit)."),
+        typer.Option(help="tsv (default: 32), matrix-market, torch (no upper limit)."),
     ] = None
     no_clip: Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")] = False
     last_activation: Annotated[
         Literal["relu", "identity"] | None,
-        typer.Option(help="npz, matrix-market (default: relu), torch (identity)."),
+        typer.Option(help="matrix-market (default: relu), torch (identity)."),
     ] = None
     dtype: Annotated[
         Literal["FP32", "FP64"] | None,
