@@ -121,7 +121,7 @@ class Layer(LayerInfo):
         `gain` and the range of the bias, is found anew.
         """
         layer = cls.__new__(cls)
-        layer._set(**vars(info.info))
+        layer.__dict__.update(vars(info.info))
         layer._hold(columns, bias)
         return layer
 
