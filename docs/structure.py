@@ -162,7 +162,7 @@ def tree() -> str:
             if (folder / "__init__.py").exists():
                 name = f"  {folder.name}/"
                 lines.append(f"  {name:{wide}}  {_summary(folder / '__init__.py')}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace("``", "`") + "\n"
 
 
 def listing() -> str:

@@ -105,7 +105,7 @@ def features_from_images(
     Raises
     ------
     ShapeError
-        `images` has another rank than 3, or has no pixels.
+        ``images`` has another rank than 3, or has no pixels.
     ArgumentError
         Another argument has no meaning, a pixel is NaN or infinite, no image has ink, or
         `inputs` is more than the shifts can give: an offset is used if it leaves every image
