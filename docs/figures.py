@@ -43,7 +43,12 @@ STYLE = {
 
 def make(folder: Path) -> None:
     """Draw every figure that is not there, or is older than this file."""
-    drawings = {"life.svg": life, "compaction.svg": compaction, "order.svg": order, "forms.svg": forms}
+    drawings = {
+        "life.svg": life,
+        "compaction.svg": compaction,
+        "order.svg": order,
+        "forms.svg": forms,
+    }
     changed = Path(__file__).stat().st_mtime
     with mpl.rc_context(STYLE):
         for name, draw in drawings.items():

@@ -1,4 +1,4 @@
-"""What the forms make of weights, made at the first request and kept."""
+"""Weights as the forms need them, prepared at the first request and kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Where the layers of a network that is not in memory come from: something that reads layer k.
+"""Readers: what a lazy network calls to read its layers.
 
-A source is called with the number of a layer and returns it, each time anew and from any thread.
+A reader is called with the number of a layer, repeatedly and from any thread, and returns the
+layer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CastReader", "CheckedReader", "LayerReader", "SliceReader", "read_all"]
 
 LARGE = 1 << 17
-"""Edges of a layer from which on reading it takes longer than what Python does around it."""
+"""Edges of a layer from which on reading it takes longer than the Python code around it."""
 
 
 class LayerReader(Protocol):
@@ -34,13 +35,13 @@ class LayerReader(Protocol):
 
 
 class CheckedReader(NamedTuple):
-    """A source whose layers have to be what is known of them."""
+    """A reader whose layers are compared with what is known of them."""
 
     infos: tuple[LayerInfo, ...]
     read: LayerReader
 
     def __call__(self, k: int, /) -> Layer:
-        """Return layer `k`, or raise the error that tells where it is another one."""
+        """Return layer `k`; raise an error that says in what it differs from what is known."""
         layer = self.read(k)
         if not isinstance(layer, Layer):
             raise ArgumentTypeError(
@@ -53,7 +54,7 @@ class CheckedReader(NamedTuple):
 
 
 class SliceReader(NamedTuple):
-    """Some layers of a source: the layers of a slice."""
+    """Some layers of a reader: the layers of a slice."""
 
     read: LayerReader
     layers: range
@@ -64,7 +65,7 @@ class SliceReader(NamedTuple):
 
 
 class CastReader(NamedTuple):
-    """A source's layers in FP32 or FP64."""
+    """A reader's layers in FP32 or FP64."""
 
     read: LayerReader
     dtype: np.dtype
@@ -81,7 +82,7 @@ class CastReader(NamedTuple):
 def read_all(
     read: LayerReader, infos: Sequence[LayerInfo], progress: Callable[[int, int], object] | None
 ) -> list[Layer]:
-    """Return all layers of a source; large ones are read on the threads that GraphBLAS may use."""
+    """Return all layers; large ones are read on the threads that GraphBLAS may use."""
     count = len(infos)
     large = sum(info.edges for info in infos) >= count * LARGE
     workers = max(1, min(available(), count)) if large else 1
