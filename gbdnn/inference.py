@@ -74,7 +74,7 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in. By default the weights decide: FP32 and FP64 stay, bool and integers
         become FP32. Features are cast to it.
-    engine : {"auto", "sparse", "full"}, default "auto"
+    engine : {"auto", "sparse", "full", "fused"}, default "auto"
         The form of the layers: the cheaper one by a cost model, or this one. A layer whose answer
         the full form cannot give, a positive bias under the rule ``"entries"``, is sparse always.
     compress : {"auto", True, False}, default "auto"
@@ -132,7 +132,7 @@ def infer(
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if engine not in get_args(Engine):
-        raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
+        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
     if compress not in (True, False, "auto"):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
     memory = whole_number(memory, "memory")
