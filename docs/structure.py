@@ -154,15 +154,15 @@ def tree() -> str:
     level = floors(between_rooms("module"))
     shown = [room for room in rooms().values() if room.name != "gbdnn"]
     shown.sort(key=lambda room: (-level[room.name], room.name))
-    wide = max(len(room.title) for room in shown)
-    lines = ["gbdnn/"]
+    lines = []
     for room in shown:
-        lines.append(f"  {room.title:{wide}}  {room.summary}")
+        lines.append((f"  {room.title}", room.summary))
         for folder in sorted(each for each in room.file.parent.iterdir() if room.is_folder):
             if (folder / "__init__.py").exists():
-                name = f"  {folder.name}/"
-                lines.append(f"  {name:{wide}}  {_summary(folder / '__init__.py')}")
-    return "\n".join(lines).replace("``", "`") + "\n"
+                lines.append((f"    {folder.name}/", _summary(folder / "__init__.py")))
+    wide = max(len(name) for name, _ in lines)
+    text = "\n".join(f"{name:{wide}}  {summary}" for name, summary in lines)
+    return f"gbdnn/\n{text}\n".replace("``", "`")
 
 
 def listing() -> str:

@@ -5,9 +5,9 @@
     Y'  = min(max(Z, 0), clip)     ReLU with an upper limit
 
 Rows of Y are inputs, columns are neurons. A layer is computed in the sparse form
-(`gbdnn.kernels.sparse`, all queued inputs at once) or in the full form (`gbdnn.kernels.full`, in
-blocks of inputs, several layers in a row). Inputs are queued by layer, as sparse rows; each queue
-runs in the form that the cost model finds cheaper.
+(`gbdnn.kernels.sparse`, all queued inputs at once) or in a block form (`gbdnn.kernels.full` or
+`gbdnn.kernels.fused`, in blocks of inputs, several layers in a row). Inputs are queued by layer, as
+sparse rows; each queue runs in the form that the cost model finds cheaper.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -75,10 +75,11 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in (default: the weights decide; FP32 and FP64 stay, bool and integers
         become FP32). Features are cast to it.
-    engine : {"auto", "sparse", "full"}, default "auto"
-        The form of the layers: the cheaper one by a cost model, or this one. A layer whose answer
-        the full form cannot give (a positive bias under the rule ``"entries"``) is always computed
-        in the sparse form.
+    engine : {"auto", "sparse", "full", "fused"}, default "auto"
+        The form of the layers: the cheaper one by a cost model, or this one. ``"full"`` and
+        ``"fused"`` are block forms; ``"fused"`` is compiled by numba. A layer whose answer block
+        forms cannot give (a positive bias under the rule ``"entries"``) is always computed in the
+        sparse form.
     compress : {"auto", True, False}, default "auto"
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
         them is computed, each gets its row of the answer. ``"auto"`` checks less often where
@@ -119,13 +120,14 @@ def infer(
     ``gbdnn.inference`` at debug level.
 
     Rounding: forms, and neurons in another order, add in different orders. Answers agree to the
-    last bit where all sums are exact, elsewhere within rounding. Within a block form (``"full"``)
-    the bits of an input's answer depend neither on `nthreads`, nor on its block, nor on the other
-    inputs in it. Within the sparse form they are reproducible with ``nthreads=1``, or where all
-    sums are exact; elsewhere GraphBLAS may split one input's sums over threads, and add the parts
-    in any order. Which form is chosen, and whether neurons are reordered, may depend on the number
-    of inputs and on `memory`; where rows are queued between layers (a lazy network, little
-    `memory`), the form may also depend on the order in which threads finish.
+    last bit where all sums are exact, elsewhere within rounding. Within one block form (``"full"``,
+    ``"fused"``) the bits of an input's answer depend neither on `nthreads`, nor on its block, nor
+    on the other inputs in it. Within the sparse form they are reproducible with ``nthreads=1``, or
+    where all sums are exact; elsewhere GraphBLAS may split one input's sums over threads, and add
+    the parts in any order. Which form is chosen, and whether neurons are reordered, may depend on
+    the number of inputs and on `memory`; under ``"auto"`` also on whether the fused form has been
+    compiled, and where rows are queued between layers (a lazy network, little `memory`) on the
+    order in which threads finish.
 
     References
     ----------
@@ -147,7 +149,7 @@ def infer(
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if engine not in get_args(Engine):
-        raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
+        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
     if compress not in (True, False, "auto"):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
     memory = whole_number(memory, "memory")

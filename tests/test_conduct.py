@@ -43,14 +43,14 @@ def test_records_add_up_and_come_in_the_callers_thread(infer):
         assert sum(s.entries for s in records) == np.count_nonzero(Y)
         assert all(s.live <= s.inputs for s in records)
         assert all(s.seconds > 0 for s in records)
-        assert {s.form for s in records} <= {"sparse", "full"}
+        assert {s.form for s in records} <= {"sparse", "full", "fused"}
     with pytest.raises(AttributeError):
         stats[0].live = 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("stop")])
 @pytest.mark.parametrize("nthreads", [None, 1, 2])
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
     narrow(monkeypatch)
 
@@ -96,7 +96,7 @@ def test_bits_do_not_depend_on_nthreads(engine):
     assert all(Y.isequal(answers[0]) for Y in answers)
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_concurrent_calls_on_one_network(engine, monkeypatch):
     narrow(monkeypatch)
     reordered(monkeypatch)

@@ -184,7 +184,9 @@ def test_a_budget_too_small_is_refused(engine):
 
 
 def test_engine_without_meaning():
-    with pytest.raises(ValueError, match="engine is 'auto', 'sparse' or 'full', not 'dense'"):
+    with pytest.raises(
+        ValueError, match="engine is 'auto', 'sparse', 'full' or 'fused', not 'dense'"
+    ):
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 
 

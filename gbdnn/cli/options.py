@@ -23,7 +23,7 @@ NThreads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads (default: GraphBLAS's).")
 ]
 Engine = Annotated[
-    Literal["auto", "sparse", "full"],
+    Literal["auto", "sparse", "full", "fused"],
     typer.Option(help="Form of the layers; auto: by estimated cost."),
 ]
 Compress = Annotated[bool, typer.Option(help="Compute equal inputs once.")]

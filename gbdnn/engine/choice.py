@@ -13,7 +13,9 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import padded
 from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SPARSE
 
 if TYPE_CHECKING:
@@ -26,10 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine", "FormChoice", "sample"]
 
-Engine = Literal["auto", "sparse", "full"]
-
-_BLOCK_FORMS: tuple[BlockForm, ...] = (FULL,)
-"""In the order of preference where costs are equal."""
+Engine = Literal["auto", "sparse", "full", "fused"]
 
 
 class FormChoice:
@@ -45,10 +44,19 @@ class FormChoice:
         Of which blocks get a share.
     inputs : int
         Number of inputs.
+    nthreads : int
+        Threads of the run.
+
+    Attributes
+    ----------
+    fused : bool
+        Whether blocks take the fused form.
     """
 
-    def __init__(self, net: Network, engine: Engine, budget: Budget, inputs: int) -> None:
-        self._engine, self._memory = engine, budget.working
+    def __init__(
+        self, net: Network, engine: Engine, budget: Budget, inputs: int, nthreads: int
+    ) -> None:
+        self._engine, self._memory, self._threads = engine, budget.working, nthreads
         self._neurons = max((max(info.shape) for info in net.infos), default=0)
         self._itemsize = net.infos[0].dtype.itemsize
         self.blocks_may_leave = engine == "auto"
@@ -58,8 +66,19 @@ class FormChoice:
                 f"memory={budget.total} is too small: a block of 16 inputs at {self._neurons}"
                 f" neurons takes {self.block_bytes(16)} bytes of the {self._memory} for blocks"
             )
-        self._forms = () if engine == "sparse" or not fits else _BLOCK_FORMS
+        self.fused = fits and self._takes_fused(net, inputs)
+        block_form: BlockForm = FUSED if self.fused else FULL
+        self._forms = () if engine == "sparse" or not fits else (block_form,)
         self.reorders = bool(self._forms) and costs.reordering_pays(inputs)
+
+    def _takes_fused(self, net: Network, inputs: int) -> bool:
+        dtype = net.infos[0].dtype
+        if self._engine == "fused":
+            FUSED.load(dtype)
+        if self._engine != "auto":
+            return self._engine == "fused"
+        # As a rule, most inputs die early.
+        return FUSED.is_worth_loading(dtype, inputs * net.edges * costs.MULTIPLY_ADD / 4)
 
     def block_form(self, info: LayerInfo) -> BlockForm | None:
         """Return the block form of a layer, the cheapest that is exact; None if there is none."""
@@ -91,6 +110,12 @@ class FormChoice:
 
     def width(self, inputs: int) -> int:
         """Return the inputs per block: what suits the caches and is within the memory."""
+        if self.fused:
+            lanes = 64 // self._itemsize
+            width = costs.fused_width(self._neurons, self._itemsize, inputs, self._threads)
+            while width > lanes and self.block_bytes(width) > self._memory:
+                width -= lanes
+            return width
         width = costs.block_width(self._neurons, self._itemsize, inputs)
         while width > 16 and self.block_bytes(width) > self._memory:
             width -= 32
@@ -98,12 +123,16 @@ class FormChoice:
 
     def block_bytes(self, width: int) -> int:
         """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
-        return 3 * width * self._neurons * self._itemsize
+        return 3 * padded(width) * self._neurons * self._itemsize
 
-    def workers(self, nthreads: int, inputs: int, edges: int) -> tuple[int, int]:
+    def workers(self, inputs: int, edges: int) -> tuple[int, int]:
         """Return how many blocks run side by side, and how many threads each product has."""
         width = self.width(inputs)
-        workers, inner = costs.inner_threads(nthreads, -(-inputs // width), width, edges)
+        blocks = -(-inputs // width)
+        if self.fused:
+            workers, inner = min(self._threads, blocks), 1
+        else:
+            workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
         return max(1, min(workers, self._memory // self.block_bytes(width))), inner
 
 

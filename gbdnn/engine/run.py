@@ -19,7 +19,9 @@ import numpy as np
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.threads import available
+from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.choice import FormChoice
+from gbdnn.engine.compiled_run import CompiledRun
 from gbdnn.engine.duplicates import distinct_at_least, equal_rows
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.prefetch import Prefetch
@@ -27,6 +29,7 @@ from gbdnn.engine.scheduler import BlockScheduler
 from gbdnn.engine.state import RunState
 from gbdnn.engine.stats import LayerStats
 from gbdnn.errors import ArgumentError
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
@@ -81,7 +84,7 @@ class Run:
         self._dtype = net.infos[0].dtype
         self._threads = available()
         self._numbers = count()
-        self._choice = FormChoice(net, engine, budget, X.nrows)
+        self._choice = FormChoice(net, engine, budget, X.nrows, self._threads)
         self._plans = plan_layers(net, X.largest, self._choice)
         self._prefetch = Prefetch(
             net,
@@ -113,16 +116,20 @@ class Run:
         """Take the queue through the layers in blocks; what leaves them is queued."""
         width = self._choice.width(queue.inputs)
         edges = max(ready.plan.info.edges for ready in layers)
-        workers, inner = self._choice.workers(self._threads, queue.inputs, edges)
+        workers, inner = self._choice.workers(queue.inputs, edges)
         _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
+        fused = self._choice.fused
+        shapes = [ready.plan.info.shape for ready in layers if ready.plan.block_form is not None]
         scheduler = BlockScheduler(
             layers,
             queue,
+            runner=CompiledRun if fused else BlockRun,
+            neurons=max(map(max, shapes)) if fused else None,
             room=room,
             width=width,
             workers=workers,
             inner=inner,
-            buffers=Buffers(self._dtype, self._budget.working),
+            buffers=Buffers(self._dtype, self._budget.working, AlignedBlock if fused else None),
             duplicates=self.state.duplicates,
             choice=self._choice,
             numbers=self._numbers,

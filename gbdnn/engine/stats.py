@@ -49,7 +49,7 @@ class LayerStats:
     entries : int
         Activations after the layer that are not 0, of the inputs that were computed.
     form : str
-        How the layer was computed: ``"sparse"`` or ``"full"``.
+        How the layer was computed: ``"sparse"``, ``"full"`` or ``"fused"``.
     seconds : float
         Wall time of the layer.
 
