@@ -73,12 +73,15 @@ def test_nthreads_is_engaged_during_the_call():
     from graphblas.core.ss.context import threadlocal
 
     seen = []
-    gbdnn.infer(
-        NET, CASE.X, nthreads=1, callback=lambda _: seen.append(threadlocal.context["nthreads"])
-    )
+
+    def infer(**options):
+        told = lambda _: seen.append(threadlocal.context["nthreads"])  # noqa: E731
+        gbdnn.infer(NET, CASE.X, engine="full", callback=told, **options)
+
+    infer(nthreads=1)
     assert set(seen) == {1}
     with gb.ss.Context(nthreads=2):
-        gbdnn.infer(NET, CASE.X, callback=lambda _: seen.append(threadlocal.context["nthreads"]))
+        infer()
     assert seen[-1] == 2
 
 

@@ -100,10 +100,12 @@ class BlockRun:
         form.advance(Y, Z, layer, ready.weights, check=check)
         self._buffers.put(Y)
         if self._scheduler.records:
-            self._record(ready, number, Z, perf_counter() - began)
+            self._record(ready, number, len(Z.inputs), Z, perf_counter() - began)
         return Z
 
-    def _record(self, ready: ReadyLayer, number: int, block: Any, seconds: float) -> None:
+    def _record(
+        self, ready: ReadyLayer, number: int, inputs: int, block: Any, seconds: float
+    ) -> None:
         """Tell the callback what a layer did."""
         form, duplicates = ready.plan.block_form, self._duplicates
         live = block.inputs[living(block)]
@@ -111,7 +113,7 @@ class BlockRun:
             LayerStats(
                 layer=ready.plan.k,
                 block=number,
-                inputs=len(block.inputs),
+                inputs=inputs,
                 live=len(live) if duplicates is None else duplicates.represented(live),
                 distinct=len(live),
                 entries=int(np.count_nonzero(block.filled)),

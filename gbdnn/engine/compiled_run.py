@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledRun"]
 
+_EARLY = 3  # layers after which a block that was just read may leave for the sparse form
 _FEW = 0.75  # of a block's width: fewer inputs move to survivors
 
 
@@ -64,11 +65,14 @@ class CompiledRun(BlockRun):
                     return
                 if self._meets(k, Y):
                     return
-            untouched = task.fresh and k == task.k + 1 and len(Y.inputs) == count
-            if untouched and scheduler.choice.leaves(plan, Y):
+            # Only as it was read, and not before it has done a layer: whoever reads the same inputs
+            # decides alike, and comes to an end. The layers are the same with a callback.
+            decides = task.k < k <= task.k + _EARLY or (k > task.k and is_meeting(k))
+            untouched = task.fresh and len(Y.inputs) == count
+            if decides and untouched and scheduler.choice.leaves(plan, Y):
                 self._leave(k, Y, ready.position, droppable=plan.droppable)
                 return
-            stop = self._stop(k, fresh=task.fresh and k == task.k)
+            stop = self._stop(k, early=task.fresh and k < task.k + _EARLY)
             Y = self._layers(k, stop, task.number, Y)
             if not len(Y.inputs):
                 self._buffers.put(Y)
@@ -87,10 +91,10 @@ class CompiledRun(BlockRun):
         self._buffers.put(Y)
         return True
 
-    def _stop(self, k: int, *, fresh: bool) -> int:
-        """Return the next layer before which something is to be done."""
+    def _stop(self, k: int, *, early: bool) -> int:
+        """Return the next layer before which something is to be decided, or recorded."""
         scheduler = self._scheduler
-        single = scheduler.records or (fresh and scheduler.choice.blocks_may_leave)
+        single = scheduler.records or (early and scheduler.choice.blocks_may_leave)
         stop = k + 1
         while not single and stop in self._index:
             if is_meeting(stop):
@@ -100,18 +104,16 @@ class CompiledRun(BlockRun):
 
     def _layers(self, k: int, stop: int, number: int, Y: AlignedBlock) -> AlignedBlock:
         """Return the block after layers `k` to before `stop`."""
-        began = perf_counter()
+        began, inputs = perf_counter(), len(Y.inputs)
         first = self._index[k]
         Z = self._scheduler.new_block(Y.neurons, Y.width)
-        drop = not self._scheduler.records
-        tidy = drop and is_meeting(stop)
-        Y, Z, faulty = self._chain.run(first, first + stop - k, Y, Z, drop=drop, tidy=tidy)
+        Y, Z, faulty = self._chain.run(first, first + stop - k, Y, Z, tidy=is_meeting(stop))
         self._buffers.put(Z)
         if faulty >= 0:
             ready = self._scheduler.layers[k + faulty - first]
             raise non_finite(ready.plan.k, ready.layer)
         if self._scheduler.records:
-            self._record(self._scheduler.layers[k], number, Y, perf_counter() - began)
+            self._record(self._scheduler.layers[k], number, inputs, Y, perf_counter() - began)
         return Y
 
     def _rows(

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.state import LayerQueue, RowRange
     from gbdnn.engine.stats import LayerStats
-    from gbdnn.kernels.blocks import Block
     from gbdnn.kernels.buffers import Buffers
 
 __all__ = ["BlockScheduler", "Task"]
@@ -55,7 +54,7 @@ class Task(NamedTuple):
 
     k: int
     number: int
-    block: Block
+    block: Any
     fresh: bool  # as it was read: no input has left it or joined it
 
 

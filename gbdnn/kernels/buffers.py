@@ -41,13 +41,13 @@ class Buffers:
         self._make = make or (
             blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
         )
-        self._all: dict[int, blocks.Block] = {}
+        self._all: dict[int, Any] = {}
         self._shapes: dict[int, tuple[int, int]] = {}
-        self._idle: list[blocks.Block] = []
+        self._idle: list[Any] = []
         self._lock = threading.Lock()
         self.allocated = 0
 
-    def get(self, neurons: int, width: int) -> blocks.Block:
+    def get(self, neurons: int, width: int) -> Any:
         """Return a block of this shape; its content is arbitrary."""
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
@@ -67,7 +67,7 @@ class Buffers:
             self._all[id(block)], self._shapes[id(block)] = block, (neurons, width)
         return block
 
-    def put(self, block: blocks.Block) -> None:
+    def put(self, block: Any) -> None:
         """Take a block back."""
         with self._lock:
             self._idle.append(block)
@@ -85,7 +85,7 @@ class Buffers:
             for block in list(self._all.values()):
                 self._free(block)
 
-    def _free(self, block: blocks.Block) -> None:
+    def _free(self, block: Any) -> None:
         self.allocated -= block.nbytes
         del self._all[id(block)]
         block.free()

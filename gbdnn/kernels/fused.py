@@ -24,7 +24,7 @@ from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.layer import Layer
@@ -115,6 +115,20 @@ class FusedForm:
             return prepare(SparseRows(*found, layer.nrows), layer.bias, layer)
         return prepare(*reordered(layer, rows, columns), layer)
 
+    def advance(
+        self,
+        Y: AlignedBlock,
+        Z: AlignedBlock,
+        layer: Layer,
+        weights: FusedLayer,
+        *,
+        check: Callable[[np.ndarray], None] | None = None,
+    ) -> None:
+        """Compute one layer; a run takes many at once, by a `FusedChain`."""
+        chain = FusedChain([weights], [False], layer.dtype)
+        if chain.run(0, 1, Y, Z, tidy=False)[2] >= 0 and check is not None:
+            check(np.array([np.nan], layer.dtype))
+
 
 FUSED = FusedForm()
 
@@ -151,7 +165,7 @@ class FusedChain:
         block.inputs = rows.ids.copy()
 
     def run(
-        self, first: int, last: int, Y: AlignedBlock, Z: AlignedBlock, *, drop: bool, tidy: bool
+        self, first: int, last: int, Y: AlignedBlock, Z: AlignedBlock, *, tidy: bool
     ) -> tuple[AlignedBlock, AlignedBlock, int]:
         """Take a block through layers `first` to `last`, counted from the first of the chain.
 
@@ -159,16 +173,15 @@ class FusedChain:
         -------
         (AlignedBlock, AlignedBlock, int)
             The block with the activations, the other one, and the layer in which a sum was not
-            finite, or -1. Dead inputs are dropped on the way by the ski-rental rule, unless not to
-            `drop`; `tidy` leaves none at the end.
+            finite, or -1. Dead inputs are dropped on the way by the ski-rental rule; `tidy` leaves
+            none at the end.
         """
         ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
         scratch = AlignedBlock(4, Y.stride, np.dtype(np.int64))
-        move, row = (costs.MOVE_FUSED, costs.MOVE_ROW) if drop else (np.inf, np.inf)
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
-            ids.ctypes.data, scratch.address, costs.EDGE_FUSED, move, row, int(tidy),
-            self._state.ctypes.data, 0,
+            ids.ctypes.data, scratch.address, costs.EDGE_FUSED, costs.MOVE_FUSED,
+            costs.MOVE_ROW, int(tidy), self._state.ctypes.data, 0,
         )  # fmt: skip
         left, in_Z, _, faulty, _ = self._state.tolist()
         if in_Z:
