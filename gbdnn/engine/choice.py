@@ -77,8 +77,12 @@ class FormChoice:
             FUSED.load(dtype)
         if self._engine != "auto":
             return self._engine == "fused"
-        # As a rule, most inputs die early.
-        return FUSED.is_worth_loading(dtype, inputs * net.edges * costs.MULTIPLY_ADD / 4)
+        # A network is prepared for the form once its runs have cost as much (the ski-rental rule).
+        work = inputs * net.edges * costs.MULTIPLY_ADD + len(net) * costs.FULL_CALL
+        spent = net.spent(work) if net.in_memory else work
+        prepare = net.edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER
+        # Most inputs die early, as a rule.
+        return spent > prepare and FUSED.is_worth_loading(dtype, work / 4)
 
     def block_form(self, info: LayerInfo) -> BlockForm | None:
         """Return the block form of a layer, the cheapest that is exact; None if there is none."""

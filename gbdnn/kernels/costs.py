@@ -42,6 +42,8 @@ PASS_FUSED = 0.1  # to store an element
 CALL_FUSED = 20_000.0  # a block's calls
 MOVE_FUSED = 0.7  # an activation, to the place of a dead one
 MOVE_ROW = 10.0  # to begin with a neuron's row
+PREPARE_EDGE = 12.0  # to prepare weights for the fused form
+PREPARE_LAYER = 200_000.0
 COMPILE = 5e9  # to compile the fused form, once on a machine
 
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock

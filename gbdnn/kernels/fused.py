@@ -69,6 +69,17 @@ class FusedForm:
             at_hand = self._is_at_hand(dtype)
             return (at_hand or self._work > costs.COMPILE) and self._load(dtype) is None
 
+    def code(self) -> dict[str, str]:
+        """Return for each dtype where its compiled code is kept, and whether it is there."""
+        from gbdnn.kernels.compiled.functions import library
+
+        found = {}
+        for name in ("float32", "float64"):
+            each = library(name)
+            there = "" if each.is_at_hand else " (not yet compiled)"
+            found[name] = f"{each.file or 'not kept on disk'}{there}"
+        return found
+
     def load(self, dtype: np.dtype) -> None:
         """Load or compile the code.
 
