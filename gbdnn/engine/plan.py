@@ -9,11 +9,10 @@ from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.reorder import inverse, orders
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
-    from gbdnn.engine.choice import FormChoice
     from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
@@ -76,7 +75,9 @@ class ReadyLayer:
     position: np.ndarray | None
 
 
-def plan_layers(net: Network, largest: float, choice: FormChoice) -> list[LayerPlan]:
+def plan_layers(
+    net: Network, largest: float, block_form: Callable[[LayerInfo], BlockForm | None]
+) -> list[LayerPlan]:
     """Return the plans of a run on features of at most `largest` in absolute value."""
     overflow = may_overflow(net.infos, largest)
     plans: list[LayerPlan] = []
@@ -88,7 +89,7 @@ def plan_layers(net: Network, largest: float, choice: FormChoice) -> list[LayerP
             LayerPlan(
                 k=k,
                 info=info,
-                block_form=choice.block_form(info),
+                block_form=block_form(info),
                 droppable=droppable,
                 droppable_after=after,
                 is_last=k == len(net) - 1,

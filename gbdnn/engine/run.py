@@ -85,7 +85,7 @@ class Run:
         self._threads = available()
         self._numbers = count()
         self._choice = FormChoice(net, engine, budget, X.nrows, self._threads)
-        self._plans = plan_layers(net, X.largest, self._choice)
+        self._plans = plan_layers(net, X.largest, self._choice.block_form)
         self._prefetch = Prefetch(
             net,
             self._plans,

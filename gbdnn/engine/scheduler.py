@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from gbdnn.kernels.blocks import padded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gbdnn.engine.block_run import BlockRun
     from gbdnn.engine.choice import FormChoice
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.plan import ReadyLayer
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
     from gbdnn.kernels.buffers import Buffers
 
-__all__ = ["BlockScheduler", "Task"]
+__all__ = ["BlockScheduler", "Runner", "Task"]
 
 _POLL = 0.001  # seconds between two looks for work
 _AT_ONCE = 16  # blocks whose rows are read at once
@@ -56,6 +55,18 @@ class Task(NamedTuple):
     number: int
     block: Any
     fresh: bool  # as it was read: no input has left it or joined it
+
+
+class Runner(Protocol):
+    """What takes one thread's blocks through the layers."""
+
+    def read(self, rows: SparseRows, /) -> Any:
+        """Return inputs as a block."""
+        ...
+
+    def advance(self, task: Task, /) -> None:
+        """Take a block through the layers, until it leaves or its last inputs have moved."""
+        ...
 
 
 class BlockScheduler:
@@ -71,7 +82,7 @@ class BlockScheduler:
         Bytes of inputs that may leave beyond those that have been read. When there are more, no
         inputs are read any longer, though a block has been: the rest stays in the queue.
     runner : callable
-        Makes what takes one thread's blocks through the layers: a BlockRun.
+        Makes a Runner for a thread.
     neurons : int, optional
         For how many neurons all blocks have room; default: each has as many as its layer.
     width : int
@@ -95,7 +106,7 @@ class BlockScheduler:
         layers: Sequence[ReadyLayer],
         queue: LayerQueue,
         *,
-        runner: Callable[[BlockScheduler], BlockRun],
+        runner: Callable[[BlockScheduler], Runner],
         neurons: int | None,
         room: float,
         width: int,
@@ -175,7 +186,7 @@ class BlockScheduler:
             self._error = self._error or error
             self._lock.notify_all()
 
-    def _next_task(self, run: BlockRun) -> Task | None:
+    def _next_task(self, run: Runner) -> Task | None:
         """Return the deepest ready block, or new inputs, or the shallowest survivors."""
         me = threading.get_ident()
         while True:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from numba import njit, types
 
 from gbdnn.kernels.compiled.layer import Kinds, make_layer
-from gbdnn.kernels.compiled.table import DROPPABLE, EDGES, FIELDS, NCOLS
+from gbdnn.kernels.compiled.record import DROPPABLE, EDGES, FIELDS, NCOLS
 from gbdnn.kernels.compiled.tile import offset, pointer_to
 
 __all__ = ["make_chain"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from numba import njit, types
 
-from gbdnn.kernels.compiled.table import (
+from gbdnn.kernels.compiled.record import (
     BIAS,
     BIAS_STEP,
     INDPTR,

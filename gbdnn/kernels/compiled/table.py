@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.compiled.functions import functions
+from gbdnn.kernels.compiled.record import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,16 +21,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FIELDS", "FusedLayer", "LayerTable", "prepare"]
-
-FIELDS = (
-    "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
-    "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE",
-)  # fmt: skip
-(
-    NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
-    PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE,
-) = range(len(FIELDS))  # fmt: skip
+__all__ = ["FusedLayer", "LayerTable", "prepare"]
 
 
 class FusedLayer(NamedTuple):
