@@ -82,7 +82,11 @@ class BlockRun:
                         return
                 # Only as it was read, and not before it has done a layer: whoever reads the same
                 # inputs decides alike, and comes to an end.
-                if task.fresh and live == count and self._scheduler.choice.leaves(plan, Y):
+                if (
+                    task.fresh
+                    and live == count
+                    and self._scheduler.choice.leaves(form, plan.info, Y)
+                ):
                     self._leave(k, Y, ready.position, droppable=plan.droppable)
                     return
             Y = self._layer(ready, form, task.number, Y)

@@ -7,7 +7,7 @@ in blocks depends on how many they are and how many entries they have, by the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,14 +19,14 @@ from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SPARSE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gbdnn.engine.memory import Budget
-    from gbdnn.engine.plan import LayerPlan
-    from gbdnn.kernels.blocks import Block
     from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["Engine", "FormChoice", "sample"]
+__all__ = ["Engine", "FormChoice", "block_form", "sample"]
 
 Engine = Literal["auto", "sparse", "full", "fused"]
 
@@ -49,6 +49,8 @@ class FormChoice:
 
     Attributes
     ----------
+    forms : tuple of BlockForm
+        What layers may take in blocks.
     fused : bool
         Whether blocks take the fused form.
     """
@@ -68,8 +70,8 @@ class FormChoice:
             )
         self.fused = fits and self._takes_fused(net, inputs)
         block_form: BlockForm = FUSED if self.fused else FULL
-        self._forms = () if engine == "sparse" or not fits else (block_form,)
-        self.reorders = bool(self._forms) and costs.reordering_pays(inputs)
+        self.forms = () if engine == "sparse" or not fits else (block_form,)
+        self.reorders = bool(self.forms) and costs.reordering_pays(inputs)
 
     def _takes_fused(self, net: Network, inputs: int) -> bool:
         dtype = net.infos[0].dtype
@@ -84,14 +86,10 @@ class FormChoice:
         # Most inputs die early, as a rule.
         return spent > prepare and FUSED.is_worth_loading(dtype, work / 4)
 
-    def block_form(self, info: LayerInfo) -> BlockForm | None:
-        """Return the block form of a layer, the cheapest that is exact; None if there is none."""
-        exact = [form for form in self._forms if form.is_exact(info)]
-        return min(exact, key=lambda form: form.cost(info, 16, 0), default=None)
-
-    def is_sparse(self, plan: LayerPlan, inputs: int, entries: float) -> bool:
+    def is_sparse(
+        self, form: BlockForm | None, info: LayerInfo, inputs: int, entries: float
+    ) -> bool:
         """Whether so many inputs, with so many entries in all, take the layer as sparse rows."""
-        form, info = plan.block_form, plan.info
         if form is None:
             return True
         if self._engine != "auto":
@@ -100,9 +98,9 @@ class FormChoice:
         dear = -(-inputs // width) * form.cost(info, width, entries)
         return SPARSE.cost(info, inputs, entries) < dear + costs.CONVERT * entries
 
-    def leaves(self, plan: LayerPlan, block: Block) -> bool:
+    def leaves(self, form: BlockForm | None, info: LayerInfo, block: Any) -> bool:
         """Whether the sparse form is clearly cheaper for a block, the conversion included."""
-        form, info, inputs = plan.block_form, plan.info, len(block.inputs)
+        inputs = len(block.inputs)
         if form is None:
             return True
         if not self.blocks_may_leave:
@@ -138,6 +136,12 @@ class FormChoice:
         else:
             workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
         return max(1, min(workers, self._memory // self.block_bytes(width))), inner
+
+
+def block_form(info: LayerInfo, forms: Sequence[BlockForm]) -> BlockForm | None:
+    """Return the block form of a layer, the cheapest that is exact; None if there is none."""
+    exact = [form for form in forms if form.is_exact(info)]
+    return min(exact, key=lambda form: form.cost(info, 16, 0), default=None)
 
 
 def sample(array: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ class CompiledRun(BlockRun):
             # decides alike, and comes to an end. The layers are the same with a callback.
             decides = task.k < k <= task.k + _EARLY or (k > task.k and is_meeting(k))
             untouched = task.fresh and len(Y.inputs) == count
-            if decides and untouched and scheduler.choice.leaves(plan, Y):
+            if decides and untouched and scheduler.choice.leaves(plan.block_form, plan.info, Y):
                 self._leave(k, Y, ready.position, droppable=plan.droppable)
                 return
             stop = self._stop(k, early=task.fresh and k < task.k + _EARLY)

@@ -85,7 +85,7 @@ class Run:
         self._threads = available()
         self._numbers = count()
         self._choice = FormChoice(net, engine, budget, X.nrows, self._threads)
-        self._plans = plan_layers(net, X.largest, self._choice.block_form)
+        self._plans = plan_layers(net, X.largest, self._choice.forms)
         self._prefetch = Prefetch(
             net,
             self._plans,
@@ -101,8 +101,10 @@ class Run:
         with self._prefetch:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
-                sparse = self._choice.is_sparse(self._plans[k], queue.inputs, queue.entries)
-                name = "sparse" if sparse else self._plans[k].block_form.name  # type: ignore[union-attr]
+                plan = self._plans[k]
+                form = plan.block_form
+                sparse = self._choice.is_sparse(form, plan.info, queue.inputs, queue.entries)
+                name = "sparse" if sparse or form is None else form.name
                 _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
                 layers = self._prefetch.layers_around(k)
                 layers = layers[k - layers[0].plan.k :]
@@ -189,7 +191,7 @@ class Run:
         inputs = Y.nrows
         if plan.droppable:
             inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-        return self._choice.is_sparse(plan, inputs, entries)
+        return self._choice.is_sparse(plan.block_form, plan.info, inputs, entries)
 
     def _fitting(self, ready: ReadyLayer, queue: LayerQueue) -> SparseRows:
         """Take from the queue as many rows as the sparse form has memory for."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import FIELDS
+from gbdnn.kernels.compiled.record import DROPPABLE, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,29 +27,16 @@ __all__ = ["FusedLayer", "LayerTable", "prepare"]
 class FusedLayer(NamedTuple):
     """What the fused form needs of a layer: columns in the order in which they are computed.
 
-    ``indptr`` (int64), ``rows`` (uint32) and ``weights`` (one per edge, or a single one for all)
-    are the columns; ``bias`` has one value or one per column, ``places`` (uint32) says which neuron
-    a column is. ``pairs[j]`` is 1 if columns j and j + 1 have the same rows and form a pair.
+    ``arrays`` are, by the names of the record's fields: ``INDPTR`` (int64), ``ROWS`` (uint32) and
+    ``WEIGHTS`` (one per edge, or a single one for all), the columns; ``BIAS``, one value or one per
+    column; ``PLACES`` (uint32), which neuron a column is; ``PAIRS``, 1 where a column and the next
+    have the same rows and are computed together; ``LIMITS`` of the activations. ``record`` points
+    to them.
     """
 
-    nrows: int
-    indptr: np.ndarray
-    rows: np.ndarray
-    weights: np.ndarray
-    bias: np.ndarray
-    places: np.ndarray
-    pairs: np.ndarray
-    limits: np.ndarray
-
-    @property
-    def ncols(self) -> int:
-        """Number of output neurons."""
-        return len(self.places)
-
-    @property
-    def edges(self) -> int:
-        """Number of edges."""
-        return len(self.rows)
+    ncols: int
+    arrays: dict[str, np.ndarray]
+    record: np.ndarray
 
 
 def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
@@ -70,16 +57,26 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
     )  # fmt: skip
     bias = np.atleast_1d(np.asarray(b, info.dtype))
     low = 0 if info.activation == "relu" else -np.inf
-    return FusedLayer(
-        info.nrows,
-        new_indptr,
-        new_rows,
-        new_weights,
-        np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
-        order.astype(np.uint32),
-        pairs,
-        np.array([low, np.inf if info.clip is None else info.clip], info.dtype),
-    )
+    arrays = {
+        "INDPTR": new_indptr,
+        "ROWS": new_rows,
+        "WEIGHTS": new_weights,
+        "BIAS": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
+        "PLACES": order.astype(np.uint32),
+        "PAIRS": pairs,
+        "LIMITS": np.array([low, np.inf if info.clip is None else info.clip], info.dtype),
+    }
+    numbers = {
+        "NROWS": info.nrows,
+        "NCOLS": ncols,
+        "EDGES": len(new_rows),
+        "WEIGHT_STEP": int(len(new_weights) > 1),
+        "BIAS_STEP": int(len(bias) > 1),
+        "PAIRED": int(4 * int(pairs.sum()) >= ncols),  # half of the neurons
+        "DROPPABLE": 0,
+    }
+    known = numbers | {name: _address(array) for name, array in arrays.items()}
+    return FusedLayer(ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
 
 
 def _address(array: np.ndarray) -> int:
@@ -103,21 +100,6 @@ class LayerTable:
 
     def __init__(self, layers: Iterable[FusedLayer], droppable: Iterable[bool]) -> None:
         self.layers = list(layers)
-        self.array = np.array(
-            [_record(layer, drop) for layer, drop in zip(self.layers, droppable, strict=True)],
-            np.int64,
-        ).reshape(len(self.layers), len(FIELDS))
-        self.address = _address(self.array)
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-
-def _record(layer: FusedLayer, droppable: bool) -> tuple[int, ...]:
-    paired = 4 * int(layer.pairs.sum()) >= layer.ncols  # half of the neurons
-    return (
-        layer.nrows, layer.ncols, layer.edges, _address(layer.indptr), _address(layer.rows),
-        _address(layer.weights), int(len(layer.weights) > 1), _address(layer.bias),
-        int(len(layer.bias) > 1), _address(layer.places), _address(layer.pairs), int(paired),
-        _address(layer.limits), int(droppable),
-    )  # fmt: skip
+        self._array = np.array([layer.record for layer in self.layers])
+        self._array[:, DROPPABLE] = list(droppable)
+        self.address = _address(self._array)
