@@ -51,7 +51,7 @@ GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's loc
 BLOCK_BYTES = 5 << 18  # 1.25 MiB: input and output of a product share the caches
 WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
-FUSED_BYTES = 3 << 18  # 768 KiB
+FUSED_BYTES = 3 << 19  # 1.5 MiB
 LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
 REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
@@ -99,11 +99,11 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     """Return how many inputs a block of the fused form has.
 
-    As many as keep a block near 768 KiB, from 32 to 192, in whole cache lines; for few inputs so
+    As many as keep a block near 1.5 MiB, from 64 to 256, in whole cache lines; for few inputs so
     many that there is a block for each thread.
     """
     lanes = 64 // itemsize
-    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 32), 192)
+    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 64), 256)
     shared_out = max(-(-inputs // nthreads), 2 * lanes)
     return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
