@@ -39,11 +39,12 @@ def run(script, tmp_path, *options):
 
 
 def test_side_by_side(tmp_path):
-    found, printed = run("side_by_side.py", tmp_path, "--nthreads", "1,2", "--slow-inputs", 48)
+    options = ("--nthreads", 1, "--nthreads", 2, "--slow-inputs", 48, "--batch", "16,64")
+    found, printed = run("side_by_side.py", tmp_path, *options)
     assert 0 < found["categories"] < 64
     assert {run["check"] for run in found["runs"]} == {"PASSED"}
     ran = {run["program"] for run in found["runs"]}
-    assert ran >= {"gbdnn", "gbdnn-full", "gbdnn-sparse", "lagraph", "scipy-csr"}
+    assert ran >= {"gbdnn", "gbdnn-distinct", "gbdnn-full", "gbdnn-sparse", "lagraph", "scipy-csr"}
     assert ran >= {"scipy-dense", "scipy-dense+drop", "scipy-csr+drop"}
     for package, names in {
         "torch": ["torch", "torch+drop"],
@@ -59,9 +60,20 @@ def test_side_by_side(tmp_path):
     inputs = {run["program"]: run["inputs"] for run in found["runs"]}
     assert inputs["gbdnn"] == inputs["lagraph"] == 64
     assert inputs["scipy-csr"] == 48
+    batches = {(row["program"], row["nthreads"]): row for row in found["batches"]}
+    for nthreads in 1, 2:
+        assert batches["lagraph", nthreads]["batch"] in {16, 64}
+        assert batches["lagraph", nthreads]["seconds"].keys() == {"16", "64"}
+        best = found["strongest"][str(nthreads)]
+        assert not best["program"].startswith("gbdnn")
+        assert f"{best['title']}, batches of {best['batch']}" in printed
+    for run_ in found["runs"]:
+        chosen = batches.get((run_["program"], run_["nthreads"]), {"batch": None})
+        assert run_["batch"] == chosen["batch"]
     for row in found["summary"]:
-        assert row["seconds_per_input_to_gbdnn"] > 0
-        assert row["program"] != "gbdnn" or row["seconds_per_input_to_gbdnn"] == 1
+        assert row["to_default"] > 0
+        assert row["program"] != "gbdnn" or row["to_default"] == 1
+        assert row["program"] != "gbdnn-distinct" or row["to_distinct"] == 1
 
 
 def test_an_unknown_program_is_refused():
