@@ -52,6 +52,12 @@ Batches = Annotated[
         "--batch", metavar="N", help="Batch sizes that peers try; several by comma or repetition."
     ),
 ]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="auto, fused, full or sparse; several by comma or repetition."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,11 @@ def numbers(asked: list[str] | None, option: str, default: list[int]) -> list[in
     if any(number < 1 for number in found):
         raise typer.BadParameter(f"{option} is at least 1")
     return list(dict.fromkeys(found or default))
+
+
+def words(asked: list[str] | None, default: list[str]) -> list[str]:
+    """Return the words of an option, by comma or repetition, each once, in order."""
+    return list(dict.fromkeys(word for item in asked or default for word in item.split(",")))
 
 
 def merging(compress: bool) -> dict[str, Any]:

@@ -90,15 +90,20 @@ def test_thread_scaling(tmp_path):
 
 
 def test_floor(tmp_path):
-    found, _ = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1, "--sample", 2)
+    found, printed = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1)
     assert found["check"] == "PASSED"
     assert found["living"][0] == 64
     assert 0 < found["living"][-1] < 64
     edges = found["problem"]["edges"] / found["problem"]["layers"]
     assert found["multiply_adds"] == sum(found["living"]) * edges
+    ways = {(row["nthreads"], row["engine"], row["compress"]) for row in found["summary"]}
+    own = {("auto", True), ("auto", False), ("fused", False), ("full", False)}
+    assert ways == {(nthreads, *way) for nthreads in (1, 2) for way in own}
     for row in found["summary"]:
-        assert row["floor_seconds"] > 0
-        assert 0 < row["ratio_min"] <= row["ratio_median"] <= row["strict_ratio_median"]
+        for cache in "L1", "L2":
+            assert row["floor_seconds"][cache] > 0
+            assert 0 < row["ratio_min"][cache] <= row["ratio_median"][cache]
+    assert "the full form's product alone, 2 threads" in printed
 
 
 def test_profile(tmp_path):
