@@ -106,13 +106,23 @@ def test_floor(tmp_path):
     assert "the full form's product alone, 2 threads" in printed
 
 
-def test_profile(tmp_path):
-    found, _ = run("profile_parts.py", tmp_path, "--engine", "full")
+PARTS = {
+    "full": {"product", "bias", "activate", "read", "leave", "stack"},
+    "fused": {"layers (compiled)", "read", "read rows", "leave", "stack", "prepare"},
+    "sparse": {"sparse form", "stack"},
+}
+
+
+@pytest.mark.parametrize("engine", PARTS)
+def test_profile(tmp_path, engine):
+    found, _ = run("profile_parts.py", tmp_path, "--engine", engine)
     assert found["check"] == "PASSED"
     assert found["missing"] == []
-    assert {"product", "bias", "activate", "read", "leave", "stack"} <= found["parts"].keys()
-    assert list(found["per_layer"]) == list("012345")
-    assert all(row["product"] > 0 for row in found["per_layer"].values())
+    assert PARTS[engine] <= found["parts"].keys()
+    if engine != "sparse":
+        assert list(found["per_layer"]) == list("012345")
+        main = {"full": "product", "fused": "layers (compiled)"}[engine]
+        assert all(row[main] > 0 for row in found["per_layer"].values())
     parts = sum(found["parts"].values())
     assert parts == pytest.approx(sum(found["seconds_with_timers"]), rel=0.1)
 
