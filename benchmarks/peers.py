@@ -56,16 +56,23 @@ def gbdnn(problem: Arrays, **options: Any) -> Peer:
         began = perf_counter()
         facts = {"compiled": _compiled(np.dtype(np.float32))}
         facts["code_seconds"] = perf_counter() - began
-    layers = [
-        gbdnn.Layer(_matrix(W), b, bias_rule="entries", clip=problem.clip, copy=False)
-        for W, b in zip(problem.weights, problem.bias, strict=True)
-    ]
-    net, X = gbdnn.Network(layers), _matrix(problem.features)
+    net, X = network(problem)
 
     def run(nthreads: int) -> np.ndarray:
         return gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads, **options))
 
     return Peer(lambda nthreads, *_: partial(run, nthreads), facts)
+
+
+def network(problem: Arrays) -> tuple[Any, Any]:
+    """Return the problem as a Network and a Matrix."""
+    import gbdnn
+
+    layers = [
+        gbdnn.Layer(_matrix(W), b, bias_rule="entries", clip=problem.clip, copy=False)
+        for W, b in zip(problem.weights, problem.bias, strict=True)
+    ]
+    return gbdnn.Network(layers), _matrix(problem.features)
 
 
 def lagraph(problem: Arrays) -> Peer:
