@@ -2,7 +2,7 @@
 
 The best batch size depends on program, machine and threads. Every program that works in batches
 tries several on the first inputs before the first round, and keeps the one with the least seconds:
-sizes in turn, each twice, the first run of all not counted.
+all sizes in turn, and those near the best once more; a run before them is not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCHES = (500, 1000, 2000, 3000, 6000)
 SEARCH_INPUTS = 12_000
 
 _USUAL = 1000  # of a program for which none is searched
-_TRIES = 2
+_NEAR = 1.25  # times the least seconds: so far away a size is tried once more
 # An OpenMP runtime's idle threads spin for up to 0.2 s before they sleep.
 _PAUSE = 0.3
 
@@ -89,11 +89,11 @@ def search(
                 rows.append({**row, "batch": _USUAL if program.slow else tried[0], "seconds": {}})
                 continue
             worker.run(nthreads, tried[0], first)
-            seconds: dict[int, list[float]] = {size: [] for size in tried}
-            for _ in range(_TRIES):
-                for size in tried:
-                    seconds[size].append(worker.run(nthreads, size, first)["seconds"])
-            least = {size: min(each) for size, each in seconds.items()}
+            least = {size: worker.run(nthreads, size, first)["seconds"] for size in tried}
+            limit = _NEAR * min(least.values())
+            for size in [size for size in tried if least[size] <= limit]:
+                again = worker.run(nthreads, size, first)["seconds"]
+                least[size] = min(least[size], again)
             best = min(least, key=lambda size: least[size])
             rows.append({**row, "batch": best, "seconds": least})
             told = ", ".join(f"{size}: {taken:.3f} s" for size, taken in least.items())

@@ -128,12 +128,44 @@ def test_profile(tmp_path, engine):
 
 
 def test_larger(tmp_path):
-    options = ("--neurons", 1024, "--lagraph", 40, "--check", "--nthreads", 2)
-    found, _ = run("larger.py", tmp_path, *options)
+    options = ("--neurons", 1024, "--engine", "fused,full", "--no-compress", "--check")
+    options += ("--peers", 40, "--programs", "lagraph", "--batch", "20,40", "--nthreads", 2)
+    found, printed = run("larger.py", tmp_path, *options)
     assert found["check"] == "PASSED"
-    assert found["lagraph"]["agree"]
-    assert found["lagraph"]["inputs"] == 40
+    assert found["agree"]
+    assert found["ratios"]["fused"] == 1
+    assert found["ratios"]["full"] > 0
+    assert found["peers"]["inputs"] == 40
+    assert found["peers"]["strongest"]["program"] == "lagraph"
+    assert "strongest peer beside 2 threads: LAGraph form" in printed
     assert found["memory_peak"] > 0
+
+
+def test_kernel(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--layers", 3, "--repeat", 1, "--width", "16,32", "--nthreads", 2)
+    done = start("kernel.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())["sweeps"]["2"]
+    measured = {(row["form"], row["numbering"], row["width"]) for row in found["rows"]}
+    both = ("as given", "reordered")
+    expected = {("fused", name, width) for name in both for width in (16, 32)}
+    assert measured == expected | {("full", name, 16) for name in both}
+    assert all(row["rate"] > 0 for row in found["rows"])
+    assert found["hardware"].keys() == {"L1", "L2"}
+
+
+def test_small(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--layers", 6, "--size", "1,40", "--rounds", 2, "--json", file)
+    done = start("small.py", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["inputs"] for row in rows] == [1, 1, 1, 40, 40, 40]
+    assert {row["check"] for row in rows} == {"PASSED"}
+    # So little work is not worth compiling.
+    assert all(row["compiled_in"] is None for row in rows)
+    assert all(0 < row["median"] <= row["longest"] for row in rows)
 
 
 def test_merging(tmp_path):
