@@ -1,25 +1,25 @@
-"""How close `gbdnn.infer` is to the limit: the seconds that its products alone would take.
+"""How close `gbdnn.infer` is to the hardware's limit.
 
-    python benchmarks/floor.py --nthreads 1,2 --json floor.json
+    python benchmarks/floor.py --nthreads 1 --nthreads 2 --json floor.json
 
     floor = sum over layers of (living inputs x edges) / rate
 
-Living inputs are those with an entry before the layer; the others need no work. The rate is the
-best that the product alone reaches over block sizes and numberings of the neurons, on layers of
-this network sampled evenly; for T threads it is that of T threads side by side. The best block size
-and numbering are fixed first; their rate is then taken again before and after every run of gbdnn,
-for a machine that others share is not as fast in one minute as in the next.
+Living inputs are those with an entry before the layer; the others need no work. The rate is that of
+a compiled loop that does nothing but multiply-adds, each with one load from the second cache, or
+from the first (`hardware`); for T threads it is that of T threads side by side. It is taken before
+and after every inference, for a machine that others share is not as fast in one minute as in
+the next.
 
 Inputs that have become equal count each: where gbdnn computes them once (`compress`), it may take
-less than the floor, so it is timed without that too. A second, stricter floor takes for all
-layers the best rate of any one of them.
+less than the floor, so all engines are timed without that, and auto with it, too. What the full
+form's own product reaches stands beside the hardware's rates.
 """
 
 from __future__ import annotations
 
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import problems
@@ -31,6 +31,23 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
 
 
+class Way(NamedTuple):
+    """How gbdnn is called."""
+
+    nthreads: int
+    engine: str
+    compress: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For `infer`."""
+        return {
+            "nthreads": self.nthreads,
+            "engine": self.engine,
+            **problems.merging(self.compress),
+        }
+
+
 def main(
     neurons: problems.Neurons = 1024,
     layers: problems.Layers = 120,
@@ -39,54 +56,55 @@ def main(
     images: problems.Images = None,
     seed: problems.Seed = 0,
     nthreads: problems.Threads = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn.")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Times that a product is timed.")] = 7,
-    sample: Annotated[int, typer.Option(min=1, help="Layers whose product is timed.")] = 12,
+    engine: problems.Engines = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn in each way.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Calls of a loop of the hardware's.")] = 21,
+    product: Annotated[bool, typer.Option(help="Measure the full form's product, too.")] = True,
     check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
     json_file: problems.Json = None,
 ) -> None:
     """Print the floor, and gbdnn's time over it."""
-    import kernel
+    import hardware
 
     import gbdnn
 
     counts = problems.thread_counts(nthreads, [1, 2])
+    engines = problems.words(engine, ["auto", "fused", "full"])
     problem = problems.build(neurons, layers, inputs, data, images, seed)
     found = report.facts(problem, rounds=rounds, repeat=repeat)
     report.heading(found)
+    truth = problems.true_categories(problem)[0] if check else None
     living, Y = _living(problem)
     edges = np.array([layer.edges for layer in problem.network], float)
     work = float(living @ edges)
     found["living"], found["multiply_adds"] = living.tolist(), work
-    found["check"] = "NOT CHECKED"
-    if check:
-        truth, _ = problems.true_categories(problem)
-        right = np.array_equal(gbdnn.categories(Y), truth)
-        found["check"] = "PASSED" if right else "FAILED"
+    right = truth is None or np.array_equal(gbdnn.categories(Y), truth)
+    found["check"] = "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED"
+    ways = [
+        Way(count, each, compress)
+        for count in counts
+        for each in engines
+        for compress in ((True, False) if each == "auto" else (False,))
+    ]
+    for way in ways:  # prepares the network, and loads or compiles what is to be compiled
+        answer = gbdnn.infer(problem.network, problem.features, **way.options)
+        if not np.array_equal(gbdnn.categories(answer), gbdnn.categories(Y)):
+            found["check"] = "FAILED"
     print(f"{work / 1e9:.2f} G multiply-adds for living inputs; categories: {found['check']}")
 
-    ks = kernel.sampled(len(problem.network), sample)
-    found["sampled_layers"] = ks
-    sweeps = {count: kernel.sweep(problem.network, ks, repeat, count) for count in counts}
-    found["sweeps"] = sweeps
-    best = {count: max(sweeps[count], key=lambda row: row["rate"]) for count in counts}
-    ways = [(count, compress) for count in counts for compress in (False, True)]
-    seconds: dict[tuple[int, bool], list[float]] = {way: [] for way in ways}
-    rates: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(rounds):
-        for count in counts:
-            way = (count, best[count]["numbering"], best[count]["width"])
-            before = kernel.rate(problem.network, ks, repeat, *way)
-            for compress in (False, True):
-                options = problems.merging(compress)
-                began = perf_counter()
-                gbdnn.infer(problem.network, problem.features, nthreads=count, **options)
-                seconds[count, compress].append(perf_counter() - began)
-            rates[count].append((before + kernel.rate(problem.network, ks, repeat, *way)) / 2)
-    found["summary"] = [
-        _summary(work, way, best[way[0]], rates[way[0]], seconds[way]) for way in ways
-    ]
-    _print(sweeps, found["summary"])
+    seconds: dict[Way, list[float]] = {way: [] for way in ways}
+    rates: dict[Way, list[dict[str, float]]] = {way: [] for way in ways}
+    for turn in range(rounds):
+        for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
+            before = hardware.rates(way.nthreads, repeat)
+            began = perf_counter()
+            gbdnn.infer(problem.network, problem.features, **way.options)
+            seconds[way].append(perf_counter() - began)
+            after = hardware.rates(way.nthreads, repeat)
+            rates[way].append({cache: (before[cache] + after[cache]) / 2 for cache in before})
+    found["summary"] = [_summary(work, way, rates[way], seconds[way]) for way in ways]
+    found["products"] = _products(problem, counts) if product else {}
+    _print(found, counts)
     report.write(json_file, found)
     if found["check"] == "FAILED":
         raise typer.Exit(1)
@@ -109,62 +127,77 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
 
 
 def _summary(
-    work: float,
-    way: tuple[int, bool],
-    best: dict[str, Any],
-    rates: list[float],
-    seconds: list[float],
+    work: float, way: Way, rates: list[dict[str, float]], seconds: list[float]
 ) -> dict[str, Any]:
-    """Return floors and what gbdnn takes; every run beside the rate of its own round."""
-    rate = median(rates)
-    peak = max(best["rates"]) / best["rate"]
-    ratios = [taken * own / work for taken, own in zip(seconds, rates, strict=True)]
+    """Return floors and what gbdnn takes; every run beside the rates around it."""
+    ratios = {
+        cache: [taken * own[cache] / work for taken, own in zip(seconds, rates, strict=True)]
+        for cache in rates[0]
+    }
+    middle = {cache: median(own[cache] for own in rates) for cache in rates[0]}
     return {
-        "nthreads": way[0],
-        "compress": way[1],
+        **way._asdict(),
         "seconds": seconds,
-        "rates": rates,
-        "ratios": ratios,
-        "numbering": best["numbering"],
-        "width": best["width"],
-        "rate": rate,
-        "floor_seconds": work / rate,
         "seconds_median": median(seconds),
         "seconds_min": min(seconds),
-        "ratio_median": median(ratios),
-        "ratio_min": min(ratios),
-        "strict_ratio_median": median(ratios) * peak,
+        "rates": middle,
+        "floor_seconds": {cache: work / rate for cache, rate in middle.items()},
+        "ratios": ratios,
+        "ratio_median": {cache: median(each) for cache, each in ratios.items()},
+        "ratio_min": {cache: min(each) for cache, each in ratios.items()},
     }
 
 
-def _print(sweeps: dict[int, list[dict[str, Any]]], summary: list[dict[str, Any]]) -> None:
-    head = ["product alone, G multiply-adds/s", "inputs per block"]
-    head += [f"{count} threads" for count in sweeps]
-    columns = list(sweeps.values())
-    rows = [
-        (row["numbering"], row["width"], *(f"{each[at]['rate'] / 1e9:.1f}" for each in columns))
-        for at, row in enumerate(columns[0])
-    ]
-    report.table(head, rows)
-    head = ["threads", "merging", "G/s", "floor s", "gbdnn median s", "min s", "time / floor"]
-    head += ["least", "time / strict floor"]
-    report.table(
-        head,
-        [
+def _products(problem: Problem, counts: list[int]) -> dict[int, float]:
+    """Return the best rate of the full form's product alone, by number of threads."""
+    import kernel
+
+    ks = kernel.sampled(len(problem.network), 6)
+    return {
+        count: max(
+            row["rate"] for row in kernel.sweep(problem.network, ks, 3, count, (16, 112, 176, 240))
+        )
+        for count in counts
+    }
+
+
+def _print(found: dict[str, Any], counts: list[int]) -> None:
+    head = ["engine", "merging", "threads", "median s", "min s"]
+    head += ["L2 G/s", "L2 floor s", "time / L2 floor", "least"]
+    head += ["L1 G/s", "L1 floor s", "time / L1 floor"]
+    rows = []
+    for row in found["summary"]:
+        rate, floor, ratio = row["rates"], row["floor_seconds"], row["ratio_median"]
+        rows.append(
             (
-                row["nthreads"],
+                row["engine"],
                 "yes" if row["compress"] else "no",
-                f"{row['rate'] / 1e9:.1f}",
-                f"{row['floor_seconds']:.3f}",
+                row["nthreads"],
                 f"{row['seconds_median']:.3f}",
                 f"{row['seconds_min']:.3f}",
-                f"{row['ratio_median']:.2f}",
-                f"{row['ratio_min']:.2f}",
-                f"{row['strict_ratio_median']:.2f}",
+                f"{rate['L2'] / 1e9:.1f}",
+                f"{floor['L2']:.3f}",
+                f"{ratio['L2']:.2f}",
+                f"{row['ratio_min']['L2']:.2f}",
+                f"{rate['L1'] / 1e9:.1f}",
+                f"{floor['L1']:.3f}",
+                f"{ratio['L1']:.2f}",
             )
-            for row in summary
-        ],
-    )
+        )
+    report.table(head, rows)
+    print()
+    for count, rate in found["products"].items():
+        print(f"the full form's product alone, {count} threads: {rate / 1e9:.1f} G/s")
+    first = {(row["engine"], row["compress"]): row for row in found["summary"][::-1]}
+    for row in found["summary"]:
+        base = first[row["engine"], row["compress"]]
+        if row["nthreads"] != base["nthreads"]:
+            gain = median(a / b for a, b in zip(base["seconds"], row["seconds"], strict=True))
+            merging = "" if row["compress"] else ", compress=False"
+            print(
+                f"{row['engine']}{merging}: {row['nthreads']} threads x {gain:.2f} as fast as"
+                f" {base['nthreads']}"
+            )
 
 
 if __name__ == "__main__":

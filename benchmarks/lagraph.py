@@ -50,9 +50,10 @@ def prepare(
     return Prepared(Ws, Ds, np.float32(clip))
 
 
-def batches(X: gb.Matrix) -> list[gb.Matrix]:
-    """Return the features in as few parts as memory allows."""
+def batches(X: gb.Matrix, batch: int | None = None) -> list[gb.Matrix]:
+    """Return the features in parts of `batch` inputs, or in as few as memory allows."""
     rows = max(1, _ENTRIES // max(X.ncols, 1))
+    rows = rows if batch is None else min(rows, batch)
     if X.nrows <= rows:
         return [_rowwise(X)]
     return [_rowwise(X[at : at + rows, :].new()) for at in range(0, X.nrows, rows)]

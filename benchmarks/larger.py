@@ -1,11 +1,14 @@
-"""Gbdnn on the larger networks: seconds, categories and memory; beside it the LAGraph form.
+"""Gbdnn on the larger networks: its engines in turn, memory, and the peers beside it.
 
-    python benchmarks/larger.py --neurons 65536 --lagraph 3000 --json larger-65536.json
+    python benchmarks/larger.py --neurons 4096 --no-compress --peers 20000 --json larger-4096.json
     python benchmarks/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
 With `--store` the network is not in memory: it is streamed from a store, which is made if it is not
 there. Memory is that of this process, pages of mapped files left out: with the libraries alone,
-before the inference, and at most during it, beside what `gbdnn.memory_needed` says.
+before the inference, and at most during the first one, beside what `gbdnn.memory_needed` says.
+
+With `--peers N` other programs run on the first N inputs, each at its best batch size and in a
+process of its own, as `side_by_side.py` runs them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     import gbdnn
     from gbdnn.challenge import Problem
 
+_PEERS = ("torch+drop", "mkl-dense+drop", "lagraph")
+
 
 def main(
     neurons: problems.Neurons = 4096,
@@ -36,7 +41,10 @@ def main(
     nthreads: Annotated[
         int | None, typer.Option(min=1, help="Threads; GraphBLAS's default without it.")
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs on all inputs.")] = 1,
+    engine: problems.Engines = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Timed runs of each engine, and of each peer.")
+    ] = 1,
     compress: problems.Compress = True,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Stream the network from this store.")
@@ -44,11 +52,14 @@ def main(
     budget: Annotated[
         float, typer.Option("--memory", min=0, metavar="GIB", help="As for infer, in GiB.")
     ] = 0.5,
-    lagraph: Annotated[
+    peers: Annotated[
         int | None,
-        typer.Option(min=1, help="Compare with the LAGraph form on the first so many inputs."),
+        typer.Option(min=1, metavar="N", help="Run the peers on the first so many inputs."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of each for --lagraph.")] = 3,
+    programs: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="For --peers, by comma or repetition.")
+    ] = None,
+    batch: problems.Batches = None,
     check: Annotated[
         bool, typer.Option(help="Compare all categories with the right ones: takes long.")
     ] = False,
@@ -76,49 +87,121 @@ def main(
     found = report.facts(problem, nthreads=nthreads, compress=compress, streamed=store is not None)
     report.heading(found)
 
+    truth = None
+    if peers is not None:
+        first = min(peers, problem.inputs)
+        part = replace(problem, features=problem.features[:first, :].new(), truth=None)
+        truth = problems.true_categories(part)[0]
+        found["peers"] = _peers(part, programs, nthreads, rounds, batch, truth)
     budget_bytes = int(budget * 2**30)
     density = problem.features.nvals / (problem.features.nrows * problem.features.ncols)
     needed = gbdnn.memory_needed(
         problem.network, problem.inputs, density=density, memory=budget_bytes
     )
     before = memory.now()
-    seconds = []
+    engines = problems.words(engine, ["auto"])
     options = problems.merging(compress) | {"memory": budget_bytes, "nthreads": nthreads}
+    runs: dict[str, list[float]] = {each: [] for each in engines}
+    first_run: dict[str, float] = {}
+    answers = []
     with memory.Peak() as peak:
-        for _ in range(repeat):
-            began = perf_counter()
-            Y = gbdnn.infer(problem.network, problem.features, **options)
-            seconds.append(perf_counter() - began)
-            print(f"{seconds[-1]:.3f} s", flush=True)
-    rows = gbdnn.categories(Y)
+        answers.append(_run(problem, engines[0], options, first_run))
+    for each in engines[1:]:
+        answers.append(_run(problem, each, options, first_run))
+    for turn in range(rounds):
+        for at in range(len(engines)):
+            each = engines[(turn + at) % len(engines)]
+            taken: dict[str, float] = {}
+            answers.append(_run(problem, each, options, taken))
+            runs[each].append(taken[each])
+    rows, seconds = answers[0], runs[engines[0]]
+    agree = all(np.array_equal(rows, other) for other in answers)
+    if truth is not None:
+        agree = agree and np.array_equal(rows[rows < peers], truth)
     # The weights are there before, once: half of what they take where neurons are renumbered.
     beyond = needed.working + needed.answer + needed.weights // 2
     rate = edge_rate(problem.inputs, problem.network.edges, median(seconds))
     found |= {
-        "seconds": seconds,
+        "seconds": runs,
+        "seconds_first": first_run,
+        "ratios": {
+            each: median(other / own for own, other in zip(seconds, runs[each], strict=True))
+            for each in engines
+        },
         "edges_per_second": rate,
         "categories": len(rows),
+        "agree": agree,
         "check": _check(problem, rows) if check else "NOT CHECKED",
         "memory_libraries": libraries,
         "memory_before": before,
         "memory_peak": peak.most,
         "memory_needed": {**asdict(needed), "total": needed.total},
     }
+    report.table(
+        ["engine", "threads", "first s", "median s", "min s", f"to {engines[0]}"],
+        [
+            (
+                each,
+                nthreads,
+                f"{first_run[each]:.3f}",
+                f"{median(runs[each]):.3f}",
+                f"{min(runs[each]):.3f}",
+                f"x {found['ratios'][each]:.2f}",
+            )
+            for each in engines
+        ],
+    )
     print(
-        f"median {median(seconds):.3f} s on {nthreads} threads, {rate:.3g} edges/s,"
-        f" {len(rows)} categories ({found['check']})\n"
+        f"\n{engines[0]}: {rate:.3g} edges/s, {len(rows)} categories ({found['check']};"
+        f" {'all agree' if agree else 'they DIFFER'})\n"
         f"memory: {memory.mib(libraries)} with the libraries, {memory.mib(before)} before"
         f" inference, {memory.mib(peak.most)} at most\n"
         f"inference took {memory.mib((peak.most or 0) - (before or 0))}; foretold, beyond weights"
         f" as they are and features: {memory.mib(beyond)}"
     )
-    if lagraph is not None:
-        del Y
-        found["lagraph"] = _beside_lagraph(problem, lagraph, rounds, nthreads, rows)
-        print(_told(found["lagraph"]))
     report.write(json_file, found)
-    if found["check"] == "FAILED" or not found.get("lagraph", {}).get("agree", True):
+    if found["check"] == "FAILED" or not agree:
         raise typer.Exit(1)
+
+
+def _run(
+    problem: Problem, engine: str, options: dict[str, Any], seconds: dict[str, float]
+) -> np.ndarray:
+    """Return the categories; note the seconds."""
+    import gbdnn
+
+    began = perf_counter()
+    Y = gbdnn.infer(problem.network, problem.features, engine=engine, **options)
+    seconds[engine] = perf_counter() - began
+    print(f"{engine}: {seconds[engine]:.3f} s", flush=True)
+    return gbdnn.categories(Y)
+
+
+def _peers(
+    problem: Problem,
+    programs: list[str] | None,
+    nthreads: int,
+    rounds: int,
+    batch: list[str] | None,
+    truth: np.ndarray,
+) -> dict[str, Any]:
+    """Return what gbdnn and other programs take, in turn."""
+    import side_by_side
+    import turns
+
+    names = side_by_side.chosen(programs or list(_PEERS), slow=False)
+    sizes = problems.numbers(batch, "--batch", list(turns.BATCHES))
+    found: dict[str, Any] = {"inputs": problem.inputs, "versions": {}}
+    with turns.workers(problem, names, found) as able:
+        found["batches"] = turns.search(able, [nthreads], sizes, turns.SEARCH_INPUTS)
+        runs = turns.interleaved(able, [nthreads], rounds, truth, found["batches"])
+    found["runs"] = runs
+    found["summary"] = turns.summary(problem, runs, [nthreads], rounds)
+    found["strongest"] = turns.strongest(found["summary"], nthreads)
+    side_by_side.show(found, [nthreads])
+    if not all(run["check"] == "PASSED" for run in runs):
+        raise SystemExit("a program found wrong categories")
+    return found
 
 
 def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network:
@@ -138,51 +221,6 @@ def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network
 def _check(problem: Problem, rows: np.ndarray) -> str:
     truth, _ = problems.true_categories(problem)
     return "PASSED" if np.array_equal(rows, truth) else "FAILED"
-
-
-def _beside_lagraph(
-    problem: Problem, inputs: int, rounds: int, nthreads: int, rows: np.ndarray
-) -> dict[str, Any]:
-    """Return seconds of both forms in turn, on the first `inputs` inputs."""
-    import lagraph
-
-    import gbdnn
-
-    net, inputs = problem.network, min(inputs, problem.inputs)
-    X = problem.features[:inputs, :].new()
-    weights = (layer.W for layer in net)
-    prepared = lagraph.prepare(weights, (layer.bias for layer in net), net[0].clip or np.inf)
-    parts = lagraph.batches(X)
-    runs: dict[str, list[float]] = {"gbdnn": [], "lagraph": []}
-    agree = True
-    for turn in range(rounds + 1):
-        began = perf_counter()
-        mine = gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads))
-        between = perf_counter()
-        its = lagraph.categories(prepared, parts, nthreads)
-        if turn:  # the first one finds memory and prepares what is kept
-            runs["gbdnn"].append(between - began)
-            runs["lagraph"].append(perf_counter() - between)
-        agree = agree and np.array_equal(mine, its) and np.array_equal(mine, rows[rows < inputs])
-    ratios = [its / mine for mine, its in zip(runs["gbdnn"], runs["lagraph"], strict=True)]
-    return {
-        "inputs": inputs,
-        "seconds": runs,
-        "ratios": ratios,
-        "ratio": median(ratios),
-        "categories": len(mine),
-        "agree": bool(agree),
-    }
-
-
-def _told(beside: dict[str, Any]) -> str:
-    middle = {name: median(seconds) for name, seconds in beside["seconds"].items()}
-    low, high = min(beside["ratios"]), max(beside["ratios"])
-    return (
-        f"on {beside['inputs']} inputs: gbdnn {middle['gbdnn']:.3f} s, LAGraph form"
-        f" {middle['lagraph']:.3f} s: x {beside['ratio']:.2f} ({low:.2f} to {high:.2f});"
-        f" categories {'agree' if beside['agree'] else 'DIFFER'}"
-    )
 
 
 if __name__ == "__main__":

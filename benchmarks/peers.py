@@ -1,7 +1,9 @@
 """Other programs on the same problem: SciPy, PyTorch and MKL, each as fast as it comes.
 
-Each function prepares its matrices and returns ``run(nthreads) -> categories``, the part that is
-timed. Activations are dense, neurons x a batch of inputs, or sparse, a batch of inputs x neurons:
+Each function prepares its matrices and returns ``ready(nthreads, batch, inputs)``, which prepares a
+run on the first `inputs` inputs, `batch` at a time, and returns it: ``run() -> categories`` is the
+part that is timed. Batches are kept from one run to the next. Activations are dense, neurons x a
+batch of inputs, or sparse, a batch of inputs x neurons:
 
     Z  = W' Y + b     or     Z = Y W, Z += b on its entries
     Y' = min(max(Z, 0), clip)
@@ -15,8 +17,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,84 +30,104 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
     from problems import Arrays
 
-    Run = Callable[[int], np.ndarray]
+    Run = Callable[[], np.ndarray]
+    Ready = Callable[[int, int, int], Run]
+
+# Divisions into batches that a program keeps: one for each number of threads.
+_KEPT = 2
 
 
-def gbdnn(problem: Arrays, **options: Any) -> Run:
-    """Gbdnn itself, in one of its engines."""
+class Peer(NamedTuple):
+    """A program with the problem in its own format.
+
+    ``facts`` are what the report is to say of it.
+    """
+
+    ready: Ready
+    facts: dict[str, Any] = {}  # noqa: RUF012 -- never changed
+
+
+def gbdnn(problem: Arrays, **options: Any) -> Peer:
+    """Gbdnn itself, in one of its engines; the fused form's code is loaded, or compiled, here."""
+    import gbdnn
+
+    facts: dict[str, Any] = {}
+    if options["engine"] in ("auto", "fused"):
+        began = perf_counter()
+        facts = {"compiled": _compiled(np.dtype(np.float32))}
+        facts["code_seconds"] = perf_counter() - began
+    net, X = network(problem)
+
+    def run(nthreads: int) -> np.ndarray:
+        return gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads, **options))
+
+    return Peer(lambda nthreads, *_: partial(run, nthreads), facts)
+
+
+def network(problem: Arrays) -> tuple[Any, Any]:
+    """Return the problem as a Network and a Matrix."""
     import gbdnn
 
     layers = [
         gbdnn.Layer(_matrix(W), b, bias_rule="entries", clip=problem.clip, copy=False)
         for W, b in zip(problem.weights, problem.bias, strict=True)
     ]
-    net, X = gbdnn.Network(layers), _matrix(problem.features)
-
-    def run(nthreads: int) -> np.ndarray:
-        return gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads, **options))
-
-    return run
+    return gbdnn.Network(layers), _matrix(problem.features)
 
 
-def lagraph(problem: Arrays) -> Run:
+def lagraph(problem: Arrays) -> Peer:
     """The LAGraph form, on the GraphBLAS that gbdnn runs on."""
     import lagraph
 
     network = lagraph.prepare(map(_matrix, problem.weights), problem.bias, problem.clip)
-    parts = lagraph.batches(_matrix(problem.features))
-    return lambda nthreads: lagraph.categories(network, parts, nthreads)
+    X = _matrix(problem.features)
+
+    @lru_cache(_KEPT)
+    def parts(batch: int, inputs: int) -> list[Any]:
+        return lagraph.batches(X[:inputs, :].new(), batch)
+
+    def ready(nthreads: int, batch: int, inputs: int) -> Run:
+        return partial(lagraph.categories, network, parts(batch, inputs), nthreads)
+
+    return Peer(ready)
 
 
-def scipy_csr(problem: Arrays, batch: int, drop: bool) -> Run:
+def scipy_csr(problem: Arrays, drop: bool) -> Peer:
     """SciPy, CSR activations x CSR weights, on one thread."""
-    parts = _rows(problem, batch)
 
     def multiply(Y: sp.csr_array, W: sp.csr_array) -> sp.csr_array:
         return Y @ W
 
-    return lambda _: _sparse(problem, parts, multiply, drop)
+    return _sparse_peer(problem, multiply, drop)
 
 
-def scipy_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+def scipy_dense(problem: Arrays, drop: bool) -> Peer:
     """SciPy, CSR weights x dense activations, on one thread."""
-    parts, weights = _columns(problem, batch), _transposed(problem)
 
     def multiply(W: sp.csr_array, Y: np.ndarray) -> np.ndarray:
         return W @ Y
 
-    return lambda _: _dense(problem, weights, parts, multiply, drop)
+    return _dense_peer(problem, multiply, drop)
 
 
-def mkl_csr(problem: Arrays, batch: int, drop: bool) -> Run:
+def mkl_csr(problem: Arrays, drop: bool) -> Peer:
     """MKL, CSR activations x CSR weights."""
     mkl = _mkl()
-    parts = _rows(problem, batch)
-
-    def run(nthreads: int) -> np.ndarray:
-        mkl.mkl_set_num_threads(nthreads)
-        return _sparse(problem, parts, mkl.dot_product_mkl, drop)
-
-    return run
+    return _sparse_peer(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
 
 
-def mkl_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+def mkl_dense(problem: Arrays, drop: bool) -> Peer:
     """MKL, CSR weights x dense activations."""
     mkl = _mkl()
-    parts, weights = _columns(problem, batch), _transposed(problem)
-
-    def run(nthreads: int) -> np.ndarray:
-        mkl.mkl_set_num_threads(nthreads)
-        return _dense(problem, weights, parts, mkl.dot_product_mkl, drop)
-
-    return run
+    return _dense_peer(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
 
 
-def torch_dense(problem: Arrays, batch: int, drop: bool) -> Run:
+def torch_dense(problem: Arrays, drop: bool) -> Peer:
     """PyTorch, CSR weights x dense activations."""
     import torch
 
     warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
-    parts = _columns(problem, batch)
+    parts = _columns(problem)
     weights = [
         torch.sparse_csr_tensor(*map(torch.from_numpy, (W.indptr, W.indices, W.data)), W.shape)
         for W in _transposed(problem)
@@ -123,12 +147,47 @@ def torch_dense(problem: Arrays, batch: int, drop: bool) -> Run:
                     break
         return alive[Y.amax(0).nonzero()[:, 0]].numpy() if len(alive) else alive.numpy()
 
-    def run(nthreads: int) -> np.ndarray:
-        torch.set_num_threads(nthreads)
+    def run(chosen: list[sp.csr_array], batch: int) -> np.ndarray:
         with torch.inference_mode():
-            return np.concatenate([one(X, k * batch) for k, X in enumerate(parts)])
+            return np.concatenate([one(X, k * batch) for k, X in enumerate(chosen)])
 
-    return run
+    def ready(nthreads: int, batch: int, inputs: int) -> Run:
+        torch.set_num_threads(nthreads)
+        return partial(run, parts(batch, inputs), batch)
+
+    return Peer(ready)
+
+
+def _dense_peer(
+    problem: Arrays,
+    multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
+    drop: bool,
+    set_threads: Callable[[int], object] = lambda _: None,
+) -> Peer:
+    """Return a program of dense activations, with inputs in columns."""
+    parts, weights = _columns(problem), _transposed(problem)
+
+    def ready(nthreads: int, batch: int, inputs: int) -> Run:
+        set_threads(nthreads)
+        return partial(_dense, problem, weights, parts(batch, inputs), multiply, drop)
+
+    return Peer(ready)
+
+
+def _sparse_peer(
+    problem: Arrays,
+    multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
+    drop: bool,
+    set_threads: Callable[[int], object] = lambda _: None,
+) -> Peer:
+    """Return a program of sparse activations, with inputs in rows."""
+    parts = lru_cache(_KEPT)(partial(_rows, problem))
+
+    def ready(nthreads: int, batch: int, inputs: int) -> Run:
+        set_threads(nthreads)
+        return partial(_sparse, problem, parts(batch, inputs), multiply, drop)
+
+    return Peer(ready)
 
 
 def _dense(
@@ -184,15 +243,20 @@ def _sparse(
     return np.concatenate(found)
 
 
-def _rows(problem: Arrays, batch: int) -> list[sp.csr_array]:
-    """Return batches of inputs."""
-    X = problem.features
+def _rows(problem: Arrays, batch: int, inputs: int) -> list[sp.csr_array]:
+    """Return batches of the first `inputs` inputs."""
+    X = problem.features[:inputs]
     return [X[at : at + batch] for at in range(0, X.shape[0], batch)]
 
 
-def _columns(problem: Arrays, batch: int) -> list[sp.csr_array]:
-    """Return batches of inputs, transposed, neurons x inputs."""
-    return [X.T.tocsr() for X in _rows(problem, batch)]
+def _columns(problem: Arrays) -> Callable[[int, int], list[sp.csr_array]]:
+    """Return what gives batches of inputs, transposed, neurons x inputs."""
+
+    @lru_cache(_KEPT)
+    def parts(batch: int, inputs: int) -> list[sp.csr_array]:
+        return [X.T.tocsr() for X in _rows(problem, batch, inputs)]
+
+    return parts
 
 
 def _transposed(problem: Arrays) -> list[sp.csr_array]:
@@ -214,6 +278,18 @@ def _matrix(A: sp.csr_array) -> object:
         sorted_cols=True,
         take_ownership=True,
     )
+
+
+def _compiled(dtype: np.dtype) -> bool:
+    """Whether the fused form is there; loads its code, or compiles it."""
+    from gbdnn.errors import MissingPackageError
+    from gbdnn.kernels.fused import FUSED
+
+    try:
+        FUSED.load(dtype)
+    except MissingPackageError:
+        return False
+    return True
 
 
 def _mkl() -> Any:

@@ -46,6 +46,18 @@ Threads = Annotated[
     list[str] | None,
     typer.Option("--nthreads", metavar="N", help="Threads; several by comma or repetition."),
 ]
+Batches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch", metavar="N", help="Batch sizes that peers try; several by comma or repetition."
+    ),
+]
+Engines = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="auto, fused, full or sparse; several by comma or repetition."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ def build(
     from gbdnn.errors import GbdnnError
 
     if data is not None and images is None:
-        images = challenge.training_images(data)
+        images = challenge.training_images(data) or challenge.training_images(data.parent)
     if inputs is None and (data is None or images is not None):
         inputs = INPUTS
     try:
@@ -105,13 +117,23 @@ def true_categories(problem: Problem) -> tuple[np.ndarray, str]:
 
 def thread_counts(asked: list[str] | None, default: list[int]) -> list[int]:
     """Return the thread counts of ``--nthreads 1,2 --nthreads 4``, each once, in order."""
+    return numbers(asked, "--nthreads", default)
+
+
+def numbers(asked: list[str] | None, option: str, default: list[int]) -> list[int]:
+    """Return the whole numbers of an option, by comma or repetition, each once, in order."""
     try:
-        counts = [int(word) for item in asked or [] for word in item.split(",")]
+        found = [int(word) for item in asked or [] for word in item.split(",")]
     except ValueError as err:
-        raise typer.BadParameter(f"--nthreads: {err}") from err
-    if any(count < 1 for count in counts):
-        raise typer.BadParameter("--nthreads is at least 1")
-    return list(dict.fromkeys(counts or default))
+        raise typer.BadParameter(f"{option}: {err}") from err
+    if any(number < 1 for number in found):
+        raise typer.BadParameter(f"{option} is at least 1")
+    return list(dict.fromkeys(found or default))
+
+
+def words(asked: list[str] | None, default: list[str]) -> list[str]:
+    """Return the words of an option, by comma or repetition, each once, in order."""
+    return list(dict.fromkeys(word for item in asked or default for word in item.split(",")))
 
 
 def merging(compress: bool) -> dict[str, Any]:

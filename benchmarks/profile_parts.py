@@ -3,14 +3,15 @@
     python benchmarks/profile_parts.py --json profile_parts.json
 
 Timers are put around gbdnn's own functions from outside. What they cost shows as the difference
-between the runs with them and without.
+between the runs with them and without. The fused form takes many layers in one call: its seconds
+per layer are those of another run, which a callback makes take them one by one.
 """
 
 from __future__ import annotations
 
 from statistics import median
 from time import perf_counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import problems
@@ -18,33 +19,60 @@ import report
 import typer
 from timers import Timers
 
+if TYPE_CHECKING:
+    from gbdnn.challenge import Problem
+    from gbdnn.engine.stats import LayerStats
+
+# The part that runs many layers in a call: a callback tells how long each layer takes.
+COMPILED = "layers (compiled)"
+
 # Functions where they are looked up when they are called, and the part that each one is.
 PLACES = {
     "gbdnn.inference:as_features": "check features",
+    "gbdnn.engine.choice:FormChoice.__init__": "prepare",
     "gbdnn.engine.run:plan_layers": "prepare",
+    "gbdnn.engine.prefetch:read_layers": "prepare",
     "gbdnn.engine.run:Prefetch.layers_around": "prepare",
-    "gbdnn.engine.scheduler:fill": "read",
+    "gbdnn.engine.compiled_run:CompiledRun.__init__": "prepare",
+    "gbdnn.engine.features:MatrixFeatures.sparse_rows": "read rows",
+    "gbdnn.engine.scheduler:BlockScheduler._split": "read rows",
+    "gbdnn.engine.scheduler:BlockScheduler._next_task": "schedule, wait",
+    # blocks in the fused form
+    "gbdnn.kernels.fused:FusedChain.fill": "read",
+    "gbdnn.engine.compiled_run:CompiledRun.read": "read",
+    "gbdnn.kernels.fused:FusedChain.run": COMPILED,
+    "gbdnn.engine.compiled_run:CompiledRun._layers": COMPILED,
+    "gbdnn.kernels.fused:FusedChain.sparse_rows": "leave",
+    "gbdnn.engine.compiled_run:CompiledRun.advance": "rest of the blocks",
+    # blocks in the full form
+    "gbdnn.engine.block_run:fill": "read",
+    "gbdnn.engine.block_run:BlockRun.read": "read",
     "gbdnn.kernels.full:start": "bias",
     "gbdnn.kernels.full:multiply": "product",
     "gbdnn.kernels.full:activate": "activate",
     "gbdnn.engine.block_run:_living": "sample",
-    "gbdnn.engine.choice:FormChoice.leaves": "sample",
     "gbdnn.engine.block_run:living": "find the living",
-    "gbdnn.engine.block_run:BlockRun._compact": "compact",
-    "gbdnn.engine.scheduler:BlockScheduler._share_out": "compact",
-    "gbdnn.engine.scheduler:BlockScheduler.add_survivors": "compact",
-    "gbdnn.engine.block_run:BlockRun._has_duplicates": "merge",
-    "gbdnn.engine.block_run:fingerprints": "merge",
-    "gbdnn.engine.block_run:equal_columns": "merge",
-    "gbdnn.engine.run:equal_rows": "merge",
     "gbdnn.engine.block_run:sparse_rows": "leave",
-    "gbdnn.engine.block_run:BlockRun._leave": "leave",
     "gbdnn.engine.block_run:BlockRun._layer": "calls of a layer",
     "gbdnn.engine.block_run:BlockRun.advance": "rest of the blocks",
+    # both
+    "gbdnn.engine.choice:FormChoice.leaves": "sample",
+    "gbdnn.engine.block_run:BlockRun._compact": "deduplicate",
+    "gbdnn.engine.block_run:BlockRun._has_duplicates": "deduplicate",
+    "gbdnn.engine.block_run:fingerprints": "deduplicate",
+    "gbdnn.engine.block_run:equal_columns": "deduplicate",
+    "gbdnn.engine.run:equal_rows": "deduplicate",
+    "gbdnn.engine.scheduler:BlockScheduler._share_out": "move survivors",
+    "gbdnn.engine.scheduler:BlockScheduler.add_survivors": "move survivors",
+    "gbdnn.engine.block_run:BlockRun._leave": "leave",
+    "gbdnn.kernels.buffers:Buffers.get": "memory",
+    "gbdnn.kernels.buffers:Buffers.release": "memory",
     "gbdnn.engine.scheduler:BlockScheduler.run": "rest of the blocks",
+    # the sparse form, and the answer
     "gbdnn.kernels.sparse:SparseForm.advance": "sparse form",
-    "gbdnn.arrays.sparse_rows:SparseRows.matrix": "convert",
+    "gbdnn.engine.run:Run._sparse": "sparse form",
     "gbdnn.engine.state:RunState.answer": "stack",
+    "gbdnn.arrays.sparse_rows:SparseRows.matrix": "convert",
     "gbdnn:infer": "rest",
 }
 
@@ -57,7 +85,7 @@ def main(
     images: problems.Images = None,
     seed: problems.Seed = 0,
     nthreads: Annotated[int, typer.Option(min=1)] = 1,
-    engine: Annotated[str, typer.Option(help="auto, full or sparse.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, fused, full or sparse.")] = "auto",
     rounds: Annotated[int, typer.Option(min=1, help="Runs with timers, and without.")] = 3,
     compress: problems.Compress = True,
     check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
@@ -94,16 +122,39 @@ def main(
         "prepare_first": first.seconds["prepare"],
         "parts": {part: total / rounds for part, total in timers.seconds.items()},
         "calls": {part: total / rounds for part, total in timers.calls.items()},
-        "per_layer": {
-            k: {part: total / rounds for part, total in parts.items()}
-            for k, parts in sorted(timers.layers.items())
-        },
+        "per_layer": _per_layer(problem, timers, rounds, {"nthreads": nthreads, **options}),
         "missing": sorted(set(timers.missing)),
     }
     _print(found)
     report.write(json_file, found)
     if found["check"] == "FAILED":
         raise typer.Exit(1)
+
+
+def _per_layer(
+    problem: Problem, timers: Timers, rounds: int, options: dict[str, Any]
+) -> dict[int, dict[str, float]]:
+    """Return seconds per layer and part.
+
+    A call of the fused form takes many layers: how long each takes tells another run, which has a
+    callback and so takes them one by one.
+    """
+    import gbdnn
+
+    if COMPILED not in timers.seconds:
+        return {
+            k: {part: total / rounds for part, total in parts.items()}
+            for k, parts in sorted(timers.layers.items())
+        }
+    seconds: dict[int, dict[str, float]] = {}
+
+    def note(stats: LayerStats) -> None:
+        part = COMPILED if stats.form == "fused" else f"{stats.form} form"
+        row = seconds.setdefault(stats.layer, {})
+        row[part] = row.get(part, 0.0) + stats.seconds
+
+    gbdnn.infer(problem.network, problem.features, callback=note, **options)
+    return dict(sorted(seconds.items()))
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -117,7 +168,7 @@ def _print(found: dict[str, Any]) -> None:
         ],
     )
     per_layer = found["per_layer"]
-    names = [part for part in parts if any(part in row for row in per_layer.values())]
+    names = list(dict.fromkeys(part for row in per_layer.values() for part in row))
     report.table(
         ["layer", "ms", *names],
         [

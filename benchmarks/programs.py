@@ -19,11 +19,16 @@ class Program:
     options : dict
         Its keyword arguments, beside the problem.
     batched : bool
-        Whether it is given a batch size too.
+        Whether it works in batches, whose size is to be found.
     serial : bool
         Whether it runs on one thread, whatever it is told.
     slow : bool
-        Whether ``--slow-inputs`` is for it: it takes many times as long as gbdnn.
+        Whether it takes many times as long as the others: it runs only if it is asked for, or on
+        the inputs of ``--slow-inputs``.
+    at_once : bool
+        Whether all inputs in one batch are tried, too.
+    own : bool
+        Whether it is gbdnn.
     """
 
     title: str
@@ -32,6 +37,8 @@ class Program:
     batched: bool = True
     serial: bool = False
     slow: bool = False
+    at_once: bool = False
+    own: bool = False
 
 
 def _peer(title: str, prepare: str, drop: bool, *, serial: bool = False, slow: bool) -> Program:
@@ -44,33 +51,30 @@ def _peer(title: str, prepare: str, drop: bool, *, serial: bool = False, slow: b
     )
 
 
-def _gbdnn(engine: str, slow: bool = False) -> Program:
+def _gbdnn(engine: str, *, compress: bool, slow: bool = False) -> Program:
     return Program(
-        title=f"gbdnn {engine}",
+        title=f"gbdnn {engine}" + ("" if compress else ", compress=False"),
         prepare="gbdnn",
-        options={"engine": engine},
+        options={"engine": engine} | ({} if compress else {"compress": False}),
         batched=False,
         slow=slow,
+        own=True,
     )
 
 
-REFERENCE = "gbdnn"
+# Every input computed, which is what the others do; and as a user calls it.
+DISTINCT, DEFAULT = "gbdnn-distinct", "gbdnn"
 
 _TORCH = "PyTorch CSR x dense"
 _MKL_DENSE, _MKL_CSR = "MKL CSR x dense", "MKL CSR x CSR"
 _SCIPY_DENSE, _SCIPY_CSR = "SciPy CSR x dense", "SciPy CSR x CSR"
 
 PROGRAMS = {
-    REFERENCE: _gbdnn("auto"),
-    "gbdnn-distinct": Program(
-        title="gbdnn auto, compress=False",
-        prepare="gbdnn",
-        options={"engine": "auto", "compress": False},
-        batched=False,
-    ),
-    "gbdnn-full": _gbdnn("full"),
-    "gbdnn-sparse": _gbdnn("sparse", slow=True),
-    "lagraph": Program(title="LAGraph form", prepare="lagraph", batched=False),
+    DISTINCT: _gbdnn("auto", compress=False),
+    DEFAULT: _gbdnn("auto", compress=True),
+    "gbdnn-full": _gbdnn("full", compress=False),
+    "gbdnn-sparse": _gbdnn("sparse", compress=False, slow=True),
+    "lagraph": Program(title="LAGraph form", prepare="lagraph", at_once=True),
     "torch+drop": _peer(_TORCH, "torch_dense", True, slow=False),
     "mkl-dense+drop": _peer(_MKL_DENSE, "mkl_dense", True, slow=False),
     "scipy-dense+drop": _peer(_SCIPY_DENSE, "scipy_dense", True, serial=True, slow=False),

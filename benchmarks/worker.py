@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -29,14 +28,14 @@ class Worker:
         A key of `PROGRAMS`.
     folder : Path
         Where `problems.save` wrote the problem.
-    inputs, batch : int
-        How many inputs it gets, and how many of them at a time where it works in batches.
+    inputs : int
+        How many inputs it gets.
     """
 
-    def __init__(self, name: str, folder: Path, inputs: int, batch: int) -> None:
+    def __init__(self, name: str, folder: Path, inputs: int) -> None:
         self.name, self.inputs = name, inputs
         self._process = subprocess.Popen(
-            [sys.executable, __file__, name, str(folder), str(inputs), str(batch)],
+            [sys.executable, __file__, name, str(folder), str(inputs)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -46,10 +45,11 @@ class Worker:
         """Wait for the preparation; the answer has ``missing`` if a package is."""
         return self._answer()
 
-    def run(self, nthreads: int) -> dict[str, Any]:
-        """Return seconds, cpu seconds and categories of one run."""
+    def run(self, nthreads: int, batch: int, inputs: int | None = None) -> dict[str, Any]:
+        """Return seconds, cpu seconds and categories of one run, of all inputs or the first."""
+        asked = {"nthreads": nthreads, "batch": batch, "inputs": inputs or self.inputs}
         assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
-        self._process.stdin.write(json.dumps({"nthreads": nthreads}) + "\n")
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
@@ -68,7 +68,7 @@ class Worker:
         return json.loads(line)
 
 
-def _serve(name: str, folder: Path, inputs: int, batch: int) -> None:
+def _serve(name: str, folder: Path, inputs: int) -> None:
     """The side that runs."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is not an answer
@@ -81,17 +81,17 @@ def _serve(name: str, folder: Path, inputs: int, batch: int) -> None:
     import problems
 
     program = PROGRAMS[name]
-    options = program.options | ({"batch": batch} if program.batched else {})
     began = perf_counter()
     try:
-        run = getattr(peers, program.prepare)(problems.load(folder, inputs), **options)
+        arrays = problems.load(folder, inputs)
+        peer = getattr(peers, program.prepare)(arrays, **program.options)
     except ImportError as err:
         answer(missing=str(err).splitlines()[0])
         return
-    answer(seconds=perf_counter() - began, versions=_versions())
+    answer(seconds=perf_counter() - began, versions=_versions(), facts=peer.facts)
     for line in sys.stdin:
-        nthreads = json.loads(line)["nthreads"]
-        answer(**_timed(partial(run, nthreads)))
+        asked = json.loads(line)
+        answer(**_timed(peer.ready(asked["nthreads"], asked["batch"], asked["inputs"])))
 
 
 def _timed(run: Any) -> dict[str, Any]:
@@ -113,4 +113,4 @@ def _versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    _serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

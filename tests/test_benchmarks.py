@@ -39,11 +39,12 @@ def run(script, tmp_path, *options):
 
 
 def test_side_by_side(tmp_path):
-    found, printed = run("side_by_side.py", tmp_path, "--nthreads", "1,2", "--slow-inputs", 48)
+    options = ("--nthreads", 1, "--nthreads", 2, "--slow-inputs", 48, "--batch", "16,64")
+    found, printed = run("side_by_side.py", tmp_path, *options)
     assert 0 < found["categories"] < 64
     assert {run["check"] for run in found["runs"]} == {"PASSED"}
     ran = {run["program"] for run in found["runs"]}
-    assert ran >= {"gbdnn", "gbdnn-full", "gbdnn-sparse", "lagraph", "scipy-csr"}
+    assert ran >= {"gbdnn", "gbdnn-distinct", "gbdnn-full", "gbdnn-sparse", "lagraph", "scipy-csr"}
     assert ran >= {"scipy-dense", "scipy-dense+drop", "scipy-csr+drop"}
     for package, names in {
         "torch": ["torch", "torch+drop"],
@@ -59,9 +60,20 @@ def test_side_by_side(tmp_path):
     inputs = {run["program"]: run["inputs"] for run in found["runs"]}
     assert inputs["gbdnn"] == inputs["lagraph"] == 64
     assert inputs["scipy-csr"] == 48
+    batches = {(row["program"], row["nthreads"]): row for row in found["batches"]}
+    for nthreads in 1, 2:
+        assert batches["lagraph", nthreads]["batch"] in {16, 64}
+        assert batches["lagraph", nthreads]["seconds"].keys() == {"16", "64"}
+        best = found["strongest"][str(nthreads)]
+        assert not best["program"].startswith("gbdnn")
+        assert f"{best['title']}, batches of {best['batch']}" in printed
+    for run_ in found["runs"]:
+        chosen = batches.get((run_["program"], run_["nthreads"]), {"batch": None})
+        assert run_["batch"] == chosen["batch"]
     for row in found["summary"]:
-        assert row["seconds_per_input_to_gbdnn"] > 0
-        assert row["program"] != "gbdnn" or row["seconds_per_input_to_gbdnn"] == 1
+        assert row["to_default"] > 0
+        assert row["program"] != "gbdnn" or row["to_default"] == 1
+        assert row["program"] != "gbdnn-distinct" or row["to_distinct"] == 1
 
 
 def test_an_unknown_program_is_refused():
@@ -78,35 +90,82 @@ def test_thread_scaling(tmp_path):
 
 
 def test_floor(tmp_path):
-    found, _ = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1, "--sample", 2)
+    found, printed = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1)
     assert found["check"] == "PASSED"
     assert found["living"][0] == 64
     assert 0 < found["living"][-1] < 64
     edges = found["problem"]["edges"] / found["problem"]["layers"]
     assert found["multiply_adds"] == sum(found["living"]) * edges
+    ways = {(row["nthreads"], row["engine"], row["compress"]) for row in found["summary"]}
+    own = {("auto", True), ("auto", False), ("fused", False), ("full", False)}
+    assert ways == {(nthreads, *way) for nthreads in (1, 2) for way in own}
     for row in found["summary"]:
-        assert row["floor_seconds"] > 0
-        assert 0 < row["ratio_min"] <= row["ratio_median"] <= row["strict_ratio_median"]
+        for cache in "L1", "L2":
+            assert row["floor_seconds"][cache] > 0
+            assert 0 < row["ratio_min"][cache] <= row["ratio_median"][cache]
+    assert "the full form's product alone, 2 threads" in printed
 
 
-def test_profile(tmp_path):
-    found, _ = run("profile_parts.py", tmp_path, "--engine", "full")
+PARTS = {
+    "full": {"product", "bias", "activate", "read", "leave", "stack"},
+    "fused": {"layers (compiled)", "read", "read rows", "leave", "stack", "prepare"},
+    "sparse": {"sparse form", "stack"},
+}
+
+
+@pytest.mark.parametrize("engine", PARTS)
+def test_profile(tmp_path, engine):
+    found, _ = run("profile_parts.py", tmp_path, "--engine", engine)
     assert found["check"] == "PASSED"
     assert found["missing"] == []
-    assert {"product", "bias", "activate", "read", "leave", "stack"} <= found["parts"].keys()
-    assert list(found["per_layer"]) == list("012345")
-    assert all(row["product"] > 0 for row in found["per_layer"].values())
+    assert PARTS[engine] <= found["parts"].keys()
+    if engine != "sparse":
+        assert list(found["per_layer"]) == list("012345")
+        main = {"full": "product", "fused": "layers (compiled)"}[engine]
+        assert all(row[main] > 0 for row in found["per_layer"].values())
     parts = sum(found["parts"].values())
     assert parts == pytest.approx(sum(found["seconds_with_timers"]), rel=0.1)
 
 
 def test_larger(tmp_path):
-    options = ("--neurons", 1024, "--lagraph", 40, "--check", "--nthreads", 2)
-    found, _ = run("larger.py", tmp_path, *options)
+    options = ("--neurons", 1024, "--engine", "fused,full", "--no-compress", "--check")
+    options += ("--peers", 40, "--programs", "lagraph", "--batch", "20,40", "--nthreads", 2)
+    found, printed = run("larger.py", tmp_path, *options)
     assert found["check"] == "PASSED"
-    assert found["lagraph"]["agree"]
-    assert found["lagraph"]["inputs"] == 40
+    assert found["agree"]
+    assert found["ratios"]["fused"] == 1
+    assert found["ratios"]["full"] > 0
+    assert found["peers"]["inputs"] == 40
+    assert found["peers"]["strongest"]["program"] == "lagraph"
+    assert "strongest peer beside 2 threads: LAGraph form" in printed
     assert found["memory_peak"] > 0
+
+
+def test_kernel(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--layers", 3, "--repeat", 1, "--width", "16,32", "--nthreads", 2)
+    done = start("kernel.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())["sweeps"]["2"]
+    measured = {(row["form"], row["numbering"], row["width"]) for row in found["rows"]}
+    both = ("as given", "reordered")
+    expected = {("fused", name, width) for name in both for width in (16, 32)}
+    assert measured == expected | {("full", name, 16) for name in both}
+    assert all(row["rate"] > 0 for row in found["rows"])
+    assert found["hardware"].keys() == {"L1", "L2"}
+
+
+def test_small(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--layers", 6, "--size", "1,40", "--rounds", 2, "--json", file)
+    done = start("small.py", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["inputs"] for row in rows] == [1, 1, 1, 40, 40, 40]
+    assert {row["check"] for row in rows} == {"PASSED"}
+    # So little work is not worth compiling.
+    assert all(row["compiled_in"] is None for row in rows)
+    assert all(0 < row["median"] <= row["longest"] for row in rows)
 
 
 def test_merging(tmp_path):

@@ -1,0 +1,155 @@
+"""What the hardware gives: multiply-adds per second, each with one load, and nothing else.
+
+A compiled loop reads a buffer line by line and adds ``w * line`` to as many sums as hide what a
+multiply-add takes; the size of the buffer decides from which cache the lines come. A product of a
+sparse matrix with dense activations has fewer loads only where activations stay in registers for
+several neurons, which takes neurons that read the same ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from gbdnn.kernels.compiled.library import Library
+
+# Bytes of a buffer that is in a cache: half of what the caches at least have today.
+SIZES = {"L1": 16 << 10, "L2": 256 << 10}
+
+_LINE = 64
+_LANES = 16  # FP32 in a line
+_LINES = (4, 5, 6, 8, 10)  # sums, in lines: what is best depends on the number of registers
+_BYTES = 128 << 20  # that a call reads: some milliseconds
+
+
+def rates(nthreads: int, repeat: int = 21) -> dict[str, float]:
+    """Return multiply-adds per second from each cache, FP32, all threads together.
+
+    Every thread has a buffer of its own; its rate is that of its median call.
+    """
+    return {name: _rate(size, best_lines(size), nthreads, repeat) for name, size in SIZES.items()}
+
+
+@cache
+def best_lines(size: int) -> int:
+    """Return how many lines of sums are fastest on one thread."""
+    return max(_LINES, key=lambda lines: _rate(size, lines, 1, 11))
+
+
+def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
+    function = _library().functions()[f"stream{lines}"]
+    start = threading.Barrier(nthreads)
+    seconds: list[float] = []
+    count = size // (_LINE * lines)
+    passes = max(1, _BYTES // size)
+
+    def work() -> None:
+        buffer, out = _aligned(size), _aligned(_LINE * lines)
+        arguments = (buffer.ctypes.data, count, passes, out.ctypes.data)
+        function(*arguments)
+        start.wait()
+        taken = []
+        for _ in range(repeat):
+            began = perf_counter()
+            function(*arguments)
+            taken.append(perf_counter() - began)
+        seconds.append(median(taken))
+
+    threads = [threading.Thread(target=work) for _ in range(nthreads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(seconds) < nthreads:
+        raise SystemExit("a thread failed")
+    return sum(passes * count * lines * _LANES / each for each in seconds)
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Return zeros that begin at a cache line."""
+    memory = np.zeros(nbytes + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + nbytes].view(np.float32)
+
+
+@cache
+def _library() -> Library:
+    def make() -> dict[str, Any]:
+        return {f"stream{lines}": _stream(lines) for lines in _LINES}
+
+    signatures = {f"stream{lines}": "void(int64,int64,int64,int64)" for lines in _LINES}
+    return Library(make, signatures, [Path(__file__)], label="benchmark")
+
+
+def _stream(lines: int) -> tuple[Any, Any]:
+    """Return a function that reads `count` times `lines` lines, `passes` times, and its type."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    real = types.CPointer(types.float32)
+    vector, i64 = ir.VectorType(ir.FloatType(), _LANES), ir.IntType(64)
+
+    @intrinsic
+    def once(typing, buffer, count, out):
+        """Out += w * each line of the buffer; w is what stands in `out`."""
+
+        def codegen(context, builder, signature, arguments):
+            buffer, count, out = arguments
+            fma = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{_LANES}f32"
+            )
+
+            def at(pointer, line):
+                place = builder.gep(pointer, [builder.mul(line, i64(_LANES))])
+                return builder.bitcast(place, vector.as_pointer())
+
+            def load(pointer, line):
+                loaded = builder.load(at(pointer, line))
+                loaded.align = _LINE
+                return loaded
+
+            w = load(out, i64(0))
+            before = builder.block
+            body, done = builder.append_basic_block("body"), builder.append_basic_block("done")
+            builder.branch(body)
+            builder.position_at_end(body)
+            i = builder.phi(i64)
+            i.add_incoming(i64(0), before)
+            sums = [builder.phi(vector) for _ in range(lines)]
+            new = []
+            for k, each in enumerate(sums):
+                each.add_incoming(ir.Constant(vector, [0.0] * _LANES), before)
+                y = load(buffer, builder.add(builder.mul(i, i64(lines)), i64(k)))
+                new.append(builder.call(fma, [w, y, each]))
+            following = builder.add(i, i64(1))
+            i.add_incoming(following, body)
+            for each, added in zip(sums, new, strict=True):
+                each.add_incoming(added, body)
+            builder.cbranch(builder.icmp_signed("<", following, count), body, done)
+            builder.position_at_end(done)
+            for k, added in enumerate(new):
+                builder.store(added, at(out, i64(k))).align = _LINE
+            return context.get_dummy_value()
+
+        return types.void(real, types.intp, real), codegen
+
+    def stream(buffer, count, passes, out):
+        for _ in range(passes):
+            once(buffer, count, out)
+
+    return stream, types.void(real, types.int64, types.int64, real)
+
+
+if __name__ == "__main__":
+    print("G multiply-adds/s, each with a load")
+    for threads in (1, 2):
+        found = rates(threads)
+        print(threads, "threads:", {name: round(rate / 1e9, 1) for name, rate in found.items()})

@@ -1,0 +1,208 @@
+"""Programs in turn: the search for each one's batch size, and the counted rounds.
+
+The best batch size depends on program, machine and threads. Every program that works in batches
+tries several on the first inputs before the first round, and keeps the one with the least seconds:
+all sizes in turn, and those near the best once more; a run before them is not counted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import problems
+from programs import DEFAULT, DISTINCT, PROGRAMS
+from worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gbdnn.challenge import Problem
+
+BATCHES = (500, 1000, 2000, 3000, 6000)
+SEARCH_INPUTS = 12_000
+
+_USUAL = 1000  # of a program for which none is searched
+_NEAR = 1.25  # times the least seconds: so far away a size is tried once more
+# An OpenMP runtime's idle threads spin for up to 0.2 s before they sleep.
+_PAUSE = 0.3
+
+
+@contextmanager
+def workers(
+    problem: Problem, names: Sequence[str], found: dict[str, Any], slow_inputs: int | None = None
+) -> Iterator[list[Worker]]:
+    """Start the programs and wait until they have prepared the problem.
+
+    Those whose packages are missing are left out and noted in ``found["skipped"]``.
+    """
+    fewer = min(slow_inputs or problem.inputs, problem.inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        problems.save(problem, Path(folder))
+        started = [
+            Worker(name, Path(folder), fewer if PROGRAMS[name].slow else problem.inputs)
+            for name in names
+        ]
+        try:
+            yield _prepared(started, found)
+        finally:
+            for worker in started:
+                worker.close()
+
+
+def _prepared(started: list[Worker], found: dict[str, Any]) -> list[Worker]:
+    """Return the workers whose packages are there."""
+    found["skipped"], found["prepared"] = {}, {}
+    able = []
+    for worker in started:
+        answer = worker.ready()
+        if "missing" in answer:
+            print(f"{worker.name}: skipped: {answer['missing']}")
+            found["skipped"][worker.name] = answer["missing"]
+        else:
+            found["versions"] |= answer["versions"]
+            found["prepared"][worker.name] = {"seconds": answer["seconds"], **answer["facts"]}
+            able.append(worker)
+    return able
+
+
+def search(
+    able: list[Worker], counts: list[int], sizes: Sequence[int], inputs: int
+) -> list[dict[str, Any]]:
+    """Return for each program and number of threads its best batch size, and what all took."""
+    rows = []
+    for worker in able:
+        program = PROGRAMS[worker.name]
+        if not program.batched:
+            continue
+        first = min(inputs, worker.inputs)
+        tried = sorted({size for size in sizes if size <= first} or {min(sizes)})
+        tried += [worker.inputs] if program.at_once and worker.inputs not in tried else []
+        for nthreads in [1] if program.serial else counts:
+            row = {"program": worker.name, "nthreads": nthreads, "inputs": first}
+            if program.slow or len(tried) == 1:
+                rows.append({**row, "batch": _USUAL if program.slow else tried[0], "seconds": {}})
+                continue
+            worker.run(nthreads, tried[0], first)
+            least = {size: worker.run(nthreads, size, first)["seconds"] for size in tried}
+            limit = _NEAR * min(least.values())
+            for size in [size for size in tried if least[size] <= limit]:
+                again = worker.run(nthreads, size, first)["seconds"]
+                least[size] = min(least[size], again)
+            best = min(least, key=lambda size: least[size])
+            rows.append({**row, "batch": best, "seconds": least})
+            told = ", ".join(f"{size}: {taken:.3f} s" for size, taken in least.items())
+            print(
+                f"{program.title}, {nthreads} threads: batches of {best}"
+                f" (on {first} inputs, {told})",
+                flush=True,
+            )
+            sleep(_PAUSE)
+    return rows
+
+
+def interleaved(
+    able: list[Worker],
+    counts: list[int],
+    rounds: int,
+    truth: np.ndarray,
+    searched: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Run all programs in turn; round 0 is each one's first run on all inputs."""
+    batches = {(row["program"], row["nthreads"]): row["batch"] for row in searched}
+    runs = []
+    for turn in range(rounds + 1):
+        for nthreads in counts if turn else [max(counts)]:
+            first = turn % len(able)  # so that none always follows the same one
+            for worker in able[first:] + able[:first]:
+                program = PROGRAMS[worker.name]
+                if program.serial and nthreads != (counts[0] if turn else max(counts)):
+                    continue
+                threads = 1 if program.serial else nthreads
+                batch = batches.get((worker.name, threads))
+                answer = worker.run(threads, batch or worker.inputs)
+                right = np.array_equal(answer["categories"], truth[truth < worker.inputs])
+                run = {
+                    "program": worker.name,
+                    "round": turn,
+                    "nthreads": threads,
+                    "inputs": worker.inputs,
+                    "batch": batch,
+                    "seconds": answer["seconds"],
+                    "cpu": answer["cpu"],
+                    "check": "PASSED" if right else "FAILED",
+                }
+                runs.append(run)
+                print(
+                    f"round {turn}: {program.title}, {threads} threads:"
+                    f" {run['seconds']:.3f} s, {run['check']}",
+                    flush=True,
+                )
+                sleep(_PAUSE)
+    return runs
+
+
+def summary(
+    problem: Problem, runs: list[dict[str, Any]], counts: list[int], rounds: int
+) -> list[dict[str, Any]]:
+    """Return a row per program and number of threads; ratios are medians over the rounds."""
+    from gbdnn.engine.stats import edge_rate
+
+    def of(name: str, nthreads: int, timed: bool = True) -> list[dict[str, Any]]:
+        threads = 1 if PROGRAMS[name].serial else nthreads
+        return [
+            run
+            for run in runs
+            if run["program"] == name
+            and (run["round"] > 0) == timed
+            and (run["nthreads"] == threads or not timed)
+        ]
+
+    def ratio(mine: list[dict[str, Any]], other: list[dict[str, Any]]) -> float:
+        return median(
+            (run["seconds"] / run["inputs"]) / (ref["seconds"] / ref["inputs"])
+            for run, ref in zip(mine, other, strict=True)
+        )
+
+    rows = []
+    for nthreads in counts:
+        for name in dict.fromkeys(run["program"] for run in runs):
+            mine = of(name, nthreads)
+            seconds = [run["seconds"] for run in mine]
+            inputs, middle = mine[0]["inputs"], median(seconds)
+            row = {
+                "program": name,
+                "title": PROGRAMS[name].title,
+                "beside_nthreads": nthreads,
+                "nthreads": mine[0]["nthreads"],
+                "inputs": inputs,
+                "batch": mine[0]["batch"],
+                "rounds": rounds,
+                "seconds_median": middle,
+                "seconds_min": min(seconds),
+                "seconds_first": of(name, nthreads, timed=False)[0]["seconds"],
+                "to_distinct": ratio(mine, of(DISTINCT, nthreads)),
+                "to_default": ratio(mine, of(DEFAULT, nthreads)),
+                "edges_per_second": edge_rate(inputs, problem.network.edges, middle),
+                "cpu_to_wall": median(run["cpu"] / run["seconds"] for run in mine),
+                "check": sorted({run["check"] for run in mine})[0],
+            }
+            if not PROGRAMS[name].serial:
+                row["speed_up"] = ratio(of(name, counts[0]), mine)
+            rows.append(row)
+    return rows
+
+
+def strongest(rows: list[dict[str, Any]], nthreads: int) -> dict[str, Any] | None:
+    """Return the row of the program with the least seconds per input that is not gbdnn."""
+    peers = [
+        row
+        for row in rows
+        if row["beside_nthreads"] == nthreads and not PROGRAMS[row["program"]].own
+    ]
+    return min(peers, key=lambda row: row["to_distinct"], default=None)
