@@ -156,11 +156,17 @@ class FusedChain:
 
     def fill(self, block: AlignedBlock, rows: SparseRows, position: np.ndarray | None) -> None:
         """Put sparse rows into a block; neuron i goes to ``position[i]``."""
+        # Features may be a caller's own; compiled code believes what it is told.
+        indptr, columns = (
+            np.ascontiguousarray(each, np.uint64) for each in (rows.indptr, rows.columns)
+        )
         values = rows.values[:1] if rows.is_iso else rows.values
+        values = np.ascontiguousarray(values, block.array.dtype)
+        if len(columns) and columns.max() >= block.neurons:
+            raise IndexError(f"features: an entry in column {columns.max()} of {block.neurons}")
         self._compiled["fill"](
-            rows.indptr.ctypes.data, rows.columns.ctypes.data, values.ctypes.data,
-            int(not rows.is_iso), 0, rows.nrows, _address(position), block.address, block.stride,
-            block.neurons,
+            indptr.ctypes.data, columns.ctypes.data, values.ctypes.data, int(not rows.is_iso), 0,
+            rows.nrows, _address(position), block.address, block.stride, block.neurons,
         )  # fmt: skip
         block.inputs = rows.ids.copy()
 
