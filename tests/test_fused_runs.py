@@ -4,12 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import narrow, network, reordered
+from conftest import assert_answer, narrow, network, reordered
 from oracles import Dense, case, dense_inference
 from test_compression import converging
 from test_full_form import dying
+from test_fused import BOTH, NUMPY
 
 import gbdnn
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.buffers import Buffers
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -34,7 +38,7 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign):
         assert Y[77, 0].value == 7 * dtype(big)
 
 
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@BOTH
 @pytest.mark.parametrize("memory", [None, 30_000, 60_000, 10**6])
 def test_little_memory_makes_narrow_blocks_not_other_bits(dtype, memory):
     rough_case = case(9, exact=False, sizes=(50, 40, 30), inputs=300, density=0.1)
@@ -101,7 +105,7 @@ def test_deep_networks_with_few_survivors(monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["fused", "full", "auto", "sparse"])
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@BOTH
 @pytest.mark.parametrize(
     "sizes", [(1, 1, 1), (1, 20, 1), (5, 0, 4), (0, 3, 4), (3, 4, 0), (3, 1, 40)]
 )
@@ -127,3 +131,73 @@ def test_forms_by_turns():
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
     forms = [{s.form for s in stats if s.layer == k} for k in range(6)]
     assert forms == [{"sparse"} if rule == "entries" else {"fused"} for rule in rules]
+
+
+class OwnFeatures:
+    """Features of a caller's own, as `infer` reads them, perhaps with a fault."""
+
+    def __init__(self, X, *, whole=np.uint64, step=1, column=None):
+        self._X, self._whole, self._step, self._column = X.astype("f4"), whole, step, column
+        self.nrows, self.ncols = X.shape
+        self.nvals, self.largest, self.dtype = np.count_nonzero(X), np.inf, np.dtype("f4")
+
+    def sparse_rows(self, start, stop):
+        X = self._X[start:stop]
+        rows, columns = np.nonzero(X)
+        if self._column is not None:
+            columns[-1] = self._column
+        indptr = np.searchsorted(rows, np.arange(stop - start + 1))
+        values = np.repeat(X[X != 0], self._step)[:: self._step]
+        arrays = indptr.astype(self._whole), columns.astype(self._whole), values
+        return SparseRows(*arrays, self.ncols, np.arange(start, stop))
+
+
+@pytest.mark.parametrize("whole", [np.uint64, np.int64, np.int32])
+@pytest.mark.parametrize("step", [1, 2])
+def test_features_of_a_callers_own(whole, step):
+    """Compiled code reads addresses: it gets arrays as it wants them."""
+    a_case = case(2, inputs=90)
+    X = OwnFeatures(a_case.X, whole=whole, step=step)
+    assert_answer(gbdnn.infer(network(a_case.layers), X, engine="fused"), a_case)
+
+
+@pytest.mark.parametrize("column", [24, 10**9])
+def test_no_entry_is_written_beside_a_block(column):
+    a_case = case(2, inputs=90)
+    with pytest.raises(IndexError, match=f"column {column} of 24"):
+        gbdnn.infer(network(a_case.layers), OwnFeatures(a_case.X, column=column), engine="fused")
+
+
+@BOTH
+@pytest.mark.parametrize("width", [8, 16, 32, 48])
+def test_bytes_of_blocks_are_counted_as_they_are(dtype, width):
+    """Rows are an odd number of cache lines apart, wider than the inputs are many."""
+    buffers = Buffers(NUMPY[dtype], 10**5, AlignedBlock)
+    held = [buffers.get(20, width) for _ in range(3)]
+    assert buffers.allocated == sum(block.nbytes for block in held)
+    assert held[0].nbytes == 20 * held[0].stride * NUMPY[dtype].itemsize
+    for block in held:
+        buffers.put(block)
+    buffers.release()
+    assert buffers.allocated == 0
+
+
+@BOTH
+@pytest.mark.parametrize("blocks", [3, 4, 7, 20])
+@pytest.mark.parametrize("nthreads", [1, 4])
+def test_blocks_stay_within_their_memory(dtype, blocks, nthreads, monkeypatch):
+    most = []
+
+    class Watched(Buffers):
+        def get(self, *args):
+            block = super().get(*args)
+            most.append(self.allocated)
+            return block
+
+    monkeypatch.setattr("gbdnn.engine.run.Buffers", Watched)
+    layers, X = dying(600, at=3, survivors=range(0, 600, 5))
+    memory = blocks * 16 * 40 * NUMPY[dtype].itemsize  # for blocks; as much for what waits
+    net, options = network(layers, dtype), {"engine": "fused", "nthreads": nthreads}
+    Y = gbdnn.infer(net, X, memory=2 * memory, **options)
+    assert gbdnn.categories(Y).tolist() == list(range(0, 600, 5))
+    assert 0 < max(most) <= memory
