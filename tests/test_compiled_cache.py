@@ -10,7 +10,7 @@ import pytest
 
 import gbdnn
 from gbdnn.kernels.compiled.functions import library
-from gbdnn.kernels.compiled.library import cache_folder
+from gbdnn.kernels.compiled.library import Library, cache_folder
 from gbdnn.kernels.fused import FusedForm
 
 TELL = """
@@ -279,3 +279,17 @@ def test_a_library_that_fails_is_tried_once(monkeypatch):
         with pytest.raises(gbdnn.MissingPackageError, match="numba: OSError: no code can be made"):
             form.load(np.dtype("f4"))
     assert tried == ["float32"]
+
+
+def test_to_ask_for_a_file_once_more_takes_no_time(monkeypatch, tmp_path):
+    """Small work asks at every call, as long as there is none."""
+    monkeypatch.setenv("GBDNN_CACHE_DIR", str(tmp_path))
+    sources = [tmp_path / "source.py"]
+    sources[0].write_text("pass")
+    code = Library(dict, {}, sources, "float32")
+    assert not code.is_at_hand
+    assert code.file.parent == tmp_path
+    monkeypatch.setattr("gbdnn.kernels.compiled.library.version", None)
+    assert not code.is_at_hand
+    code.file.write_bytes(b"some")
+    assert code.is_at_hand
