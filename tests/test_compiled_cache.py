@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -293,3 +295,22 @@ def test_to_ask_for_a_file_once_more_takes_no_time(monkeypatch, tmp_path):
     assert not code.is_at_hand
     code.file.write_bytes(b"some")
     assert code.is_at_hand
+
+
+def test_while_one_thread_compiles_others_go_on_without(monkeypatch):
+    begun, done = threading.Event(), threading.Event()
+
+    def compiling(dtype):
+        begun.set()
+        assert done.wait(60)
+
+    monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", compiling)
+    form = FusedForm()
+    monkeypatch.setattr(form, "_is_at_hand", lambda _: done.is_set())
+    with ThreadPoolExecutor(1) as pool:
+        large = pool.submit(form.is_worth_loading, np.dtype("f4"), 1e12)
+        assert begun.wait(60)
+        assert not form.is_worth_loading(np.dtype("f4"), 1.0)
+        done.set()
+        assert large.result()
+    assert form.is_worth_loading(np.dtype("f4"), 1.0)

@@ -43,6 +43,7 @@ class FusedForm:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._compiling = threading.Lock()
         self._work = 0.0
         self._fault: dict[str, str] = {}
 
@@ -62,12 +63,20 @@ class FusedForm:
         dtype : float32 or float64
         work : float
             Estimated ns of the run in another form. Without compiled code on disk, the estimates of
-            a process add up until they exceed what it takes to compile (the ski-rental rule).
+            a process add up until they exceed what it takes to compile (the ski-rental rule). While
+            one thread compiles, the others go on without.
         """
         with self._lock:
             self._work += work
-            at_hand = self._is_at_hand(dtype)
-            return (at_hand or self._work > costs.COMPILE) and self._load(dtype) is None
+            is_due = self._work > costs.COMPILE
+        if self._is_at_hand(dtype):
+            return self._load(dtype) is None
+        if not is_due or not self._compiling.acquire(blocking=False):
+            return False
+        try:
+            return self._load(dtype) is None
+        finally:
+            self._compiling.release()
 
     def load(self, dtype: np.dtype) -> None:
         """Load or compile the code.
@@ -77,9 +86,7 @@ class FusedForm:
         MissingPackageError
             numba is missing, or not one that this code knows.
         """
-        with self._lock:
-            fault = self._load(dtype)
-        if fault is not None:
+        if (fault := self._load(dtype)) is not None:
             raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
 
     def _is_at_hand(self, dtype: np.dtype) -> bool:
