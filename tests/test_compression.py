@@ -32,7 +32,7 @@ def converging(inputs=200, layers=12, neurons=40, seed=0):
     return gbdnn.Network(made), X[random.integers(0, inputs, inputs)].astype(np.float32)
 
 
-@pytest.mark.parametrize("engine", ["full", "sparse", "auto"])
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
 @pytest.mark.parametrize("nthreads", [1, 3])
 @pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
 @pytest.mark.parametrize("compress", [True, "auto"])
@@ -46,7 +46,7 @@ def test_bitwise_the_same_as_without(engine, nthreads, patches, compress, monkey
     assert Y.isequal(plain)
 
 
-@pytest.mark.parametrize("engine", ["full", "sparse"])
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 def test_statistics_tell_living_distinct_and_computed(engine, monkeypatch):
     narrow(monkeypatch)
     net, X = converging()
@@ -65,7 +65,7 @@ def test_statistics_tell_living_distinct_and_computed(engine, monkeypatch):
     assert live[True] == live[False]
 
 
-@pytest.mark.parametrize("engine", ["full", "sparse"])
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 def test_collisions_of_fingerprints_cost_nothing_but_time(engine, monkeypatch):
     narrow(monkeypatch)
     same = lambda array: np.zeros(array.shape[1], np.uint64)  # noqa: E731
@@ -76,12 +76,13 @@ def test_collisions_of_fingerprints_cost_nothing_but_time(engine, monkeypatch):
     assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
 
 
-def test_equal_inputs_in_different_blocks_become_one(monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     narrow(monkeypatch)
     net, X = converging()
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
-    Y = gbdnn.infer(net, X, engine="full", compress=True, nthreads=1, callback=stats.append)
+    Y = gbdnn.infer(net, X, engine=engine, compress=True, nthreads=1, callback=stats.append)
     assert sum(s.inputs for s in stats if s.layer == 11) == 1
     assert sum(s.live for s in stats if s.layer == 11) == 200
     assert len(gbdnn.categories(Y)) == 200
@@ -120,11 +121,12 @@ def test_a_pool_is_ready_when_all_that_it_holds_is_there():
     assert pool.block.inputs.tolist() == list(range(16))
 
 
-def test_the_order_of_the_rows_does_not_matter():
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_the_order_of_the_rows_does_not_matter(engine):
     net, X = converging()
     order = np.random.default_rng(3).permutation(len(X))
-    Y = gbdnn.infer(net, X, engine="full", compress=True)
-    assert gbdnn.infer(net, X[order], engine="full", compress=True).isequal(Y[order, :].new())
+    Y = gbdnn.infer(net, X, engine=engine, compress=True)
+    assert gbdnn.infer(net, X[order], engine=engine, compress=True).isequal(Y[order, :].new())
 
 
 @ANY
@@ -132,7 +134,7 @@ def test_the_order_of_the_rows_does_not_matter():
 def test_any_network(problem):
     layers, X = problem
     net, X = network(layers), np.repeat(X, 3, axis=0)
-    for engine in ("full", "sparse"):
+    for engine in ("full", "fused", "sparse"):
         plain = gbdnn.infer(net, X, engine=engine, compress=False)
         assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
 
@@ -198,18 +200,20 @@ def test_compress_without_meaning():
         gbdnn.infer([np.eye(2)], np.eye(2), compress="yes")
 
 
-def test_official_bits(official):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_official_bits(engine, official):
     from gbdnn.io import read_network, read_tsv
 
     net = read_network(official, 1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
-    plain = gbdnn.infer(net, X, engine="full", compress=False)
+    plain = gbdnn.infer(net, X, engine=engine, compress=False)
     for compress in (True, "auto"):
-        assert gbdnn.infer(net, X, engine="full", compress=compress).isequal(plain)
+        assert gbdnn.infer(net, X, engine=engine, compress=compress).isequal(plain)
 
 
-def test_without_equal_inputs_nothing_changes():
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_without_equal_inputs_nothing_changes(engine):
     rough = case(31, exact=False, sizes=(60, 70, 50), inputs=70, density=0.1)
     net = network(rough.layers)
-    plain = gbdnn.infer(net, rough.X, engine="full", compress=False)
-    assert gbdnn.infer(net, rough.X, engine="full", compress=True).isequal(plain)
+    plain = gbdnn.infer(net, rough.X, engine=engine, compress=False)
+    assert gbdnn.infer(net, rough.X, engine=engine, compress=True).isequal(plain)

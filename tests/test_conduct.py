@@ -90,7 +90,7 @@ def test_prints_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full", "auto"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused", "auto"])
 def test_bits_do_not_depend_on_nthreads(engine):
     rough = case(8, exact=False, sizes=(200, 300, 200), inputs=300, density=0.02)
     net = network(rough.layers)

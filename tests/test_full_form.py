@@ -1,4 +1,4 @@
-"""What only the full form has: blocks, pools, threads, memory."""
+"""What blocks have, in the full form and the fused one: pools, threads, memory."""
 
 import _thread
 import threading
@@ -42,12 +42,13 @@ def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
 @pytest.mark.parametrize("at", [0, 3, 5])
 @pytest.mark.parametrize("share", ["all", "none", "some"])
 @pytest.mark.parametrize("nthreads", [1, 2])
-def test_pool_boundaries(inputs, at, share, nthreads, monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_pool_boundaries(inputs, at, share, nthreads, engine, monkeypatch):
     """All die in the first, a middle or the last layer; none do; some do."""
     narrow(monkeypatch)
     survivors = {"all": (), "none": range(inputs), "some": range(0, inputs, 3)}[share]
     layers, X = dying(inputs, at=at, survivors=survivors)
-    Y = gbdnn.infer(network(layers), X, engine="full", nthreads=nthreads)
+    Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads)
     expected = dense_inference(layers, X)
     assert np.flatnonzero(expected.any(axis=1)).tolist() == list(survivors)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
@@ -87,11 +88,12 @@ def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
 
 
-def test_padding_never_surfaces():
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_padding_never_surfaces(engine):
     """A positive bias fills the padding of a block; the answer has the inputs alone."""
     layers = [Dense(np.eye(5), 0.5, "all", "relu", None), Dense(np.eye(5)[:, :4], -0.25)]
     X = dyadic(np.random.default_rng(0), (17, 5), 0.5)
-    assert_answer(gbdnn.infer(network(layers), X, engine="full"), Case(layers, X))
+    assert_answer(gbdnn.infer(network(layers), X, engine=engine), Case(layers, X))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -167,10 +169,14 @@ def test_reordering_puts_neurons_with_the_same_readers_side_by_side():
     assert groups == len(np.unique(W, axis=0))
 
 
-@pytest.mark.parametrize("engine", ["full", "sparse", "auto"])
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
 def test_a_budget_too_small_is_refused(engine):
     net, X = network(case(1).layers), case(1).X
-    what = "at 30 neurons takes" if engine == "full" else "an input takes up to .* at layer 0"
+    what = (
+        "at 30 neurons takes"
+        if engine in ("full", "fused")
+        else "an input takes up to .* at layer 0"
+    )
     with pytest.raises(ValueError, match=f"memory=1000 is too small: .*{what}"):
         gbdnn.infer(net, X, engine=engine, memory=1000)
     for memory, error in (
@@ -191,7 +197,8 @@ def test_engine_without_meaning():
 
 
 @pytest.mark.parametrize("budget", [3, 4, 5, 8])
-def test_a_tight_budget_costs_pools_not_answers(budget, monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_a_tight_budget_costs_pools_not_answers(budget, engine, monkeypatch):
     monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
     kept = []
     monkeypatch.setattr(
@@ -199,7 +206,7 @@ def test_a_tight_budget_costs_pools_not_answers(budget, monkeypatch):
     )
     layers, X = dying(200, at=3, survivors=range(0, 200, 5))
     memory = 2 * budget * 16 * 40 * 4  # half of it for blocks
-    Y = gbdnn.infer(network(layers), X, engine="full", memory=memory, nthreads=2)
+    Y = gbdnn.infer(network(layers), X, engine=engine, memory=memory, nthreads=2)
     assert gbdnn.categories(Y).tolist() == list(range(0, 200, 5))
     assert [buffers.allocated <= memory // 2 for buffers in kept] == [True]
 
@@ -255,24 +262,26 @@ def test_activations_that_become_sparse_change_the_form():
     assert Y.isequal(gbdnn.infer(net, X, engine="sparse"))
 
 
-def test_an_overflow_in_a_helper_thread_reaches_the_caller(monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_an_overflow_in_a_helper_thread_reaches_the_caller(engine, monkeypatch):
     narrow(monkeypatch)
     grow = gbdnn.Layer(np.eye(3) * 1e12, dtype="FP32")
     X = np.ones((500, 3))
     with pytest.raises(ArithmeticError, match="layer 3"):
-        gbdnn.infer([grow] * 4, X, engine="full", nthreads=4)
+        gbdnn.infer([grow] * 4, X, engine=engine, nthreads=4)
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
 
 
-def infer_for_ever(net, X):
+def infer_for_ever(net, X, engine):
     while True:
-        gbdnn.infer(net, X, engine="full", nthreads=2, compress=False)
+        gbdnn.infer(net, X, engine=engine, nthreads=2, compress=False)
 
 
-def test_ctrl_c_ends_all_threads():
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_ctrl_c_ends_all_threads(engine):
     net = gbdnn.radixnet(1024, 600)
     X = np.ones((3000, 1024), "f4")
-    gbdnn.infer(net, X, engine="full")  # what is kept is made
+    gbdnn.infer(net, X, engine=engine)  # what is kept is made
 
     def interrupt():
         time.sleep(1.0)
@@ -280,22 +289,24 @@ def test_ctrl_c_ends_all_threads():
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        infer_for_ever(net, X)
+        infer_for_ever(net, X, engine)
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
 
 
-def test_choices_are_logged(caplog):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_choices_are_logged(engine, caplog):
     with caplog.at_level("DEBUG", logger="gbdnn"):
-        gbdnn.infer([np.eye(3)], np.eye(3), engine="full")
-    assert "layer 0: full form for 3 inputs" in caplog.text
+        gbdnn.infer([np.eye(3, dtype="f4")], np.eye(3), engine=engine)
+    assert f"layer 0: {engine} form for 3 inputs" in caplog.text
     assert "blocks of 16 inputs" in caplog.text
 
 
 @pytest.mark.parametrize("patch", [moved, reordered])
-def test_bits_do_not_depend_on_the_block(patch, monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_bits_do_not_depend_on_the_block(patch, engine, monkeypatch):
     rough = case(9, exact=False, sizes=(100, 90, 80), inputs=90, density=0.1)
     net = network(rough.layers)
     patch(monkeypatch)
-    whole = gbdnn.infer(net, rough.X, engine="full")
+    whole = gbdnn.infer(net, rough.X, engine=engine)
     narrow(monkeypatch)
-    assert gbdnn.infer(net, rough.X, engine="full", nthreads=3).isequal(whole)
+    assert gbdnn.infer(net, rough.X, engine=engine, nthreads=3).isequal(whole)

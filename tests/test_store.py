@@ -323,7 +323,13 @@ def test_infer_takes_a_store_of_features(parts, tmp_path):
     assert expected.nvals
     assert (stored.nrows, stored.ncols, stored.nvals) == (1000, 1024, 1000)
     assert stored.largest == np.abs(X).max()
-    for options in ({}, {"engine": "full"}, {"engine": "sparse"}, {"nthreads": 1}):
+    for options in (
+        {},
+        {"engine": "full"},
+        {"engine": "fused"},
+        {"engine": "sparse"},
+        {"nthreads": 1},
+    ):
         assert gbdnn.infer(net, stored, **options).isclose(expected, rel_tol=1e-6)
     Y = gbdnn.infer(net, stored, dtype="FP64")
     assert Y.isclose(gbdnn.infer(net, X, dtype="FP64"))

@@ -47,6 +47,9 @@ CONFIGURATIONS = {
     "full, narrow": ({"engine": "full", "nthreads": 3}, [narrow]),
     "full, narrow, reordered": ({"engine": "full"}, [narrow, reordered]),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
+    "fused": ({"engine": "fused"}, []),
+    "fused, narrow": ({"engine": "fused", "nthreads": 3}, [narrow]),
+    "fused, narrow, reordered": ({"engine": "fused"}, [narrow, reordered]),
 }
 
 
@@ -68,16 +71,17 @@ def test_windows_of_any_size(infer, layers, rule, bias):
     assert set(source.read) == set(range(9))
 
 
-def test_every_layer_is_read_once_where_memory_allows(monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_every_layer_is_read_once_where_memory_allows(engine, monkeypatch):
     narrow(monkeypatch)
     net = network(CASE.layers)
     streamed, source = lazy(net)
     monkeypatch.setattr(windows, "cuts", lambda *_: [0, 2, 5, 6])
-    assert_answer(gbdnn.infer(streamed, CASE.X, engine="full"), CASE)
+    assert_answer(gbdnn.infer(streamed, CASE.X, engine=engine), CASE)
     assert sorted(source.read) == list(range(9))
 
 
-@pytest.mark.parametrize("engine", ["auto", "full"])
+@pytest.mark.parametrize("engine", ["auto", "full", "fused"])
 def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
     """What waits is bounded: inputs are read in several goes, and layers more than once."""
     narrow(monkeypatch)
@@ -147,20 +151,21 @@ def test_the_dead_are_revived_in_the_next_window(monkeypatch):
     monkeypatch.setattr(windows, "cuts", lambda *_: [0, 1, 2])
     kill = gbdnn.Layer(np.eye(3), -10.0, dtype="FP32")
     revive = gbdnn.Layer(np.eye(3), 0.5, dtype="FP32")
-    for engine in ("auto", "sparse", "full"):
+    for engine in ("auto", "sparse", "full", "fused"):
         streamed, _ = lazy(gbdnn.Network([kill, kill, revive]))
         Y = gbdnn.infer(streamed, np.ones((5, 3)), engine=engine)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.full((5, 3), 0.5))
 
 
-def test_equal_inputs_across_windows(monkeypatch):
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_equal_inputs_across_windows(engine, monkeypatch):
     narrow(monkeypatch)
     monkeypatch.setattr(windows, "cuts", lambda *_: [0, 30, 60, 90])
     net = gbdnn.radixnet(1024, 120)
     streamed = gbdnn.radixnet(1024, 120, lazy=True)
     random = np.random.default_rng(0)
     X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
-    plain = gbdnn.infer(net, X, compress=False, engine="full")
+    plain = gbdnn.infer(net, X, compress=False, engine=engine)
     assert plain.nvals > 0
     for compress in (True, False, "auto"):
-        assert gbdnn.infer(streamed, X, compress=compress, engine="full").isequal(plain)
+        assert gbdnn.infer(streamed, X, compress=compress, engine=engine).isequal(plain)

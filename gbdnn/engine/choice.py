@@ -13,7 +13,7 @@ import numpy as np
 
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import padded
+from gbdnn.kernels.blocks import AlignedBlock, Block, padded
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SPARSE
@@ -60,7 +60,9 @@ class FormChoice:
     ) -> None:
         self._engine, self._memory, self._threads = engine, budget.working, nthreads
         self._neurons = max((max(info.shape) for info in net.infos), default=0)
-        self._itemsize = net.infos[0].dtype.itemsize
+        self._dtype = net.infos[0].dtype
+        self._itemsize = self._dtype.itemsize
+        self.fused = False
         self.blocks_may_leave = engine == "auto"
         fits = self.block_bytes(16) <= self._memory
         if not fits and engine not in ("auto", "sparse"):
@@ -125,7 +127,9 @@ class FormChoice:
 
     def block_bytes(self, width: int) -> int:
         """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
-        return 3 * padded(width) * self._neurons * self._itemsize
+        if self.fused:
+            return 3 * AlignedBlock.size(self._neurons, width, self._dtype)
+        return 3 * Block.size(self._neurons, padded(width), self._dtype)
 
     def workers(self, inputs: int, edges: int) -> tuple[int, int]:
         """Return how many blocks run side by side, and how many threads each product has."""

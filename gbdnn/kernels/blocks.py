@@ -63,6 +63,11 @@ class Block:
         self.matrix = gb.Matrix.ss.import_fullc(memory, take_ownership=True, name="block")
         self.inputs = np.empty(0, np.int64)
 
+    @staticmethod
+    def size(neurons: int, width: int, dtype: np.dtype) -> int:
+        """Return the bytes of a block."""
+        return neurons * width * dtype.itemsize
+
     @property
     def nbytes(self) -> int:
         """Bytes of the activations."""
@@ -96,15 +101,24 @@ class AlignedBlock:
     inputs: np.ndarray
 
     def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
-        lanes = _LINE // dtype.itemsize
         self.neurons, self.width = neurons, width
-        self.stride = (-(-width // lanes) | 1) * lanes
-        size = neurons * self.stride * dtype.itemsize
+        self.stride = self._columns(width, dtype)
+        size = self.size(neurons, width, dtype)
         memory = np.empty(size + _LINE, np.uint8)
         start = -memory.ctypes.data % _LINE
         self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
         self.address = int(self._memory.ctypes.data)
         self.inputs = np.empty(0, np.int64)
+
+    @staticmethod
+    def _columns(width: int, dtype: np.dtype) -> int:
+        lanes = _LINE // dtype.itemsize
+        return (-(-width // lanes) | 1) * lanes
+
+    @classmethod
+    def size(cls, neurons: int, width: int, dtype: np.dtype) -> int:
+        """Return the bytes of a block, but for what aligns it."""
+        return neurons * cls._columns(width, dtype) * dtype.itemsize
 
     @property
     def array(self) -> np.ndarray:

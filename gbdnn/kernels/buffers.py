@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gbdnn.kernels import blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Buffers"]
 
@@ -22,8 +19,8 @@ class Buffers:
     ----------
     dtype : float32 or float64
         Of the activations.
-    make : callable, optional
-        Makes a block of so many neurons, inputs and a dtype; default: one for GraphBLAS.
+    make : type, optional
+        Of the blocks; default: one for GraphBLAS.
     budget : int
         Bytes that blocks may take in all. `get` always gives one; `has_room` tells whether another
         one would be within the budget.
@@ -35,7 +32,10 @@ class Buffers:
     """
 
     def __init__(
-        self, dtype: np.dtype, budget: int, make: Callable[[int, int, np.dtype], Any] | None = None
+        self,
+        dtype: np.dtype,
+        budget: int,
+        make: type[blocks.Block | blocks.AlignedBlock] | None = None,
     ) -> None:
         self._dtype, self._budget = np.dtype(dtype), budget
         self._make = make or (
@@ -91,4 +91,4 @@ class Buffers:
         block.free()
 
     def _size(self, neurons: int, width: int) -> int:
-        return neurons * width * self._dtype.itemsize
+        return self._make.size(neurons, width, self._dtype)

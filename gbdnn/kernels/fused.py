@@ -43,6 +43,7 @@ class FusedForm:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._compiling = threading.Lock()
         self._work = 0.0
         self._fault: dict[str, str] = {}
 
@@ -62,12 +63,20 @@ class FusedForm:
         dtype : float32 or float64
         work : float
             Estimated ns of the run in another form. Without compiled code on disk, the estimates of
-            a process add up until they exceed what it takes to compile (the ski-rental rule).
+            a process add up until they exceed what it takes to compile (the ski-rental rule). While
+            one thread compiles, the others go on without.
         """
         with self._lock:
             self._work += work
-            at_hand = self._is_at_hand(dtype)
-            return (at_hand or self._work > costs.COMPILE) and self._load(dtype) is None
+            is_due = self._work > costs.COMPILE
+        if self._is_at_hand(dtype):
+            return self._load(dtype) is None
+        if not is_due or not self._compiling.acquire(blocking=False):
+            return False
+        try:
+            return self._load(dtype) is None
+        finally:
+            self._compiling.release()
 
     def code(self) -> dict[str, str]:
         """Return for each dtype where its compiled code is kept, and whether it is there."""
@@ -88,9 +97,7 @@ class FusedForm:
         MissingPackageError
             numba is missing, or not one that this code knows.
         """
-        with self._lock:
-            fault = self._load(dtype)
-        if fault is not None:
+        if (fault := self._load(dtype)) is not None:
             raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
 
     def _is_at_hand(self, dtype: np.dtype) -> bool:
@@ -167,11 +174,17 @@ class FusedChain:
 
     def fill(self, block: AlignedBlock, rows: SparseRows, position: np.ndarray | None) -> None:
         """Put sparse rows into a block; neuron i goes to ``position[i]``."""
+        # Features may be a caller's own; compiled code believes what it is told.
+        indptr, columns = (
+            np.ascontiguousarray(each, np.uint64) for each in (rows.indptr, rows.columns)
+        )
         values = rows.values[:1] if rows.is_iso else rows.values
+        values = np.ascontiguousarray(values, block.array.dtype)
+        if len(columns) and columns.max() >= block.neurons:
+            raise IndexError(f"features: an entry in column {columns.max()} of {block.neurons}")
         self._compiled["fill"](
-            rows.indptr.ctypes.data, rows.columns.ctypes.data, values.ctypes.data,
-            int(not rows.is_iso), 0, rows.nrows, _address(position), block.address, block.stride,
-            block.neurons,
+            indptr.ctypes.data, columns.ctypes.data, values.ctypes.data, int(not rows.is_iso), 0,
+            rows.nrows, _address(position), block.address, block.stride, block.neurons,
         )  # fmt: skip
         block.inputs = rows.ids.copy()
 

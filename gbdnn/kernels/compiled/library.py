@@ -21,6 +21,7 @@ import re
 import sys
 import tempfile
 import threading
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ class Library:
     def file(self) -> Path | None:
         """Where the machine code is, or will be."""
         folder = cache_folder()
-        return None if folder is None else folder / f"kernels-{self._label}-{self._key()}.o"
+        return None if folder is None else folder / f"kernels-{self._label}-{self._key}.o"
 
     def compile(self) -> bytes:
         """Return machine code for this processor, of all functions in one object file."""
@@ -139,6 +140,7 @@ class Library:
             for name, signature in self._signatures.items()
         }
 
+    @cached_property
     def _key(self) -> str:
         import llvmlite.binding as llvm
 

@@ -1,0 +1,290 @@
+"""What only the fused form has: tiles, pairs of neurons, many layers in one call."""
+
+import itertools
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import network
+from oracles import Dense, dense_inference, dense_layer
+
+import gbdnn
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.fused import FUSED, FusedChain
+
+BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+TOLERANCE = {"FP32": 2e-5, "FP64": 1e-12}
+NUMPY = {"FP32": np.dtype("f4"), "FP64": np.dtype("f8")}
+
+
+def degrees(random, kind, nrows, ncols):
+    """A pattern: columns of some five rows each, or power laws of columns and rows alike."""
+    if kind == "even":
+        return random.random((nrows, ncols)) < 5 / nrows
+    pattern = np.zeros((nrows, ncols), bool)
+    share = 1 / np.arange(1, nrows + 1)
+    for j, count in enumerate(np.minimum(random.zipf(1.6, ncols) - 1, nrows)):
+        pattern[random.choice(nrows, count, replace=False, p=share / share.sum()), j] = True
+    return pattern
+
+
+def rough(random, sizes, *, kind="even", iso=False, bias="vector", **options):
+    """Layers whose sums are not exact; values are those of FP32, in FP64."""
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        pattern = degrees(random, kind, n, m)
+        scale = 1.4 / np.sqrt(max(1, pattern.sum() / m))
+        values = 0.3 if iso else random.normal(0, scale, (n, m))
+        b = random.normal(0.05, 0.2, m) if bias == "vector" else np.full(1, 0.05)
+        W, b = (np.asarray(a, "f4").astype("f8") for a in (values * pattern, b))
+        layers.append(Dense(W, b if bias == "vector" else float(b[0]), **options))
+    return layers
+
+
+def features(random, inputs, neurons):
+    """Half of the values are 0; all are those of FP32."""
+    X = random.normal(0, 1, (inputs, neurons)).astype("f4").astype("f8")
+    X[random.random(X.shape) < 0.5] = 0
+    return X
+
+
+def prepared(layers, dtype="FP32", *, iso=False):
+    net = network(layers, dtype)
+    if iso:
+        net = gbdnn.Network(
+            [
+                gbdnn.Layer(
+                    as_iso(layer.W),
+                    layer.bias,
+                    activation=layer.activation,
+                    clip=layer.clip,
+                    dtype=dtype,
+                )
+                for layer in net
+            ]
+        )
+    return [FUSED.prepare(layer, None, None) for layer in net]
+
+
+def as_iso(W):
+    rows, columns, values = W.to_coo()
+    made = gb.Matrix.from_coo(rows, columns, values[0], nrows=W.nrows, ncols=W.ncols)
+    assert made.ss.is_iso
+    return made
+
+
+def advance(weights, X, dtype="FP32", *, droppable=False, tidy=False, width=None):
+    """Return activations after the layers, the ids of their inputs, and the faulty layer."""
+    width = width or len(X)
+    neurons = max(X.shape[1], *(layer.ncols for layer in weights))
+    Y, Z = (AlignedBlock(neurons, width, NUMPY[dtype]) for _ in range(2))
+    Y.flat[:], Z.flat[:] = 0, 7  # Z's content is arbitrary
+    Y.neurons, Y.inputs = X.shape[1], np.arange(len(X))
+    Y.filled[:] = X.T
+    chain = FusedChain(weights, [droppable] * len(weights), NUMPY[dtype])
+    Y, _, faulty = chain.run(0, len(weights), Y, Z, tidy=tidy)
+    return Y.filled.T.copy(), Y.inputs, faulty
+
+
+@BOTH
+@pytest.mark.parametrize("inputs", [1, 7, 16, 33, 100, 197])
+@pytest.mark.parametrize("kind", ["even", "power law"])
+@pytest.mark.parametrize("iso", [False, True])
+@pytest.mark.parametrize("bias", ["scalar", "vector"])
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+@pytest.mark.parametrize("clip", [None, 0.75])
+def test_values(dtype, inputs, kind, iso, bias, activation, clip):
+    random = np.random.default_rng(inputs)
+    options = {"kind": kind, "iso": iso, "bias": bias, "activation": activation, "clip": clip}
+    layers = rough(random, (50, 97, 33, 120, 10), **options)
+    if kind == "power law":
+        assert any((layer.W == 0).all(axis=0).any() for layer in layers)
+    X = features(random, inputs, 50)
+    expected = dense_inference(layers, X)
+    assert np.count_nonzero(expected) > expected.size / 20
+    weights = prepared(layers, dtype, iso=iso)
+    assert all((len(each.weights) == 1) == iso for each in weights)
+    found, ids, faulty = advance(weights, X, dtype)
+    assert faulty == -1
+    assert ids.tolist() == list(range(inputs))
+    tolerance = TOLERANCE[dtype] * max(1.0, np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=tolerance)
+
+
+@BOTH
+@pytest.mark.parametrize("inputs", range(1, 100, 7))
+def test_odd_widths_and_padding(dtype, inputs):
+    """Wider than the inputs are many, or just as wide; a positive bias fills the padding."""
+    random = np.random.default_rng(2)
+    layers = rough(random, (20, 31, 20))
+    layers[0].b = np.abs(layers[0].b)
+    weights, X = prepared(layers, dtype), features(random, 100, 20)
+    whole, _, _ = advance(weights, X, dtype)
+    assert whole.shape == (100, 20)
+    for width in (inputs, 100, 192):
+        found, _, _ = advance(weights, X[:inputs], dtype, width=width)
+        assert found.shape == (inputs, 20)
+        np.testing.assert_array_equal(found, whole[:inputs])
+
+
+@BOTH
+def test_pairs_change_no_bit(dtype):
+    """Columns of equal rows, scattered: they are computed in pairs, and stand where they were."""
+    random = np.random.default_rng(1)
+    pattern = np.kron(np.ones((8, 8)), random.random((12, 12)) < 0.3)
+    pattern = pattern[random.permutation(96)][:, random.permutation(96)]
+    layers = [Dense(pattern * random.normal(0, 0.4, (96, 96)), random.normal(0, 0.1, 96))] * 3
+    weights = prepared(layers, dtype)
+    assert weights[0].pairs.sum() > 30
+    X = features(random, 150, 96)
+    found, _, _ = advance(weights, X, dtype)
+    tolerance = TOLERANCE[dtype] * np.abs(found).max()
+    np.testing.assert_allclose(found, dense_inference(layers, X), rtol=0, atol=tolerance)
+    single = [each._replace(pairs=np.zeros(96, np.uint8)) for each in weights]
+    np.testing.assert_array_equal(advance(single, X, dtype)[0], found)
+
+
+def test_pairs_are_neighbours_of_equal_rows_and_share_no_neuron():
+    random = np.random.default_rng(4)
+    columns = random.random((30, 5)) < 0.3
+    pattern = columns[:, random.integers(0, 5, 64)]
+    (made,) = prepared([Dense(pattern * random.normal(0, 1, (30, 64)))])
+    starts = np.flatnonzero(made.pairs)
+    assert len(starts) >= (64 - 5) // 2
+    assert (np.diff(starts) > 1).all()
+    rows = np.split(made.rows, made.indptr[1:-1])
+    for j in starts:
+        np.testing.assert_array_equal(rows[j], rows[j + 1])
+    assert sorted(made.places.tolist()) == list(range(64))
+    for j, place in enumerate(made.places):
+        assert rows[j].tolist() == np.flatnonzero(pattern[:, place]).tolist()
+
+
+@BOTH
+def test_an_input_has_its_bits_wherever_it_is(dtype):
+    random = np.random.default_rng(5)
+    layers = rough(random, (70, 60, 50), clip=3.0)
+    weights = prepared(layers, dtype)
+    seen = set()
+    for width in (1, 16, 48, 191):
+        for at in {0, 1, 7, 15, width - 1} & set(range(width)):
+            X = features(random, width, 70)
+            X[at] = np.linspace(-1, 2, 70)
+            seen.add(advance(weights, X, dtype)[0][at].tobytes())
+    assert len(seen) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("tidy", [False, True])
+@pytest.mark.parametrize("hurry", [False, True])
+def test_the_dead_leave_on_the_way(dtype, tidy, hurry, monkeypatch):
+    """Ids go with their inputs, whenever dropping pays, and wherever the living stand."""
+    if hurry:
+        monkeypatch.setattr(costs, "MOVE_FUSED", 0.0)
+        monkeypatch.setattr(costs, "MOVE_ROW", 0.0)
+    random = np.random.default_rng(3)
+    layers = rough(random, [128] * 9, bias="scalar", clip=4.0)
+    for layer in layers:
+        layer.b = -0.6
+    X = 2.0 * (random.random((150, 128)) < 0.16 * random.random((150, 1)))
+    after = list(itertools.accumulate(layers, lambda Y, layer: dense_layer(layer, Y), initial=X))
+    living = [int(Y.any(axis=1).sum()) for Y in after[1:]]
+    assert 0 < living[-1] < living[3] < 150
+    found, ids, faulty = advance(prepared(layers, dtype), X, dtype, droppable=True, tidy=tidy)
+    assert faulty == -1
+    assert len(set(ids.tolist())) == len(ids) < 150
+    assert set(np.flatnonzero(after[-1].any(axis=1))) <= set(ids.tolist())
+    lanes = 64 // NUMPY[dtype].itemsize
+    if tidy:
+        assert len(ids) == living[-1]
+    elif hurry:  # who fills a line costs nothing
+        assert len(ids) <= -(-living[-1] // lanes) * lanes
+    np.testing.assert_allclose(found, after[-1][ids], rtol=1e-4, atol=1e-5)
+
+
+def test_all_die_and_none_is_dropped_where_none_may_be():
+    layers = [Dense(np.eye(9), -10.0), Dense(np.eye(9), 0.5)]
+    X = np.ones((20, 9))
+    found, ids, _ = advance(prepared(layers[:1]), X, droppable=True, tidy=True)
+    assert found.shape == (0, 9)
+    assert len(ids) == 0
+    found, ids, _ = advance(prepared(layers), X, droppable=False, tidy=True)
+    assert ids.tolist() == list(range(20))
+    assert (found == 0.5).all()
+
+
+@BOTH
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 8, 21])
+def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, value, at):
+    """Before ReLU or clip hide it, in whatever input."""
+    weights = prepared(
+        [Dense(np.eye(40) * 0.5 + 0.25 * np.eye(40)[::-1], 0.0, clip=1.0)] * 3, dtype
+    )
+    X = np.zeros((22, 40))
+    X[at] = 1
+    assert advance(weights, X, dtype)[2] == -1
+    values = weights[1].weights.copy()
+    values[17] = value
+    assert advance([weights[0], weights[1]._replace(weights=values)] * 2, X, dtype)[2] == 1
+
+
+def test_padding_that_overflows_is_nobodys_fault():
+    """What stands beyond the inputs is not looked at."""
+    weights = prepared([Dense(np.eye(5) * 3e38)] * 2)
+    Y, Z = (AlignedBlock(5, 16, np.dtype("f4")) for _ in range(2))
+    Y.flat[:] = 3e38
+    Y.inputs = np.arange(3)
+    Y.filled[:] = 0
+    Y, _, faulty = FusedChain(weights, [False] * 2, np.dtype("f4")).run(0, 2, Y, Z, tidy=True)
+    assert faulty == -1
+    assert not Y.filled.any()
+
+
+@BOTH
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("iso", [False, True])
+def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
+    random = np.random.default_rng(0)
+    dense = features(random, 70, 45).astype(NUMPY[dtype])
+    if iso:
+        dense = np.where(dense, dense.dtype.type(0.3), 0)
+    dense[[0, 33, 69]] = 0
+    indptr = np.concatenate(([0], np.cumsum((dense != 0).sum(axis=1)))).astype(np.uint64)
+    values = dense[dense != 0][: 1 if iso else None]
+    columns = np.nonzero(dense)[1].astype(np.uint64)
+    rows = SparseRows(indptr, columns, values, 45, np.arange(70) * 3).rows(5, 70)
+    position = random.permutation(45) if shuffled else None
+    block = AlignedBlock(50, 80, NUMPY[dtype])
+    block.flat[:] = 9
+    block.neurons = 45
+    chain = FusedChain([], [], NUMPY[dtype])
+    chain.fill(block, rows, position)
+    expected = dense[5:70].T
+    np.testing.assert_array_equal(
+        block.filled[slice(None) if position is None else position], expected
+    )
+    assert not block.array[:, 65:].any()
+    assert rows.ids is not block.inputs
+    back = chain.sparse_rows(block, position, droppable=False)
+    assert back.ids.tolist() == list(range(15, 210, 3))
+    some = chain.sparse_rows(block, position, droppable=True)
+    assert some.ids.tolist() == [i for i in range(15, 210, 3) if i not in (99, 207)]
+    found = back.matrix().to_dense(fill_value=0)
+    np.testing.assert_array_equal(found, dense[5:70])
+    assert some.matrix().nvals == np.count_nonzero(dense[5:70])
+
+
+@BOTH
+@pytest.mark.parametrize("width", [1, 8, 15, 16, 17, 32, 33, 191, 192])
+def test_aligned_blocks(dtype, width):
+    block = AlignedBlock(5, width, NUMPY[dtype])
+    assert block.address % 64 == 0
+    assert block.array.ctypes.data == block.address
+    assert block.array.shape == (5, width)
+    line = 64 // NUMPY[dtype].itemsize
+    assert block.stride >= width
+    assert block.stride // line % 2 == 1
+    assert block.stride % line == 0
