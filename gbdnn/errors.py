@@ -6,6 +6,12 @@ initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphbla
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -18,6 +24,8 @@ __all__ = [
     "OutputError",
     "ShapeError",
     "TooLargeError",
+    "naming",
+    "require_kind",
 ]
 
 
@@ -63,3 +71,18 @@ class OutputError(GbdnnError, OSError):
 
 class MissingPackageError(GbdnnError, ImportError):
     """An optional package is not installed; the message has the pip line."""
+
+
+@contextmanager
+def naming(where: object) -> Iterator[None]:
+    """Put a file, a layer or the like before the message of a GbdnnError in the block."""
+    try:
+        yield
+    except GbdnnError as err:
+        raise type(err)(f"{where}: {err}") from err
+
+
+def require_kind(x: object, kind: type, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is of a class; `what` begins the message."""
+    if not isinstance(x, kind):
+        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.errors import ArgumentError, FormatError, ShapeError
+from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
 from gbdnn.io import (
@@ -225,9 +225,7 @@ def _images(
         images = training_images(images) or images
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)
-    try:
+    with naming(called):
         features = features_from_images(pixels, neurons, inputs=inputs)
-    except (ArgumentError, ShapeError) as err:
-        raise type(err)(f"{called}: {err}") from err
     shifted = " and shifted copies" if features.nrows > len(pixels) else ""
     return features, f"{features.nrows} inputs ({called}{shifted})"

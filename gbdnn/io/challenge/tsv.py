@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype, whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
 from gbdnn.io.reading import first_duplicate
 
@@ -125,8 +125,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     -----
     A value has the digits that give the same bits when it is read in its own dtype.
     """
-    if not isinstance(matrix, gb.Matrix):
-        raise ArgumentTypeError(f"a graphblas.Matrix is needed, not {type(matrix).__name__}")
+    require_kind(matrix, gb.Matrix, "a graphblas.Matrix is needed")
     if matrix.dtype.np_type.kind not in "biuf":
         raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
     if 0 in matrix.shape:

@@ -20,13 +20,14 @@ from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
-    GbdnnError,
     OutputError,
     TooLargeError,
+    naming,
+    require_kind,
 )
 from gbdnn.io.atomic import made_folder, whole_file
 from gbdnn.io.frameworks.numbered import by_prefix, layer_files
-from gbdnn.io.frameworks.scipy import as_csc, require_activation, require_network, scipy_sparse
+from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -123,20 +124,18 @@ def read_matrix_market(
         W, b = _read_weights(file), _read_bias(file)
         if b is not None and bias is not None:
             raise ArgumentError(f"bias= beside {_bias_file(file)}: the layer has its own")
-        try:
-            layers.append(
-                Layer(
+        with naming(file):
+            try:
+                layer = Layer(
                     W,
                     (0.0 if bias is None else bias) if b is None else b,
                     activation="identity" if identity else "relu",
                     clip=None if identity else clip,
                     **options,
                 )
-            )
-        except (ArgumentError, ArgumentTypeError) as err:
-            raise FormatError(f"{file}: {err}") from err
-        except GbdnnError as err:
-            raise type(err)(f"{file}: {err}") from err
+            except (ArgumentError, ArgumentTypeError) as err:
+                raise FormatError(str(err)) from err
+        layers.append(layer)
     return Network(layers)
 
 
@@ -164,7 +163,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     -----
     A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
     old = by_prefix(folder).get(prefix, {})

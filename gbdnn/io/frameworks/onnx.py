@@ -9,18 +9,25 @@ import numpy as np
 
 import gbdnn
 from gbdnn.arrays.values import as_dtype, require_room
-from gbdnn.errors import ArgumentError, FormatError, GbdnnError, MissingFileError
+from gbdnn.errors import (
+    ArgumentError,
+    FormatError,
+    GbdnnError,
+    MissingFileError,
+    naming,
+    require_kind,
+)
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
-from gbdnn.io.frameworks.scipy import as_csc, require_network, scipy_sparse
+from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
+from gbdnn.model.network import Network
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
     import os
 
     from gbdnn.model.layer import Layer
-    from gbdnn.model.network import Network
 
 __all__ = ["read_onnx", "write_onnx"]
 
@@ -82,14 +89,14 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         raise FormatError(f"{file}: cannot be read as ONNX: {err}") from err
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
-    try:
-        return read_graph(model.graph, Chain(wanted)).network()
-    except GbdnnError as err:
-        raise type(err)(f"{file}: {err}") from err
-    except (IndexError, TypeError, ValueError) as err:
-        raise FormatError(
-            f"{file}: a node lacks an input, or has one of another kind: {err}"
-        ) from err
+    with naming(file):
+        try:
+            return read_graph(model.graph, Chain(wanted)).network()
+        except GbdnnError:
+            raise
+        except (IndexError, TypeError, ValueError) as err:
+            why = "a node lacks an input, or has one of another kind"
+            raise FormatError(f"{why}: {err}") from err
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
@@ -119,7 +126,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     MissingPackageError
         The packages onnx or SciPy are not installed.
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     onnx = _packages()
     add_everywhere(net)
     if not net:

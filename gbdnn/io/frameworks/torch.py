@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.values import as_dtype, require_room
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
-from gbdnn.io.frameworks.scipy import require_activation, require_network
+from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     import torch
 
     from gbdnn.model.layer import Activation
-    from gbdnn.model.network import Network
 
 __all__ = ["from_torch", "to_torch"]
 
@@ -133,7 +133,7 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
       (1): Hardtanh(min_val=0.0, max_val=6.0)
     )
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     if layout not in ("strided", "sparse_csr"):
         raise ArgumentError(f"layout is 'strided' or 'sparse_csr', not {layout!r}")
     torch = import_torch()

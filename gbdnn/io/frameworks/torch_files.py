@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError, MissingPackageError
+from gbdnn.errors import FormatError, MissingFileError, MissingPackageError, naming
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.torch import from_torch, to_torch
 from gbdnn.io.frameworks.torch_tensors import import_torch
@@ -77,10 +77,8 @@ def read_torch(
         ) from err
     except (OSError, EOFError, RuntimeError, ValueError, KeyError) as err:
         raise FormatError(f"{file}: cannot be read: {err}") from err
-    try:
+    with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
-    except GbdnnError as err:
-        raise type(err)(f"{file}: {err}") from err
 
 
 def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
