@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.values import as_array, as_dtype, finite, require_room
+from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole, require_room, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.gallery.radix_patterns import patterns
 from gbdnn.model.layer import Layer
@@ -205,15 +205,12 @@ class _Generator:
     """Layer reader of a challenge network: layer k is base layer k mod m, its rows permuted."""
 
     def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
-        if not 0 <= seed < 2**32:
-            raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
-        self._arguments = neurons, int(seed), dtype
+        seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
+        self._arguments = neurons, seed, dtype
         radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
         self._base = list(patterns([radices], [width] * (len(radices) + 1)))
         # RandomState's streams never change (NumPy enhancement proposal 19).
-        self._random = np.random.RandomState(int(seed))
+        self._random = np.random.RandomState(seed)
         # Group g's permutation follows from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
         self._lock = Lock()
@@ -242,7 +239,7 @@ class _Generator:
         return _Generator, self._arguments
 
 
-def _whole(name: str, n: object, least: int = 1) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+def _whole(name: str, n: Any, least: int = 1) -> int:
+    if not is_whole(n) or n < least:
         raise ArgumentError(f"{name} is a whole number >= {least}, not {n!r}")
     return int(n)
