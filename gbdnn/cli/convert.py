@@ -9,7 +9,6 @@ import typer
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.losses import losses, require_place
 from gbdnn.cli.terminal import Bars
 from gbdnn.io import require_storable
 
@@ -50,9 +49,9 @@ def convert(
         else:
             net = formats.read(source, name, given, bars.add("reading layers"))
             if lossy:
-                lost = losses(net, target)
+                lost = formats.losses(net, target)
             else:
-                require_place(net, out, target)
+                formats.require_place(net, out, target)
             formats.write(net, out, target, bars.add("writing layers"))
     left_out = f", without {', '.join(lost)}" if lost else ""
     typer.echo(f"{out}: {target}, from {name}{left_out}")

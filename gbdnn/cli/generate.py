@@ -9,7 +9,6 @@ import typer
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.losses import require_place
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
@@ -80,7 +79,7 @@ def generate(
         _refuse("no --radices", {"--widths": widths})
         net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
     name = to or formats.guess_target(out)
-    require_place(net, out, name)
+    formats.require_place(net, out, name)
     with Bars() as bars:
         formats.write(net, out, name, bars.add("writing layers"))
     nrows, ncols = net.shape
