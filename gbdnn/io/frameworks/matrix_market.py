@@ -20,14 +20,15 @@ from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
+    MissingFileError,
     OutputError,
     TooLargeError,
     naming,
     require_kind,
 )
 from gbdnn.io.atomic import made_folder, whole_file
-from gbdnn.io.frameworks.numbered import by_prefix, layer_files
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
+from gbdnn.io.numbered import in_order, numbered
 from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -41,7 +42,8 @@ __all__ = ["read_matrix_market", "write_matrix_market"]
 
 _FP32 = (b"%%GraphBLAS type float", b"%%GraphBLAS GrB_FP32")
 _COMMENTS = re.compile(rb"(%[^\n]*\n)*")
-_BROKEN = [
+_LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
+_BROKEN = [  # apart, as each begins with the byte that is searched for
     re.compile(rb"e(?![+-]?[0-9])"),
     re.compile(rb"E(?![+-]?[0-9])"),
     re.compile(rb"\r(?!\n)"),
@@ -113,7 +115,7 @@ def read_matrix_market(
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
-        files = layer_files(Path(paths), prefix)
+        files = _files(Path(paths), prefix)
     else:
         files = [Path(path) for path in paths]
         if prefix is not None:
@@ -166,7 +168,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     require_kind(net, Network, "a Network is needed")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
-    old = by_prefix(folder).get(prefix, {})
+    old = numbered(folder, _LAYER).get(prefix, {})
     if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
         raise OutputError(
             f"{folder}: holds {further[0]} of another network, this one has {len(net)} layers;"
@@ -176,6 +178,23 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
         file = folder / f"{prefix}{k}.mtx"
         _write(file, as_csc(layer).astype(np.float64), layer.dtype)
         _write(_bias_file(file), np.atleast_2d(np.asarray(layer.bias, np.float64)), layer.dtype)
+
+
+def _files(folder: Path, prefix: str | None) -> list[Path]:
+    """Return the files of the one network in `folder`, in the order of their numbers."""
+    found = numbered(folder, _LAYER)
+    if prefix is not None:
+        found = {prefix: found[prefix]} if prefix in found else {}
+    if not found:
+        expected = f"{'<prefix>' if prefix is None else prefix}<number>.mtx"
+        raise MissingFileError(f"{folder}: no layers; expected files {expected}")
+    if len(found) > 1:
+        raise ArgumentError(
+            f"{folder}: numbered files of {len(found)} kinds; prefix= says which: "
+            + ", ".join(repr(name) for name in sorted(found))
+        )
+    [(name, files)] = found.items()
+    return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
 def _write(path: Path, A: Any, dtype: np.dtype) -> None:
