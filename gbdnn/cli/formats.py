@@ -60,17 +60,7 @@ class _Format:
 
 
 def guess(path: Path) -> FormatName:
-    """Return the format of the network at `path`, from its name or the files in it.
-
-    Raises
-    ------
-    MissingFileError
-        The path does not exist, or is a folder without a network.
-    ArgumentError
-        The folder has networks of several formats.
-    FormatError
-        A file with an unknown ending.
-    """
+    """Return the format of the network at `path`, from its name or the files in it."""
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as err:
@@ -131,10 +121,7 @@ def read_tsv_layers(path: Path, given: Given, progress: Progress = None) -> Iter
 def write(net: Network, path: Path, name: FormatName, progress: Progress = None) -> None:
     """Write a network, atomically; a lazy one layer by layer, except ONNX and PyTorch.
 
-    Raises
-    ------
-    OutputError
-        It cannot be written: in place of a store or a file, or into a new or empty folder.
+    A store or a file is replaced, another folder is a new or an empty one.
     """
     if not len(net) and name != "store":
         raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
@@ -162,13 +149,7 @@ def losses(net: Network, name: FormatName) -> list[str]:
 
 
 def require_place(net: Network, path: Path, name: FormatName) -> None:
-    """Raise ArgumentError if something would be lost.
-
-    Raises
-    ------
-    ArgumentError
-        The message says what would be lost, and how to write the network all the same.
-    """
+    """Raise the ArgumentError that says what would be lost, and how to write all the same."""
     if lost := losses(net, name):
         raise ArgumentError(
             f"{path}: the format {name} has no place for {', '.join(lost)}; a store has, and"

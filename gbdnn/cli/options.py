@@ -95,13 +95,7 @@ class Given:
 
 
 def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator of commands: fields of `Given` are the options in place of ``given``.
-
-    Parameters
-    ----------
-    *names : str
-        The fields that the command has. Default: all.
-    """
+    """Return a decorator of commands: these fields of `Given`, or all, replace ``given``."""
     hints = get_type_hints(Given, include_extras=True)
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default,
@@ -128,13 +122,7 @@ def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def size(text: str | None) -> int:
-    """Return the bytes of ``--memory``.
-
-    Raises
-    ------
-    ArgumentError
-        It is no number of bytes, with or without a unit.
-    """
+    """Return the bytes of ``--memory``: a number, with or without a unit."""
     if text is None:
         return MEMORY
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())

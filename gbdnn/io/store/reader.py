@@ -28,17 +28,8 @@ _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
 class Reader:
     """An opened store: the fields of its index, and its arrays.
 
-    Parameters
-    ----------
-    path : path-like
-        The store's folder.
-    verify : bool, default True
-        Whether an array's checksum is verified at each read.
-
-    Raises
-    ------
-    MissingFileError, FormatError
-        There is no store, its index is damaged, or its version is newer than this gbdnn.
+    If `verify`, an array's checksum is verified at each read. Without a store, or with a damaged
+    index or one of a newer version, MissingFileError or FormatError is raised.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
@@ -63,25 +54,11 @@ class Reader:
     def array(
         self, place: dict[str, Any], role: str, dtype: Any, length: int, where: str
     ) -> np.ndarray:
-        """Return one array of a layer or part.
+        """Return the array `role` (``"indices_1"``) of the layer or part `where` (``"layer 3"``).
 
-        Parameters
-        ----------
-        place : dict
-            The place of its arrays in the index: ``shard`` and ``tensors``.
-        role : str
-            Name of the array: ``"indices_1"``.
-        dtype, length
-            Expected dtype and length.
-        where : str
-            Names the layer in an error: ``"layer 3"``.
-
-        Raises
-        ------
-        MissingFileError
-            The shard is missing.
-        FormatError
-            The shard or the array differs from the index, or is damaged.
+        `place` is its entry in the index, with ``shard`` and ``tensors``; dtype and length are the
+        expected ones. A MissingFileError says that the shard is missing, a FormatError that shard
+        or array differ from the index.
         """
         try:
             tensor = place["tensors"][role]
