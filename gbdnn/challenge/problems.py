@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,6 @@ from gbdnn.io import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     import graphblas as gb
@@ -207,14 +207,8 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
     True
     """
     files = (Path(directory, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
-    return next((file for file in files if _is_file(file)), None)
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:  # a name that is too long
-        return False
+    # Path.is_file() raises for names too long.
+    return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113
 
 
 def _images(

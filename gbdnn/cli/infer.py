@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -81,11 +82,7 @@ def infer(
 
 def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> gb.Matrix:
     """Return features from a store or a tsv file."""
-    try:
-        stored = path.is_dir()
-    except OSError:  # read_tsv reports it
-        stored = False
-    if not stored:
+    if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
         return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
     if inputs is not None:
         raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
