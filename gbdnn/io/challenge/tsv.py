@@ -74,15 +74,7 @@ def read_tsv(
     """
     if orientation not in _FORMATS:
         raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
-    row, column = Index("row"), Index("column")
-    if nrows is not None:
-        row = Index(
-            "row", whole_number(nrows, "nrows", least=1, most=MAX_INDEX), "the number of rows"
-        )
-    if ncols is not None:
-        column = Index(
-            "column", whole_number(ncols, "ncols", least=1, most=MAX_INDEX), "the number of columns"
-        )
+    row, column = _index("row", nrows, "nrows"), _index("column", ncols, "ncols")
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
@@ -222,6 +214,13 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
         raise ArgumentError(f"categories: {twice[0]} comes twice")
     write_columns({"category": ids.astype(np.int64) + 1}, path)
+
+
+def _index(name: str, count: int | None, what: str) -> Index:
+    if count is None:
+        return Index(name)
+    largest = whole_number(count, what, least=1, most=MAX_INDEX)
+    return Index(name, largest, f"the number of {name}s")
 
 
 def _build(
