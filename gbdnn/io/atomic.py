@@ -53,18 +53,16 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if old is not None and stat.S_ISDIR(old.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         stream = None if old is None else _own_output(old)
+        opened: contextlib.AbstractContextManager[BinaryIO]
         if stream is not None:
-            opened = _written_directly(os.dup(stream))
+            opened = os.fdopen(os.dup(stream), "wb")
         elif old is not None and not stat.S_ISREG(old.st_mode):
-            opened = _written_directly(os.open(path, os.O_WRONLY | os.O_APPEND))
+            opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb")
         else:
             opened = _replaced(Path(os.path.realpath(path)), old)
-        with opened as file:
-            if path.endswith(".gz"):
-                with _compressed(file) as compressed:
-                    yield compressed
-            else:
-                yield file
+        compressed = _compressed if path.endswith(".gz") else contextlib.nullcontext
+        with opened as file, compressed(file) as writable:
+            yield writable
 
 
 @contextlib.contextmanager
@@ -172,12 +170,6 @@ def _own_output(old: os.stat_result) -> int | None:
 
 
 @contextlib.contextmanager
-def _written_directly(descriptor: int) -> Iterator[BinaryIO]:
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-
-
-@contextlib.contextmanager
 def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):
         # A rename needs write access to the folder alone, and would replace a read-only file.
@@ -207,10 +199,9 @@ def _give_permissions(path: Path, old: os.stat_result) -> None:
     path.chmod(stat.S_IMODE(old.st_mode))
 
 
-def _compressed(file: BinaryIO) -> contextlib.closing[BinaryIO]:
+def _compressed(file: BinaryIO) -> BinaryIO:
     # Neither name nor time in the header: the bytes depend on the content alone.
-    zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
-    return contextlib.closing(cast("BinaryIO", zipped))
+    return cast("BinaryIO", gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))
 
 
 def _reason(path: str, err: OSError) -> str:
