@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
 from gbdnn.io.store.index import INDEX, checksum, read_index
 from gbdnn.io.store.writer import header_of, safetensors
 
@@ -65,9 +65,16 @@ class Reader:
             file, name, digest = str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
         except (LookupError, TypeError) as err:
             raise FormatError(f"{self.path / INDEX}: {where}: no place for its {role}") from err
-        try:
-            shard = self._open(file)
-            found: np.ndarray = shard.get_tensor(name)
+        with naming(f"{self.path / file}: {where}: {role}"):
+            try:
+                found: np.ndarray = self._open(file).get_tensor(name)
+            except GbdnnError:
+                raise
+            except FileNotFoundError as err:
+                again = "if the store has been saved anew, load it again"
+                raise MissingFileError(f"the shard is missing; {again}") from err
+            except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
+                raise FormatError(f"cannot be read: {err}") from err
             if found.dtype != dtype or found.shape != (length,):
                 raise FormatError(
                     f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
@@ -76,17 +83,6 @@ class Reader:
             if self._verify and checksum(found.view(np.uint8)) != digest:
                 raise FormatError("is damaged: its bytes do not have the index's checksum")
             return found
-        except GbdnnError as err:
-            raise type(err)(f"{self.path / file}: {where}: {role}: {err}") from err
-        except FileNotFoundError as err:
-            raise MissingFileError(
-                f"{self.path / file}: {where}: the shard is missing; if the store has been saved"
-                " anew, load it again"
-            ) from err
-        except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
-            raise FormatError(
-                f"{self.path / file}: {where}: {role}: cannot be read: {err}"
-            ) from err
 
     def _list_shards(self) -> dict[str, tuple[int, str]]:
         return {
