@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import gbdnn
 from gbdnn.arrays.first_use import gb
@@ -36,7 +37,7 @@ for _command in (challenge, infer, generate, convert, info):
 @app.callback(invoke_without_command=True)
 def _options(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"gbdnn {gbdnn.__version__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
@@ -18,43 +18,37 @@ __all__ = ["generate"]
 
 
 def generate(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Output: a store, a file or a folder.")
-    ],
+    out: Annotated[Path, Argument(metavar="OUT", help="Output: a store, a file or a folder.")],
     neurons: Annotated[
-        int | None, typer.Option(help="1024, 4096, 16384 or 65536 (default: 1024).")
+        int | None, Option(help="1024, 4096, 16384 or 65536 (default: 1024).")
     ] = None,
-    layers: Annotated[
-        int | None, typer.Option(min=1, help="Number of layers (default: 120).")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the permutations (default: 0).")
-    ] = None,
+    layers: Annotated[int | None, Option(min=1, help="Number of layers (default: 120).")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Of the permutations (default: 0).")] = None,
     radices: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="R,R,...", help="A mixed-radix system of another RadiX-Net; may be repeated."
         ),
     ] = None,
     widths: Annotated[
         str | None,
-        typer.Option(metavar="W,W,...", help="With --radices: width of each level (default: 1)."),
+        Option(metavar="W,W,...", help="With --radices: width of each level (default: 1)."),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="IMAGES",
             help="Generate features, from an IDX file or from 'digits', scikit-learn's.",
         ),
     ] = None,
     inputs: Annotated[
         int | None,
-        typer.Option(min=1, help="With --features: number; beyond the images, shifted copies."),
+        Option(min=1, help="With --features: number; beyond the images, shifted copies."),
     ] = None,
-    dtype: Annotated[Literal["FP32", "FP64"], typer.Option(help="Of the values.")] = "FP32",
+    dtype: Annotated[Literal["FP32", "FP64"], Option(help="Of the values.")] = "FP32",
     to: Annotated[
         options.FormatName | None,
-        typer.Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
+        Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
 ) -> None:
     """Generate a network of the Graph Challenge, another RadiX-Net, or features.
@@ -84,7 +78,7 @@ def generate(
         formats.write(net, out, name, bars.add("writing layers"))
     nrows, ncols = net.shape
     count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
-    typer.echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
+    echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
 
 
 def _generate_features(
@@ -98,7 +92,7 @@ def _generate_features(
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
     (write_tsv if name == "tsv" else gbdnn.save)(X, out)
-    typer.echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
+    echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
 
 
 def _refuse(beside: str, given: dict[str, object]) -> None:

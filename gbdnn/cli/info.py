@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, echo
 
 from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars, fact_lines
@@ -27,15 +27,15 @@ __all__ = ["info"]
 
 @options.takes_given("from_", "neurons", "layers", "prefix")
 def info(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A network, features, categories.")],
+    path: Annotated[Path, Argument(metavar="PATH", help="A network, features, categories.")],
     given: options.Given,
     inputs: Annotated[
-        int, typer.Option(min=1, help="Number of inputs of the run whose memory is estimated.")
+        int, Option(min=1, help="Number of inputs of the run whose memory is estimated.")
     ] = 60_000,
     check: Annotated[
-        bool, typer.Option("--check", help="Read a whole store and verify its checksums.")
+        bool, Option("--check", help="Read a whole store and verify its checksums.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
     memory: options.Memory = None,
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
@@ -136,7 +136,7 @@ def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
 
 def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        echo(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
     shown["bytes"] += f" ({_in_bytes(facts['bytes'])})"
@@ -147,7 +147,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         count, total = needed.pop("inputs"), needed.pop("total")
         parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
-    typer.echo("\n".join([fact_lines(shown), *table]))
+    echo("\n".join([fact_lines(shown), *table]))
 
 
 def _in_bytes(size: int) -> str:
