@@ -122,21 +122,17 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
         raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
     if 0 in matrix.shape:
         raise ArgumentError(f"shape {matrix.shape}: the format needs a row and a column")
-    rows, cols, values = matrix.dup().to_coo()
+    A = gb.select.valuene(matrix, matrix.dtype.np_type.type(0)).new()
+    A.ss.config["format"] = "by_row"
+    rows, cols, values = A.to_coo()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
         raise ArgumentError(f"the matrix contains {bad}; the format holds finite values")
     if values.dtype == bool:
         values = values.astype(np.uint8)
-    stored = values != 0
-    if not stored.all():
-        rows, cols, values = rows[stored], cols[stored], values[stored]
     if values.size == 0:
         last = [np.array([n - 1], np.uint64) for n in matrix.shape]
         rows, cols, values = last[0], last[1], np.zeros(1, np.uint8)
-    elif (rows[1:] < rows[:-1]).any():
-        order = np.lexsort((cols, rows))
-        rows, cols, values = rows[order], cols[order], values[order]
     one = np.uint64(1)
     write_columns({"row": rows + one, "column": cols + one, "value": values}, path)
 
