@@ -126,8 +126,7 @@ def official(
     neurons, layers : int
         The size of the network.
     images : path-like, optional
-        An IDX file, or a folder with MNIST's training images, to use in place of the official
-        images; there is no official truth then.
+        As for `generated`, in place of the official images; there is no official truth then.
     inputs : int, optional
         Number of inputs, the first ones, and the truth for them. Default: all.
     truth : bool, default True

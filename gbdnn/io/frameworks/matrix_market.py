@@ -86,8 +86,8 @@ def read_matrix_market(
 
     Raises
     ------
-    MissingFileError
-        There is no such folder or file, or a number is missing.
+    MissingFileError, MissingPackageError
+        There is no such folder or file, or a number is missing; SciPy is not installed.
     FormatError
         A file is not Matrix Market, is cut off, complex, has two entries at one place or a value
         that is not finite; names the file, and the line if it is known.
@@ -95,8 +95,6 @@ def read_matrix_market(
         Files of several prefixes, `bias` beside a file of biases, an invalid option.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
-    MissingPackageError
-        SciPy is not installed.
 
     Examples
     --------
@@ -156,10 +154,8 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     ------
     ArgumentTypeError
         `net` is no Network.
-    OutputError
-        A file cannot be written, or the folder has files of further layers.
-    MissingPackageError
-        SciPy is not installed.
+    OutputError, MissingPackageError
+        A file cannot be written, or the folder has files of further layers; SciPy is not installed.
 
     Notes
     -----

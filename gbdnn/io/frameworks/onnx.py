@@ -55,8 +55,8 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
+    MissingFileError, MissingPackageError
+        There is no such file; the packages onnx or SciPy are not installed.
     FormatError
         It is not ONNX, is damaged, or a file of external weights is missing.
     ArgumentError
@@ -64,8 +64,6 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         names the node or the layer.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
-    MissingPackageError
-        The packages onnx or SciPy are not installed.
 
     Examples
     --------
@@ -119,12 +117,10 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         the format's limit of 2 GiB.
     ArgumentTypeError
         `net` is no Network.
-    OutputError
-        The file cannot be written.
+    OutputError, MissingPackageError
+        The file cannot be written; the packages onnx or SciPy are not installed.
     TooLargeError
         Dense weights do not fit into memory.
-    MissingPackageError
-        The packages onnx or SciPy are not installed.
     """
     require_kind(net, Network, "a Network is needed")
     onnx = _packages()

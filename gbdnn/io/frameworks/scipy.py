@@ -119,10 +119,8 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
 
     Raises
     ------
-    ArgumentTypeError
-        `net` is no Network.
-    MissingPackageError
-        SciPy is not installed.
+    ArgumentTypeError, MissingPackageError
+        `net` is no Network; SciPy is not installed.
 
     Examples
     --------

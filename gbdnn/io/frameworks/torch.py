@@ -133,12 +133,10 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     ------
     ArgumentError
         A layer under ``entries`` has no equivalent (it is named), or `layout` is none of these.
-    ArgumentTypeError
-        `net` is no Network.
+    ArgumentTypeError, MissingPackageError
+        `net` is no Network; PyTorch is not installed.
     TooLargeError
         Dense weights do not fit into memory.
-    MissingPackageError
-        PyTorch is not installed.
 
     Examples
     --------

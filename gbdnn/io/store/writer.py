@@ -35,13 +35,8 @@ _UNFINISHED = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
 class Writer:
     """A context manager that writes a store; without `finish` the folder is unchanged.
 
-    Raises
-    ------
-    OutputError
-        The folder is no store and not empty, is a file, is being written to by another process,
-        or cannot be written.
-    MissingPackageError
-        safetensors or xxhash is not installed.
+    An OutputError says that the folder is no store and not empty, is a file, is being written to by
+    another process, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
