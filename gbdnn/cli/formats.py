@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,6 +62,8 @@ def guess(path: Path) -> FormatName:
     """Return the format of the network at `path`, from its name or the files in it."""
     try:
         is_folder, exists = path.is_dir(), path.exists()
+        here = list(path.iterdir()) if is_folder else []
+        below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
     except OSError as err:
         raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
@@ -74,17 +75,11 @@ def guess(path: Path) -> FormatName:
         raise FormatError(
             f"{path}: of which format? --from says it, or one of the endings {', '.join(endings)}"
         )
-    below = itertools.chain(path.glob("neuron*/*"), path.glob("DNN/neuron*/*"))
-    try:
-        here, deeper = list(path.iterdir()), list(below)
-    except OSError as err:
-        raise MissingFileError(f"{path}: cannot be listed: {err.strerror}") from err
     found = [
         name
         for name, each in _FORMATS.items()
-        if each.mark is not None
-        for there in ([*here, *deeper] if name == "tsv" else here,)
-        if any(re.fullmatch(each.mark, file.name) for file in there)
+        for there in ([*here, *below] if name == "tsv" else here,)
+        if each.mark is not None and any(re.fullmatch(each.mark, file.name) for file in there)
     ]
     if not found:
         raise MissingFileError(
