@@ -12,22 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "ArgumentError",
-    "ArgumentTypeError",
-    "ForkError",
-    "FormatError",
-    "GbdnnError",
-    "MissingFileError",
-    "MissingPackageError",
-    "NonFiniteError",
-    "OutputError",
-    "ShapeError",
-    "TooLargeError",
-    "naming",
-    "require_kind",
-]
-
 
 class GbdnnError(Exception):
     """Base class of all errors that gbdnn raises itself."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from gbdnn.errors import MissingPackageError
 
-__all__ = ["require"]
-
 
 def require(package: str, extra: str, why: str) -> Any:
     """Return a module of an optional package, such as ``"scipy.sparse"``.

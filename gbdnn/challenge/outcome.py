@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], object]
 
-__all__ = ["Outcome", "run", "scipy_categories"]
-
 # Activations have some ten times as many entries as the features: about a gigabyte a block.
 _BLOCK_ENTRIES = 5_000_000
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], object]
 
-__all__ = ["Problem", "generated", "official", "training_images"]
-
 _TRAINING = "train-images-idx3-ubyte.gz"
 
 

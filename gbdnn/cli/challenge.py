@@ -15,8 +15,6 @@ from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
 
-__all__ = ["challenge"]
-
 _FAILED = 1
 
 

@@ -12,8 +12,6 @@ from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars
 from gbdnn.io import require_storable
 
-__all__ = ["convert"]
-
 
 @options.takes_given()
 def convert(

@@ -18,8 +18,6 @@ from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.errors import GbdnnError, NonFiniteError
 
-__all__ = ["app", "main"]
-
 _BAD_INPUT, _INTERRUPTED = 2, 130
 
 app = typer.Typer(

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int | None], object] | None
 
-__all__ = [
-    "files", "guess", "guess_target", "losses", "read", "read_tsv_layers", "require_place", "write",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Assumed:

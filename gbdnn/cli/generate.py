@@ -14,8 +14,6 @@ from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
 
-__all__ = ["generate"]
-
 
 def generate(
     out: Annotated[Path, Argument(metavar="OUT", help="Output: a store, a file or a folder.")],

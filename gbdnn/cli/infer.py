@@ -24,8 +24,6 @@ from gbdnn.io import (
 if TYPE_CHECKING:
     import graphblas as gb
 
-__all__ = ["infer"]
-
 
 @options.takes_given()
 def infer(

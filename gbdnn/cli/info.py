@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["info"]
-
 
 @options.takes_given("from_", "neurons", "layers", "prefix")
 def info(

@@ -12,8 +12,6 @@ from typer import Option
 from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
 
-__all__ = ["Compress", "Engine", "FormatName", "Given", "Memory", "NThreads", "size", "takes_given"]
-
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}
 

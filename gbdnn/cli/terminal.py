@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.stats import LayerStats
 
-__all__ = ["Bars", "fact_lines"]
-
 
 def fact_lines(facts: Mapping[str, object]) -> str:
     """Return one line per fact."""

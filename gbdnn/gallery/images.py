@@ -28,8 +28,6 @@ from gbdnn.optional import require
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["digits", "features_from_images"]
-
 _SIDE = 2**15  # the largest whose positions, squared, fit into 64 bits
 _THRESHOLD = 0.5  # the challenge's, unless
 _DENSITY = 1 / 7  # of the pixels are ink at a higher one

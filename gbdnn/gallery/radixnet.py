@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-__all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
-
 
 class ChallengeConstants(NamedTuple):
     """The constants of the challenge's networks of one size."""

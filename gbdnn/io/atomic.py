@@ -21,8 +21,6 @@ from gbdnn.errors import GbdnnError, OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["made_folder", "output_errors", "require_writable", "whole_file", "whole_folder"]
-
 _GZIP_LEVEL = 6  # a third of the time of 9 for 2% more bytes
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     import re
     from pathlib import Path
 
-__all__ = ["in_order", "numbered"]
-
 
 def numbered(folder: Path, name: re.Pattern[str]) -> dict[str, dict[int, Path]]:
     """Return files by prefix and number, the groups in a pattern of their names.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import BiasLike, BiasRule
     from gbdnn.model.readers import LayerReader
 
-__all__ = ["Network", "as_list", "as_network", "require_fit"]
-
 T = TypeVar("T")
 
 

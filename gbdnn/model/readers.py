@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["LayerReader", "read_all", "read_cast", "read_checked", "read_part"]
-
 LARGE = 1 << 17
 """Edges of a layer from which on reading it takes longer than what Python does around it."""
 

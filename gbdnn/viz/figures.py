@@ -18,17 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "area_styles",
-    "axes_or_new",
-    "curve_styles",
-    "label_layers",
-    "legend_above",
-    "new_figure",
-    "require_plottable",
-    "save_figure",
-]
-
 _WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
 _FORMATS = ("png", "svg", "pdf")
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.stats import LayerStats
 
-__all__ = ["plot_activity", "plot_layer_times", "run_figure", "stack_times"]
-
 
 def plot_activity(
     stats: Iterable[LayerStats],

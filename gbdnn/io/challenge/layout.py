@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-__all__ = ["find_categories", "find_features", "find_layers", "find_neurons", "layers_in"]
-
 _LAYER = re.compile(r"n([1-9][0-9]*)-l([1-9][0-9]*)\.tsv(\.gz)?")
 
 

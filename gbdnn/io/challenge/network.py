@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import BiasRule
 
-__all__ = ["iter_layers", "read_network", "write_network"]
-
 
 def iter_layers(
     directory: str | os.PathLike[str],

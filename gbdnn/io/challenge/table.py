@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-__all__ = ["MAX_INDEX", "Index", "read_columns", "write_columns"]
-
 MAX_INDEX = 2**60
 """The largest dimension of a GraphBLAS matrix."""
 

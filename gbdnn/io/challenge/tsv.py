@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-__all__ = ["read_categories", "read_tsv", "write_categories", "write_tsv"]
-
 _FORMATS = {"rowwise": "by_row", "columnwise": "by_col"}
 
 

@@ -18,8 +18,6 @@ from gbdnn.model.network import Network
 if TYPE_CHECKING:
     from gbdnn.model.layer import Activation
 
-__all__ = ["Chain", "add_everywhere", "no_meaning"]
-
 
 def no_meaning(name: str, why: str = "") -> ArgumentError:
     """Return the error for an operation that a layer cannot represent."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation, BiasRule
 
-__all__ = ["read_matrix_market", "write_matrix_market"]
-
 _FP32 = (b"%%GraphBLAS type float", b"%%GraphBLAS GrB_FP32")
 _COMMENTS = re.compile(rb"(%[^\n]*\n)*")
 _LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)

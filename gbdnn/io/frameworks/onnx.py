@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Layer
 
-__all__ = ["read_onnx", "write_onnx"]
-
 _OPSET, _IR_VERSION = 13, 8  # of 2021: older readers know them, too
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from gbdnn.io.frameworks.chain import Chain
 
-__all__ = ["read_graph"]
-
 
 class _Node(NamedTuple):
     """A node of the chain."""

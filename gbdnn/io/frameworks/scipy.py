@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Activation, BiasLike, BiasRule
 
-__all__ = [
-    "as_csc",
-    "from_scipy",
-    "require_activation",
-    "scipy_sparse",
-    "to_scipy",
-]
-
 
 def from_scipy(
     layers: Iterable[MatrixLike | tuple[MatrixLike, BiasLike | None]],

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation
 
-__all__ = ["from_torch", "read_torch", "to_torch", "write_torch"]
-
 _SAFE = (2, 6)  # before, weights_only=True could be made to run code (CVE-2025-32434)
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 

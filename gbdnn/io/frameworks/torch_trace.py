@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from gbdnn.io.frameworks.chain import Chain
 
-__all__ = ["trace"]
-
 # The parameters after the input, in order, and their defaults.
 _CLAMPS: dict[str, dict[str, Any]] = {
     "relu": {"inplace": False, "min": 0},

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
 
-__all__ = ["StoredFeatures", "open_features", "write_features"]
-
 PART = 4 << 20
 """Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from gbdnn.io.store.reader import Reader
 
-__all__ = ["read_network", "write_network"]
-
 
 def write_network(
     layers: Iterable[Layer],

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Reader"]
-
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
 
 

@@ -23,8 +23,6 @@ from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index
 from gbdnn.optional import require
 
-__all__ = ["SHARD_BYTES", "Writer", "header_of", "safetensors"]
-
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
 
