@@ -258,16 +258,13 @@ def as_network(
     bias_rule = "all" if bias_rule is None else bias_rule
     if not items:  # the options are checked even so
         Layer(np.empty((0, 0)), bias_rule=bias_rule, clip=clip, dtype=dtype)
-    return Network(
-        [_layer(k, W, b, bias_rule, clip, dtype) for k, (W, b) in enumerate(zip(items, biases))]  # noqa: B905
-    )
-
-
-def _layer(k: int, W: Any, b: Any, bias_rule: BiasRule, clip: float | None, dtype: Any) -> Layer:
-    if isinstance(W, Layer):
-        raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
-    with naming(f"layer {k}"):
-        return Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    found = []
+    for k, (W, b) in enumerate(zip(items, biases, strict=True)):
+        if isinstance(W, Layer):
+            raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
+        with naming(f"layer {k}"):
+            found.append(Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype))
+    return Network(found)
 
 
 def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
