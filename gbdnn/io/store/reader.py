@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
 
 
@@ -35,7 +36,7 @@ class Reader:
         self.path, self._verify = Path(path).absolute(), verify
         self.index = read_index(self.path)
         self._shards = self.parsed("shards", self._list_shards)
-        self._forget()
+        self._opened: dict[str, Any] = {}
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
         """Return ``parse()``, which reads the index; its exceptions become a FormatError."""
@@ -102,20 +103,12 @@ class Reader:
             raise
         if found != size:
             raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
-        with self._lock:
+        with _OPENING:
             if file not in self._opened:
                 if checksum(header_of(Path(path))) != digest:
                     raise FormatError("the shard's header is damaged")
                 self._opened[file] = safetensors().safe_open(path, framework="np")
             return self._opened[file]
 
-    def _forget(self) -> None:
-        self._opened: dict[str, Any] = {}
-        self._lock = Lock()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name not in ("_opened", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+        return {**vars(self), "_opened": {}}
