@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
+import structure  # noqa: E402
 import tables  # noqa: E402
 
 project = "gbdnn"
@@ -67,6 +68,7 @@ def _generate():
     generated = HERE / "_generated"
     generated.mkdir(exist_ok=True)
     figures.make(generated)
+    structure.make(generated)
     tables.make(HERE / "results.toml", generated)
 
 

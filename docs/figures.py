@@ -43,7 +43,12 @@ STYLE = {
 
 def make(folder: Path) -> None:
     """Draw every figure that is not there, or is older than this file."""
-    drawings = {"life.svg": life, "rent.svg": rent, "order.svg": order, "forms.svg": forms}
+    drawings = {
+        "life.svg": life,
+        "compaction.svg": compaction,
+        "order.svg": order,
+        "forms.svg": forms,
+    }
     changed = Path(__file__).stat().st_mtime
     with mpl.rc_context(STYLE):
         for name, draw in drawings.items():
@@ -69,8 +74,8 @@ def life() -> Figure:
     return figure
 
 
-def rent() -> Figure:
-    """What is computed beside what lives: blocks carry their dead until a gather pays."""
+def compaction() -> Figure:
+    """Inputs computed beside inputs alive: blocks carry their dead until compaction pays."""
     kept = _totals(compress=False)
     first = 24
     after = np.arange(1, first + 1)

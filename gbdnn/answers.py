@@ -1,4 +1,4 @@
-"""What a result says: which inputs have a category, and which neuron answers loudest."""
+"""What an answer says: which inputs have a category, and each input's largest activation."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class NonFiniteError(GbdnnError, ArithmeticError):
 
 
 class ForkError(GbdnnError, RuntimeError):
-    """A forked process cannot use GraphBLAS: spawn it instead."""
+    """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``."""
 
 
 class FormatError(GbdnnError, ValueError):
@@ -50,7 +50,7 @@ class MissingFileError(GbdnnError, FileNotFoundError):
 
 
 class OutputError(GbdnnError, OSError):
-    """A file cannot be written; what stood at its place before still does."""
+    """A file cannot be written; the one that was there before still is."""
 
 
 class MissingPackageError(GbdnnError, ImportError):

@@ -5,9 +5,9 @@
     Y'  = min(max(Z, 0), clip)     ReLU with an upper limit
 
 Rows of Y are inputs, columns are neurons. A layer is computed in the sparse form
-(`gbdnn.kernels.sparse`, all queued inputs at once) or in the full form (`gbdnn.kernels.full`, in
-blocks of inputs, several layers in a row). Inputs are queued by layer, as sparse rows; each queue
-runs in the form that the cost model finds cheaper.
+(`gbdnn.kernels.sparse`, all queued inputs at once) or in a block form (`gbdnn.kernels.full` or
+`gbdnn.kernels.fused`, in blocks of inputs, several layers in a row). Inputs are queued by layer, as
+sparse rows; each queue runs in the form that the cost model finds cheaper.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -64,30 +64,35 @@ def infer(
         Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input.
+        One row per input. Stored features, ``gbdnn.io.open_features(path)``, are accepted too:
+        only the rows of a block are read, when the block is computed.
     bias : float, or a sequence with one item (a number or a vector) per layer, optional
-        Only with bare matrices; 0 by default.
+        Only with bare matrices (default: 0).
     bias_rule : {"all", "entries"}, optional
-        Only with bare matrices; ``"all"`` by default. See `Layer`.
+        Only with bare matrices (default: ``"all"``). See `Layer`.
     clip : float, optional
-        Only with bare matrices: upper limit of the activations; none by default.
+        Only with bare matrices: upper limit of the activations (default: none).
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        What to compute in. By default the weights decide: FP32 and FP64 stay, bool and integers
-        become FP32. Features are cast to it.
-    engine : {"auto", "sparse", "full"}, default "auto"
-        The form of the layers: the cheaper one by a cost model, or this one. A layer whose answer
-        the full form cannot give, a positive bias under the rule ``"entries"``, is sparse always.
+        What to compute in (default: the weights decide; FP32 and FP64 stay, bool and integers
+        become FP32). Features are cast to it.
+    engine : {"auto", "sparse", "full", "fused"}, default "auto"
+        The form of the layers: the cheaper one by a cost model, or this one. ``"full"`` and
+        ``"fused"`` are block forms; ``"fused"`` is compiled by numba. A layer whose answer block
+        forms cannot give (a positive bias under the rule ``"entries"``) is always computed in the
+        sparse form.
     compress : {"auto", True, False}, default "auto"
-        Whether inputs whose activations have become equal, bit for bit, go on as one; each gets its
-        row of the answer. ``"auto"`` looks less where activations were found distinct.
+        Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
+        them is computed, each gets its row of the answer. ``"auto"`` checks less often where
+        activations were found distinct.
     memory : int, default 512 MiB
         Bytes to use beyond weights, features and result. A network that is not in memory is read in
         it, some layers at a time: more memory means fewer passes over the weights.
     nthreads : int, optional
-        Threads for this call. By default the engaged GraphBLAS Context and configuration decide.
+        Threads for this call (default: those of the engaged GraphBLAS Context, or of the
+        configuration).
     callback : callable, optional
         Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
-        raises ends the inference and reaches the caller.
+        raises ends the inference and is raised by `infer`.
 
     Returns
     -------
@@ -104,13 +109,25 @@ def infer(
         dtypes, ``bias=`` beside a Network, a `memory` that is too small for one block of inputs.
     NonFiniteError
         ``Y W + b`` overflowed or became NaN; the message names the layer.
+    ForkError
+        The process was forked after GraphBLAS was initialised with more than one thread: start it
+        with ``spawn`` or ``forkserver``.
 
     Notes
     -----
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
-    changed, and GraphBLAS's settings are afterwards what they were before. Forms add in different
-    orders: answers agree to the last bit where all sums are exact, elsewhere within rounding.
-    Which form was chosen where is told to the logger ``gbdnn.inference`` at debug level.
+    changed, and GraphBLAS's settings are restored. The choices of form and block are logged by
+    ``gbdnn.inference`` at debug level.
+
+    Rounding: forms, and neurons in another order, add in different orders. Answers agree to the
+    last bit where all sums are exact, elsewhere within rounding. Within one block form (``"full"``,
+    ``"fused"``) the bits of an input's answer depend neither on `nthreads`, nor on its block, nor
+    on the other inputs in it. Within the sparse form they are reproducible with ``nthreads=1``, or
+    where all sums are exact; elsewhere GraphBLAS may split one input's sums over threads, and add
+    the parts in any order. Which form is chosen, and whether neurons are reordered, may depend on
+    the number of inputs and on `memory`; under ``"auto"`` also on whether the fused form has been
+    compiled, and where rows are queued between layers (a lazy network, little `memory`) on the
+    order in which threads finish.
 
     References
     ----------
@@ -132,7 +149,7 @@ def infer(
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if engine not in get_args(Engine):
-        raise ArgumentError(f"engine is 'auto', 'sparse' or 'full', not {engine!r}")
+        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
     if compress not in (True, False, "auto"):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
     memory = whole_number(memory, "memory")
@@ -160,8 +177,8 @@ def infer_batches(
 ) -> Iterator[gb.Matrix]:
     """Yield the activations of the last layer for one batch of features after the other.
 
-    For features that do not fit into memory: a batch is asked for when the answer before it has
-    been taken.
+    For features and answers that do not fit into memory: a batch is requested when the answer
+    before it has been taken.
 
     Parameters
     ----------
@@ -179,12 +196,12 @@ def infer_batches(
     Raises
     ------
     GbdnnError
-        As `infer`: what is wrong with `layers` at once, what is wrong with a batch when it is its
-        turn; the message names the batch, counted from 0.
+        As `infer`: for `layers` at once, for a batch when it is computed; the message names the
+        batch, counted from 0.
 
     Notes
     -----
-    A network that is not in memory is read for every batch anew: there, larger batches are better.
+    A network that is not in memory is read again for every batch: there, larger batches are better.
 
     Examples
     --------

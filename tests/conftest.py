@@ -8,6 +8,7 @@ from hypothesis import settings
 
 import gbdnn
 from gbdnn.kernels import blocks, costs
+from gbdnn.kernels.fused import FUSED
 
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None)
@@ -15,8 +16,10 @@ settings.load_profile("gbdnn")
 
 
 def narrow(patch):
-    """Blocks of 16 inputs, whatever their number, and pools wherever an input has died."""
+    """Blocks of 16 inputs, whatever their number, and survivors wherever an input has died."""
     patch.setattr(costs, "block_width", lambda *_: 16)
+    patch.setattr(costs, "fused_width", lambda *_: 16)
+    patch.setattr(costs, "MOVE_ROW", 0.0)
     patch.setattr(costs, "gather", lambda *_: 0.0)
 
 
@@ -35,8 +38,21 @@ def eager(patch):
     patch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e3 * (entries > inputs * 9))
 
 
+def uncompiled(patch):
+    """No compiled code is at hand, and none is due."""
+    patch.setattr(FUSED, "_is_at_hand", lambda _: False)
+    patch.setattr(costs, "COMPILE", np.inf)
+
+
 CONFIGURATIONS = {
     "auto": ({}, []),
+    "auto, uncompiled": ({}, [uncompiled]),
+    "fused": ({"engine": "fused"}, []),
+    "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
+    "fused, reordered, five threads": (
+        {"engine": "fused", "nthreads": 5},
+        [narrow, reordered],
+    ),
     "sparse": ({"engine": "sparse"}, []),
     "full": ({"engine": "full"}, []),
     "full, one thread": ({"engine": "full", "nthreads": 1}, []),
@@ -47,6 +63,7 @@ CONFIGURATIONS = {
     ),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
     "auto, changing forms": ({}, [narrow, reordered, eager]),
+    "auto, changing forms, uncompiled": ({}, [narrow, reordered, eager, uncompiled]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
 }
 

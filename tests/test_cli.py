@@ -378,3 +378,11 @@ def test_a_compressed_run_tells_the_edges_really_processed(tmp_path):
     plain = run("challenge", "--layers", 6, "--inputs", 50, "--json", report)
     assert "EFFECTIVE" not in plain.stdout
     assert json.loads(report.read_text())["edges_processed"] is None
+
+
+def test_info_tells_the_machine_and_the_compiled_code():
+    found = json.loads(run("info", "--machine", "--json").stdout)
+    assert found["machine"]["cores"] >= 1
+    assert set(found["fused form"]) == {"float32", "float64"}
+    assert "fused form" in run("info", "--machine").stdout
+    fails("info", match="a PATH is needed, or --machine")

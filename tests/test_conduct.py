@@ -43,14 +43,14 @@ def test_records_add_up_and_come_in_the_callers_thread(infer):
         assert sum(s.entries for s in records) == np.count_nonzero(Y)
         assert all(s.live <= s.inputs for s in records)
         assert all(s.seconds > 0 for s in records)
-        assert {s.form for s in records} <= {"sparse", "full"}
+        assert {s.form for s in records} <= {"sparse", "full", "fused"}
     with pytest.raises(AttributeError):
         stats[0].live = 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("stop")])
 @pytest.mark.parametrize("nthreads", [None, 1, 2])
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
     narrow(monkeypatch)
 
@@ -73,12 +73,15 @@ def test_nthreads_is_engaged_during_the_call():
     from graphblas.core.ss.context import threadlocal
 
     seen = []
-    gbdnn.infer(
-        NET, CASE.X, nthreads=1, callback=lambda _: seen.append(threadlocal.context["nthreads"])
-    )
+
+    def infer(**options):
+        told = lambda _: seen.append(threadlocal.context["nthreads"])  # noqa: E731
+        gbdnn.infer(NET, CASE.X, engine="full", callback=told, **options)
+
+    infer(nthreads=1)
     assert set(seen) == {1}
     with gb.ss.Context(nthreads=2):
-        gbdnn.infer(NET, CASE.X, callback=lambda _: seen.append(threadlocal.context["nthreads"]))
+        infer()
     assert seen[-1] == 2
 
 
@@ -96,7 +99,7 @@ def test_bits_do_not_depend_on_nthreads(engine):
     assert all(Y.isequal(answers[0]) for Y in answers)
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_concurrent_calls_on_one_network(engine, monkeypatch):
     narrow(monkeypatch)
     reordered(monkeypatch)

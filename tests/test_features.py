@@ -21,7 +21,7 @@ def stored(dense, dtype="FP32"):
     )
 
 
-@pytest.mark.parametrize("engine", ["sparse", "full"])
+@pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
 def test_stored_zeros_are_ignored(engine):
     """Under the rule `entries` a stored zero would be an entry, and get a positive bias."""
     X = stored(CASE.X)

@@ -154,7 +154,7 @@ def run(
     repeat : int, default 1
         Number of timed runs.
     check : bool, default True
-        Compare the categories with `Problem.truth` or, where it is None, with SciPy's in FP64.
+        Compare the categories with ``Problem.truth`` or, where it is None, with SciPy's in FP64.
     record : bool, default False
         Keep the records of each layer, as the outcome's `records`.
     progress : callable, optional

@@ -135,7 +135,7 @@ def official(
     Returns
     -------
     Problem
-        `Problem.truth` is set if `truth`, and the images are the official ones.
+        ``Problem.truth`` is set if `truth`, and the images are the official ones.
 
     Raises
     ------

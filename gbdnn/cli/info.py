@@ -8,13 +8,17 @@ from itertools import groupby
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from typer import Argument, Option, echo
 
+from gbdnn.challenge.machine import machine as found_machine
+from gbdnn.challenge.machine import versions
 from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import load, open_features, store_kind
+from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
 if TYPE_CHECKING:
@@ -25,13 +29,21 @@ if TYPE_CHECKING:
 
 @options.takes_given("from_", "neurons", "layers", "prefix")
 def info(
-    path: Annotated[Path, Argument(metavar="PATH", help="A network, features, categories.")],
     given: options.Given,
+    path: Annotated[
+        Path | None, Argument(metavar="PATH", help="A network, features, categories.")
+    ] = None,
     inputs: Annotated[
         int, Option(min=1, help="Number of inputs of the run whose memory is estimated.")
     ] = 60_000,
     check: Annotated[
         bool, Option("--check", help="Read a whole store and verify its checksums.")
+    ] = False,
+    machine: Annotated[
+        bool, Option("--machine", help="The machine, versions and compiled code instead.")
+    ] = False,
+    compiled: Annotated[
+        bool, Option("--compile", help="With --machine: compile the fused form now.")
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
     memory: options.Memory = None,
@@ -41,6 +53,11 @@ def info(
     No layer of a store is read, unless --check. The memory is estimated for features of density
     10 %, and 5 % of the inputs alive after the last layer.
     """
+    if machine or compiled:
+        _print(_facts_of_machine(compiled), [], as_json)
+        return
+    if path is None:
+        raise ArgumentError("a PATH is needed, or --machine")
     memory_bytes = options.size(memory)
     name = given.from_ or formats.guess(path)
     kind = store_kind(path) if name == "store" else "network"
@@ -70,6 +87,13 @@ def info(
     if check:
         facts["check"] = "PASSED"
     _print(facts, table, as_json)
+
+
+def _facts_of_machine(compiled: bool) -> dict[str, Any]:
+    if compiled:
+        for name in ("float32", "float64"):
+            FUSED.load(np.dtype(name))
+    return {"machine": found_machine(), "versions": versions(), "fused form": FUSED.code()}
 
 
 def _facts_of_network(
@@ -137,7 +161,11 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         echo(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
-    shown["bytes"] += f" ({_in_bytes(facts['bytes'])})"
+    for name in ("machine", "versions", "fused form"):
+        if name in shown:
+            shown[name] = ", ".join(f"{key} {x}" for key, x in facts[name].items())
+    if "bytes" in facts:
+        shown["bytes"] += f" ({_in_bytes(facts['bytes'])})"
     if "density" in facts:
         shown["density"] = f"{facts['density']:.4g}"
     if "memory" in facts:

@@ -19,7 +19,7 @@ FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
 NThreads = Annotated[int | None, Option(min=1, help="Number of threads (default: GraphBLAS's).")]
 Engine = Annotated[
-    Literal["auto", "sparse", "full"],
+    Literal["auto", "sparse", "full", "fused"],
     Option(help="Form of the layers; auto: by estimated cost."),
 ]
 Compress = Annotated[bool, Option(help="Compute equal inputs once.")]

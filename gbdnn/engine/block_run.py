@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from gbdnn.engine.choice import sample
 from gbdnn.engine.duplicates import equal_columns, fingerprints
 from gbdnn.engine.stats import LayerStats
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import any_bit, living, sparse_rows
+from gbdnn.kernels.blocks import any_bit, fill, living, sparse_rows
 from gbdnn.kernels.overflow import require_finite
 
 if TYPE_CHECKING:
+    from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.scheduler import BlockScheduler, Task
     from gbdnn.kernels.blocks import Block
@@ -38,6 +39,13 @@ class BlockRun:
     def __init__(self, scheduler: BlockScheduler) -> None:
         self._scheduler = scheduler
         self._buffers, self._duplicates = scheduler.buffers, scheduler.duplicates
+
+    def read(self, rows: SparseRows) -> Any:
+        """Return inputs as a block."""
+        first = self._scheduler.first
+        block = self._scheduler.new_block(first.layer.nrows, rows.nrows)
+        fill(block, rows, first.position)
+        return block
 
     def advance(self, task: Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs are compacted."""
@@ -74,7 +82,11 @@ class BlockRun:
                         return
                 # Only as it was read, and not before it has done a layer: whoever reads the same
                 # inputs decides alike, and comes to an end.
-                if task.fresh and live == count and self._scheduler.choice.leaves(plan, Y):
+                if (
+                    task.fresh
+                    and live == count
+                    and self._scheduler.choice.leaves(form, plan.info, Y)
+                ):
                     self._leave(k, Y, ready.position, droppable=plan.droppable)
                     return
             Y = self._layer(ready, form, task.number, Y)
@@ -92,21 +104,27 @@ class BlockRun:
         form.advance(Y, Z, layer, ready.weights, check=check)
         self._buffers.put(Y)
         if self._scheduler.records:
-            live = Z.inputs[living(Z)]
-            duplicates = self._duplicates
-            self._scheduler.record(
-                LayerStats(
-                    layer=plan.k,
-                    block=number,
-                    inputs=len(Z.inputs),
-                    live=len(live) if duplicates is None else duplicates.represented(live),
-                    distinct=len(live),
-                    entries=int(np.count_nonzero(Z.filled)),
-                    form=form.name,
-                    seconds=perf_counter() - began,
-                )
-            )
+            self._record(ready, number, len(Z.inputs), Z, perf_counter() - began)
         return Z
+
+    def _record(
+        self, ready: ReadyLayer, number: int, inputs: int, block: Any, seconds: float
+    ) -> None:
+        """Tell the callback what a layer did."""
+        form, duplicates = ready.plan.block_form, self._duplicates
+        live = block.inputs[living(block)]
+        self._scheduler.record(
+            LayerStats(
+                layer=ready.plan.k,
+                block=number,
+                inputs=inputs,
+                live=len(live) if duplicates is None else duplicates.represented(live),
+                distinct=len(live),
+                entries=int(np.count_nonzero(block.filled)),
+                form="" if form is None else form.name,
+                seconds=seconds,
+            )
+        )
 
     def _has_duplicates(self, k: int, block: Block) -> bool:
         """Whether so many of a block's inputs look equal that it is worth to merge them."""
@@ -115,14 +133,14 @@ class BlockRun:
         distinct = len(np.unique(fingerprints(sample(block.filled))))
         return self._duplicates.record(k, distinct, len(block.inputs))
 
-    def _compact(self, ready: ReadyLayer, block: Block, *, merge: bool = False) -> int:
+    def _compact(self, ready: ReadyLayer, block: Any, *, merge: bool = False) -> int:
         """Move the living of a block to the survivors of the layer, equal ones as one.
 
         Returns
         -------
         int
-            How many live, if the block is to go on as it is: it has no dead (and nothing to
-            `merge`), or there is no room for survivors. 0 if all have died or have moved.
+            How many live, if the block stays as it is: it has no dead (and nothing to `merge`), or
+            there is no room for survivors. 0 if all have died or have moved.
         """
         k, count, duplicates = ready.plan.k, len(block.inputs), self._duplicates
         live = np.flatnonzero(living(block)) if ready.plan.droppable else np.arange(count)
@@ -135,15 +153,15 @@ class BlockRun:
             return len(live)
         marks = None
         if duplicates is not None and (merge or duplicates.always):
-            marks = fingerprints(sample(block.filled))[live]
+            marks = fingerprints(np.ascontiguousarray(sample(block.filled)))[live]
             equal = equal_columns(block.array, marks, live)
             if merge:
                 duplicates.record(k, len(equal.stay), len(live))
             duplicates.merge(block.inputs[live[equal.merged]], block.inputs[live[equal.into]])
             live, marks = live[equal.stay], marks[equal.stay]
         # np.take is fast into contiguous memory only: it goes by way of a block of its own.
-        scratch = self._buffers.get(block.neurons, block.width)
-        moved = scratch.array.reshape(-1)[: block.neurons * len(live)].reshape(-1, len(live))
+        scratch = self._scheduler.new_block(block.neurons, block.width)
+        moved = scratch.flat[: block.neurons * len(live)].reshape(-1, len(live))
         np.take(block.array, live, axis=1, out=moved, mode="wrap")
         inputs = block.inputs[live]
         self._buffers.put(block)
@@ -161,10 +179,14 @@ class BlockRun:
         queued: bool = True,
     ) -> None:
         """Turn a block's inputs back into sparse rows, at layer `k`."""
-        keep = np.flatnonzero(living(block)) if droppable else np.arange(len(block.inputs))
-        if len(keep):
-            self._scheduler.leave(k, sparse_rows(block, position, keep), queued=queued)
+        rows = self._rows(block, position, droppable=droppable)
+        if rows.nrows:
+            self._scheduler.leave(k, rows, queued=queued)
         self._buffers.put(block)
+
+    def _rows(self, block: Any, position: np.ndarray | None, *, droppable: bool) -> SparseRows:
+        keep = np.flatnonzero(living(block)) if droppable else np.arange(len(block.inputs))
+        return sparse_rows(block, position, keep)
 
 
 def _living(block: Block) -> int:

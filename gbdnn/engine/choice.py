@@ -7,29 +7,28 @@ in blocks depends on how many they are and how many entries they have, by the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import padded
 from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SPARSE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gbdnn.engine.memory import Budget
-    from gbdnn.engine.plan import LayerPlan
-    from gbdnn.kernels.blocks import Block
     from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["Engine", "FormChoice", "sample"]
+__all__ = ["Engine", "FormChoice", "block_form", "sample"]
 
-Engine = Literal["auto", "sparse", "full"]
-
-_BLOCK_FORMS: tuple[BlockForm, ...] = (FULL,)
-"""In the order of preference where costs are equal."""
+Engine = Literal["auto", "sparse", "full", "fused"]
 
 
 class FormChoice:
@@ -45,10 +44,21 @@ class FormChoice:
         Of which blocks get a share.
     inputs : int
         Number of inputs.
+    nthreads : int
+        Threads of the run.
+
+    Attributes
+    ----------
+    forms : tuple of BlockForm
+        What layers may take in blocks.
+    fused : bool
+        Whether blocks take the fused form.
     """
 
-    def __init__(self, net: Network, engine: Engine, budget: Budget, inputs: int) -> None:
-        self._engine, self._memory = engine, budget.working
+    def __init__(
+        self, net: Network, engine: Engine, budget: Budget, inputs: int, nthreads: int
+    ) -> None:
+        self._engine, self._memory, self._threads = engine, budget.working, nthreads
         self._neurons = max((max(info.shape) for info in net.infos), default=0)
         self._itemsize = net.infos[0].dtype.itemsize
         self.blocks_may_leave = engine == "auto"
@@ -58,17 +68,28 @@ class FormChoice:
                 f"memory={budget.total} is too small: a block of 16 inputs at {self._neurons}"
                 f" neurons takes {self.block_bytes(16)} bytes of the {self._memory} for blocks"
             )
-        self._forms = () if engine == "sparse" or not fits else _BLOCK_FORMS
-        self.reorders = bool(self._forms) and costs.reordering_pays(inputs)
+        self.fused = fits and self._takes_fused(net, inputs)
+        block_form: BlockForm = FUSED if self.fused else FULL
+        self.forms = () if engine == "sparse" or not fits else (block_form,)
+        self.reorders = bool(self.forms) and costs.reordering_pays(inputs)
 
-    def block_form(self, info: LayerInfo) -> BlockForm | None:
-        """Return the block form of a layer, the cheapest that is exact; None if there is none."""
-        exact = [form for form in self._forms if form.is_exact(info)]
-        return min(exact, key=lambda form: form.cost(info, 16, 0), default=None)
+    def _takes_fused(self, net: Network, inputs: int) -> bool:
+        dtype = net.infos[0].dtype
+        if self._engine == "fused":
+            FUSED.load(dtype)
+        if self._engine != "auto":
+            return self._engine == "fused"
+        # A network is prepared for the form once its runs have cost as much (the ski-rental rule).
+        work = inputs * net.edges * costs.MULTIPLY_ADD + len(net) * costs.FULL_CALL
+        spent = net.spent(work) if net.in_memory else work
+        prepare = net.edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER
+        # Most inputs die early, as a rule.
+        return spent > prepare and FUSED.is_worth_loading(dtype, work / 4)
 
-    def is_sparse(self, plan: LayerPlan, inputs: int, entries: float) -> bool:
+    def is_sparse(
+        self, form: BlockForm | None, info: LayerInfo, inputs: int, entries: float
+    ) -> bool:
         """Whether so many inputs, with so many entries in all, take the layer as sparse rows."""
-        form, info = plan.block_form, plan.info
         if form is None:
             return True
         if self._engine != "auto":
@@ -77,9 +98,9 @@ class FormChoice:
         dear = -(-inputs // width) * form.cost(info, width, entries)
         return SPARSE.cost(info, inputs, entries) < dear + costs.CONVERT * entries
 
-    def leaves(self, plan: LayerPlan, block: Block) -> bool:
+    def leaves(self, form: BlockForm | None, info: LayerInfo, block: Any) -> bool:
         """Whether the sparse form is clearly cheaper for a block, the conversion included."""
-        form, info, inputs = plan.block_form, plan.info, len(block.inputs)
+        inputs = len(block.inputs)
         if form is None:
             return True
         if not self.blocks_may_leave:
@@ -91,6 +112,12 @@ class FormChoice:
 
     def width(self, inputs: int) -> int:
         """Return the inputs per block: what suits the caches and is within the memory."""
+        if self.fused:
+            lanes = 64 // self._itemsize
+            width = costs.fused_width(self._neurons, self._itemsize, inputs, self._threads)
+            while width > lanes and self.block_bytes(width) > self._memory:
+                width -= lanes
+            return width
         width = costs.block_width(self._neurons, self._itemsize, inputs)
         while width > 16 and self.block_bytes(width) > self._memory:
             width -= 32
@@ -98,13 +125,23 @@ class FormChoice:
 
     def block_bytes(self, width: int) -> int:
         """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
-        return 3 * width * self._neurons * self._itemsize
+        return 3 * padded(width) * self._neurons * self._itemsize
 
-    def workers(self, nthreads: int, inputs: int, edges: int) -> tuple[int, int]:
+    def workers(self, inputs: int, edges: int) -> tuple[int, int]:
         """Return how many blocks run side by side, and how many threads each product has."""
         width = self.width(inputs)
-        workers, inner = costs.inner_threads(nthreads, -(-inputs // width), width, edges)
+        blocks = -(-inputs // width)
+        if self.fused:
+            workers, inner = min(self._threads, blocks), 1
+        else:
+            workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
         return max(1, min(workers, self._memory // self.block_bytes(width))), inner
+
+
+def block_form(info: LayerInfo, forms: Sequence[BlockForm]) -> BlockForm | None:
+    """Return the block form of a layer, the cheapest that is exact; None if there is none."""
+    exact = [form for form in forms if form.is_exact(info)]
+    return min(exact, key=lambda form: form.cost(info, 16, 0), default=None)
 
 
 def sample(array: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ Compression at Inference Time on GPU", ICPP 2023.
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ __all__ = [
     "equal_columns",
     "equal_rows",
     "fingerprints",
+    "is_meeting",
+    "is_probe",
 ]
 
 _SKIPS = 8  # blocks that are not looked at, at a layer where one was distinct
@@ -69,7 +72,7 @@ class Duplicates:
 
     def should_check(self, k: int) -> bool:
         """Whether to look for equal activations before layer `k` in this block."""
-        if not _is_probe(k):
+        if not is_probe(k):
             return False
         with self._lock:
             skip = self._skip.get(k, 0)
@@ -188,9 +191,19 @@ def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
-def _is_probe(k: int) -> bool:
+def is_probe(k: int) -> bool:
     """Whether layer `k` is one to look at: 1 to 8, then a quarter further each time."""
-    at = 1
-    while at < k:
-        at = max(at + 1, at * 5 // 4)
-    return at == k
+    return k in _probes(k)
+
+
+def is_meeting(k: int) -> bool:
+    """Whether layer `k` is every other one of those from 4 on: 4, 6, 8, 12, 18, 27, ..."""
+    return k in _probes(k)[3::2]
+
+
+@cache
+def _probes(last: int) -> tuple[int, ...]:
+    found = [1]
+    while found[-1] < last:
+        found.append(max(found[-1] + 1, found[-1] * 5 // 4))
+    return tuple(found)

@@ -65,7 +65,7 @@ class MemoryNeeded:
     features : int
         The inputs.
     working : int
-        Blocks of activations and inputs that wait: what ``memory=`` allows.
+        Blocks of activations and queued rows: what ``memory=`` allows.
     answer : int
         The activations after the last layer, as they come and put together.
     """

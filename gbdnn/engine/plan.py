@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.engine.choice import block_form
 from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.reorder import inverse, orders
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from gbdnn.engine.choice import FormChoice
     from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
@@ -76,26 +77,42 @@ class ReadyLayer:
     position: np.ndarray | None
 
 
-def plan_layers(net: Network, largest: float, choice: FormChoice) -> list[LayerPlan]:
-    """Return the plans of a run on features of at most `largest` in absolute value."""
-    overflow = may_overflow(net.infos, largest)
-    plans: list[LayerPlan] = []
-    droppable = True
-    for k in range(len(net) - 1, -1, -1):
-        info, after = net.infos[k], droppable
-        droppable = droppable and not info.revives
-        plans.append(
-            LayerPlan(
-                k=k,
-                info=info,
-                block_form=choice.block_form(info),
-                droppable=droppable,
-                droppable_after=after,
-                is_last=k == len(net) - 1,
-                may_overflow=overflow[k],
+def plan_layers(net: Network, largest: float, forms: Sequence[BlockForm]) -> list[LayerPlan]:
+    """Return the plans of a run on features of at most `largest` in absolute value.
+
+    `forms` are those that layers may take in blocks.
+    """
+    # A power of two, so that a network has few plans to keep.
+    bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
+    return net.prepared(_Plan(tuple(forms), bound))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Plans the layers of a network; a network keeps its plans."""
+
+    forms: tuple[BlockForm, ...]
+    largest: float
+
+    def __call__(self, net: Network) -> list[LayerPlan]:
+        overflow = may_overflow(net.infos, self.largest)
+        plans: list[LayerPlan] = []
+        droppable = True
+        for k in range(len(net) - 1, -1, -1):
+            info, after = net.infos[k].info, droppable
+            droppable = droppable and not info.revives
+            plans.append(
+                LayerPlan(
+                    k=k,
+                    info=info,
+                    block_form=block_form(info, self.forms),
+                    droppable=droppable,
+                    droppable_after=after,
+                    is_last=k == len(net) - 1,
+                    may_overflow=overflow[k],
+                )
             )
-        )
-    return plans[::-1]
+        return plans[::-1]
 
 
 def read_layers(part: Network, plans: Sequence[LayerPlan], *, reordered: bool) -> list[ReadyLayer]:

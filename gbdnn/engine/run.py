@@ -19,7 +19,9 @@ import numpy as np
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.threads import available
+from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.choice import FormChoice
+from gbdnn.engine.compiled_run import CompiledRun
 from gbdnn.engine.duplicates import distinct_at_least, equal_rows
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.prefetch import Prefetch
@@ -27,6 +29,7 @@ from gbdnn.engine.scheduler import BlockScheduler
 from gbdnn.engine.state import RunState
 from gbdnn.engine.stats import LayerStats
 from gbdnn.errors import ArgumentError
+from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
@@ -81,8 +84,8 @@ class Run:
         self._dtype = net.infos[0].dtype
         self._threads = available()
         self._numbers = count()
-        self._choice = FormChoice(net, engine, budget, X.nrows)
-        self._plans = plan_layers(net, X.largest, self._choice)
+        self._choice = FormChoice(net, engine, budget, X.nrows, self._threads)
+        self._plans = plan_layers(net, X.largest, self._choice.forms)
         self._prefetch = Prefetch(
             net,
             self._plans,
@@ -98,8 +101,10 @@ class Run:
         with self._prefetch:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
-                sparse = self._choice.is_sparse(self._plans[k], queue.inputs, queue.entries)
-                name = "sparse" if sparse else self._plans[k].block_form.name  # type: ignore[union-attr]
+                plan = self._plans[k]
+                form = plan.block_form
+                sparse = self._choice.is_sparse(form, plan.info, queue.inputs, queue.entries)
+                name = "sparse" if sparse or form is None else form.name
                 _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
                 layers = self._prefetch.layers_around(k)
                 layers = layers[k - layers[0].plan.k :]
@@ -113,16 +118,20 @@ class Run:
         """Take the queue through the layers in blocks; what leaves them is queued."""
         width = self._choice.width(queue.inputs)
         edges = max(ready.plan.info.edges for ready in layers)
-        workers, inner = self._choice.workers(self._threads, queue.inputs, edges)
+        workers, inner = self._choice.workers(queue.inputs, edges)
         _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
+        fused = self._choice.fused
+        shapes = [ready.plan.info.shape for ready in layers if ready.plan.block_form is not None]
         scheduler = BlockScheduler(
             layers,
             queue,
+            runner=CompiledRun if fused else BlockRun,
+            neurons=max(map(max, shapes)) if fused else None,
             room=room,
             width=width,
             workers=workers,
             inner=inner,
-            buffers=Buffers(self._dtype, self._budget.working),
+            buffers=Buffers(self._dtype, self._budget.working, AlignedBlock if fused else None),
             duplicates=self.state.duplicates,
             choice=self._choice,
             numbers=self._numbers,
@@ -182,7 +191,7 @@ class Run:
         inputs = Y.nrows
         if plan.droppable:
             inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-        return self._choice.is_sparse(plan, inputs, entries)
+        return self._choice.is_sparse(plan.block_form, plan.info, inputs, entries)
 
     def _fitting(self, ready: ReadyLayer, queue: LayerQueue) -> SparseRows:
         """Take from the queue as many rows as the sparse form has memory for."""

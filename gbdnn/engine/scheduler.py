@@ -22,16 +22,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import fill, padded
+from gbdnn.kernels.blocks import padded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,12 +40,12 @@ if TYPE_CHECKING:
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.state import LayerQueue, RowRange
     from gbdnn.engine.stats import LayerStats
-    from gbdnn.kernels.blocks import Block
     from gbdnn.kernels.buffers import Buffers
 
-__all__ = ["BlockScheduler", "Task"]
+__all__ = ["BlockScheduler", "Runner", "Task"]
 
 _POLL = 0.001  # seconds between two looks for work
+_AT_ONCE = 16  # blocks whose rows are read at once
 
 
 class Task(NamedTuple):
@@ -54,8 +53,20 @@ class Task(NamedTuple):
 
     k: int
     number: int
-    block: Block
+    block: Any
     fresh: bool  # as it was read: no input has left it or joined it
+
+
+class Runner(Protocol):
+    """What takes one thread's blocks through the layers."""
+
+    def read(self, rows: SparseRows, /) -> Any:
+        """Return inputs as a block."""
+        ...
+
+    def advance(self, task: Task, /) -> None:
+        """Take a block through the layers, until it leaves or its last inputs have moved."""
+        ...
 
 
 class BlockScheduler:
@@ -70,6 +81,10 @@ class BlockScheduler:
     room : float
         Bytes of inputs that may leave beyond those that have been read. When there are more, no
         inputs are read any longer, though a block has been: the rest stays in the queue.
+    runner : callable
+        Makes a Runner for a thread.
+    neurons : int, optional
+        For how many neurons all blocks have room; default: each has as many as its layer.
     width : int
         Inputs per block.
     workers, inner : int
@@ -91,6 +106,8 @@ class BlockScheduler:
         layers: Sequence[ReadyLayer],
         queue: LayerQueue,
         *,
+        runner: Callable[[BlockScheduler], Runner],
+        neurons: int | None,
         room: float,
         width: int,
         workers: int,
@@ -104,7 +121,9 @@ class BlockScheduler:
         self.layers = {ready.plan.k: ready for ready in layers}
         self.width = width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
-        self._first = layers[0]
+        self.first = layers[0]
+        self._runner = runner
+        self._neurons = neurons
         self._queue = queue
         self._workers, self._inner = workers, inner
         self._callback = callback
@@ -116,6 +135,7 @@ class BlockScheduler:
         self._room = room
         self._has_read = False
         self._ready: list[Task] = []
+        self._read: deque[SparseRows] = deque()  # rows of blocks to be made
         self._survivors: dict[int, SurvivorBlock] = {}
         self._at: dict[int, int] = {}  # the layer that each thread with a task is at
         self._left: dict[int, list[SparseRows]] = {}
@@ -151,8 +171,8 @@ class BlockScheduler:
         chunk = {} if self._inner == 1 else {"chunk": 4096}
         try:
             with gb.ss.Context(engage=False, nthreads=self._inner, **chunk):
-                run = BlockRun(self)
-                while (task := self._next_task()) is not None:
+                run = self._runner(self)
+                while (task := self._next_task(run)) is not None:
                     run.advance(task)
                     with self._lock:
                         del self._at[threading.get_ident()]
@@ -166,7 +186,7 @@ class BlockScheduler:
             self._error = self._error or error
             self._lock.notify_all()
 
-    def _next_task(self) -> Task | None:
+    def _next_task(self, run: Runner) -> Task | None:
         """Return the deepest ready block, or new inputs, or the shallowest survivors."""
         me = threading.get_ident()
         while True:
@@ -174,32 +194,43 @@ class BlockScheduler:
                 if self._error is not None:
                     return None
                 readable = self._queue.inputs and (self._room >= 0 or not self._has_read)
-                if not (self._ready or readable):
+                if not (self._ready or self._read or readable):
                     self._share_out()
                 if self._ready:
                     task = self._ready.pop(_deepest(self._ready))
                     self._at[me] = task.k
                     return task
-                if readable:
-                    self._at[me] = self._first.plan.k
-                    self._has_read = True
-                    ranges = self._queue.take(self.width)
-                    self._room += sum(each.nbytes for each in ranges)
+                if self._read or readable:
+                    self._at[me] = self.first.plan.k
+                    ranges = [] if self._read else self._take()
+                    rows = self._read.popleft() if self._read else None
                     break
                 if not self._at:
                     return None
                 self._lock.wait(_POLL)
             self._tell()
-        return self._read(ranges)
-
-    def _read(self, ranges: list[RowRange]) -> Task:
-        """Return inputs as a new block."""
-        rows = SparseRows.joined([each.rows() for each in ranges])
-        block = self.buffers.get(self._first.layer.nrows, padded(rows.nrows))
-        fill(block, rows, self._first.position)
+        block = run.read(self._split(ranges) if rows is None else rows)
         with self._lock:
             number = next(self._numbers)
-        return Task(self._first.plan.k, number, block, fresh=True)
+        return Task(self.first.plan.k, number, block, fresh=True)
+
+    def _take(self) -> list[RowRange]:
+        """Take inputs for several blocks from the queue: to read them at once takes less time."""
+        self._has_read = True
+        blocks = -(-self._queue.inputs // self.width)
+        ranges = self._queue.take(self.width * max(1, min(_AT_ONCE, blocks // (4 * self._workers))))
+        self._room += sum(each.nbytes for each in ranges)
+        return ranges
+
+    def _split(self, ranges: list[RowRange]) -> SparseRows:
+        """Read inputs; return those of the first block, the others are for whoever is next."""
+        rows = SparseRows.joined([each.rows() for each in ranges])
+        starts = range(0, rows.nrows, self.width)
+        first, *others = (rows.rows(a, min(a + self.width, rows.nrows)) for a in starts)
+        with self._lock:
+            self._read.extend(others)
+            self._lock.notify_all()
+        return first
 
     def _share_out(self) -> None:
         """Make the shallowest survivors ready, a part for each thread, if no more will join."""
@@ -211,7 +242,7 @@ class BlockScheduler:
         idle = self._workers - len(self._at)
         parts = max(1, min(idle, count // costs.NARROWEST_COMFORTABLE))
         for each in np.array_split(np.arange(count), parts):
-            part = self.buffers.get(block.neurons, padded(len(each)))
+            part = self.new_block(block.neurons, len(each))
             part.array[:, : len(each)] = block.array[:, each[0] : each[-1] + 1]
             part.array[:, len(each) :] = 0
             part.inputs = block.inputs[each]
@@ -219,7 +250,15 @@ class BlockScheduler:
         self.buffers.put(block)
         self._lock.notify_all()
 
-    # What a block run reports
+    # What a block run needs and reports
+
+    def new_block(self, neurons: int, width: int) -> Any:
+        """Return a block for so many inputs; its content is arbitrary."""
+        if self._neurons is None:
+            return self.buffers.get(neurons, padded(width))
+        block = self.buffers.get(self._neurons, self.width)
+        block.neurons = neurons
+        return block
 
     @property
     def has_failed(self) -> bool:
@@ -248,7 +287,9 @@ class BlockScheduler:
     def has_room_for_survivors(self, k: int, neurons: int) -> bool:
         """Whether there is a survivor block of layer `k`, or memory for one."""
         with self._lock:
-            return k in self._survivors or self.buffers.has_room(neurons, 2 * self.width)
+            return k in self._survivors or self.buffers.has_room(
+                self._neurons or neurons, 2 * self.width
+            )
 
     def add_survivors(
         self, k: int, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray | None
@@ -260,7 +301,7 @@ class BlockScheduler:
         while len(inputs):
             with self._lock:
                 if k not in self._survivors:
-                    self._survivors[k] = SurvivorBlock(self.buffers.get(len(array), self.width))
+                    self._survivors[k] = SurvivorBlock(self.new_block(len(array), self.width))
                 survivors = self._survivors[k]
                 if self.duplicates is not None and marks is not None:
                     other = survivors.merge(array, inputs, marks, self.duplicates)

@@ -31,7 +31,7 @@ _PER_LAYER = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerStats:
-    """What one layer did to one block of inputs; `infer` hands it to its `callback`.
+    """What one layer did to one block of inputs; `infer` passes it to its `callback`.
 
     Attributes
     ----------
@@ -40,16 +40,16 @@ class LayerStats:
     block : int
         The block of inputs, counted from 0.
     inputs : int
-        Inputs that were computed: those of the block, the dead too if it carries them. Those that
-        have left it for a pool go on in another block; the dead that have left count nowhere.
+        Inputs that were computed: those in the block, including dead ones that have not been
+        dropped. Survivors that were compacted count in another block, dropped inputs in none.
     live : int
-        Inputs with at least one entry after the layer; inputs that go on as one count each.
+        Inputs with at least one entry after the layer; deduplicated inputs count each.
     distinct : int
-        Living inputs that were computed: fewer than `live` where equal ones go on as one.
+        Living inputs that were computed: fewer than `live` where equal ones are deduplicated.
     entries : int
         Activations after the layer that are not 0, of the inputs that were computed.
     form : str
-        How the layer was computed: ``"sparse"`` or ``"full"``.
+        How the layer was computed: ``"sparse"``, ``"full"`` or ``"fused"``.
     seconds : float
         Wall time of the layer.
 
@@ -73,14 +73,14 @@ class LayerStats:
 
 
 def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray[np.void]:
-    """Add up what the blocks of a run did at each layer.
+    """Return the sums over the blocks of a run at each layer.
 
     Parameters
     ----------
     stats : iterable of LayerStats
         Of one run, in any order, as a callback of `infer` collects them.
     layers : int, optional
-        How many layers the network has; by default as many as were reached.
+        How many layers the network has (default: as many as were reached).
 
     Returns
     -------
@@ -97,8 +97,8 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
 
     Notes
     -----
-    Inputs that have died may leave, and are no longer among ``inputs``. Where equal inputs go on as
-    one, ``live`` counts all of them and ``distinct`` those that were computed;
+    Dead inputs may have been dropped, and are then no longer among ``inputs``. Where equal inputs
+    are deduplicated, ``live`` counts all of them and ``distinct`` those that were computed;
     ``entries / (distinct * neurons)`` is the density of the activations.
 
     Examples
@@ -132,7 +132,7 @@ def edge_rate(inputs: int, edges: int, seconds: float) -> float:
     Parameters
     ----------
     inputs : int
-        All inputs, those that die on the way included.
+        All inputs, including those that die.
     edges : int
         Edges of the network.
     seconds : float
@@ -141,7 +141,7 @@ def edge_rate(inputs: int, edges: int, seconds: float) -> float:
     Returns
     -------
     float
-        Edges per second; an effective rate where equal inputs went on as one.
+        Edges per second; an effective rate where equal inputs were deduplicated.
 
     Examples
     --------

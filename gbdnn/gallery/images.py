@@ -100,7 +100,7 @@ def features_from_images(
     Raises
     ------
     ShapeError
-        `images` has another rank than 3, or has no pixels.
+        ``images`` has another rank than 3, or has no pixels.
     ArgumentError
         Another argument has no meaning, a pixel is NaN or infinite, no image has ink, or
         `inputs` is more than the shifts can give: an offset is used if it leaves every image
@@ -119,6 +119,7 @@ def features_from_images(
     points ``i * height / side`` and ``j * width / side``; frequencies for which there are fewer
     points are left out. The absolute value counts. So rows depend on all the images: one whose
     ink comes near its frame shows in the next one, and the largest value is that of all of them.
+    More than 256 images are followed by blank ones, up to a number without prime factors above 5.
     `inputs` leaves no work out: 60,000 images take a few seconds at 1024 neurons, and some
     minutes at 65536. Equal arguments give equal features, and the first rows do not depend on
     `inputs`.

@@ -24,6 +24,7 @@ from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = [
+    "AlignedBlock",
     "Block",
     "MovedBlock",
     "any_bit",
@@ -71,6 +72,63 @@ class Block:
     def filled(self) -> np.ndarray:
         """The activations without the padding, neurons x inputs."""
         return self.array[:, : len(self.inputs)]
+
+    @property
+    def flat(self) -> np.ndarray:
+        """The memory, one-dimensional."""
+        return self.array.reshape(-1)
+
+    def free(self) -> None:
+        """Free the memory at once; the array is no longer valid.
+
+        A graphblas.Matrix is part of a cycle: left alone, it would stay until it is collected.
+        """
+        self.matrix.clear()
+
+
+class AlignedBlock:
+    """A block that GraphBLAS does not see; it may hold fewer neurons than it has room for.
+
+    Rows, a neuron each, are an odd number of cache lines apart. ``neurons`` may be set to any
+    number up to the one that the block was made for.
+    """
+
+    inputs: np.ndarray
+
+    def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
+        lanes = _LINE // dtype.itemsize
+        self.neurons, self.width = neurons, width
+        self.stride = (-(-width // lanes) | 1) * lanes
+        size = neurons * self.stride * dtype.itemsize
+        memory = np.empty(size + _LINE, np.uint8)
+        start = -memory.ctypes.data % _LINE
+        self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
+        self.address = int(self._memory.ctypes.data)
+        self.inputs = np.empty(0, np.int64)
+
+    @property
+    def array(self) -> np.ndarray:
+        """The activations, neurons x width."""
+        return self._memory[: self.neurons, : self.width]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory."""
+        return int(self._memory.nbytes)
+
+    @property
+    def filled(self) -> np.ndarray:
+        """The activations without the padding, neurons x inputs."""
+        return self._memory[: self.neurons, : len(self.inputs)]
+
+    @property
+    def flat(self) -> np.ndarray:
+        """The memory, one-dimensional."""
+        return self._memory.reshape(-1)
+
+    def free(self) -> None:
+        """Let go of the memory."""
+        del self._memory
 
 
 class MovedBlock(Block):

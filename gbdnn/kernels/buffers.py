@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.kernels import blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Buffers"]
 
@@ -18,6 +22,8 @@ class Buffers:
     ----------
     dtype : float32 or float64
         Of the activations.
+    make : callable, optional
+        Makes a block of so many neurons, inputs and a dtype; default: one for GraphBLAS.
     budget : int
         Bytes that blocks may take in all. `get` always gives one; `has_room` tells whether another
         one would be within the budget.
@@ -28,19 +34,24 @@ class Buffers:
         Bytes of all blocks, those in use and those that were put back.
     """
 
-    def __init__(self, dtype: np.dtype, budget: int) -> None:
+    def __init__(
+        self, dtype: np.dtype, budget: int, make: Callable[[int, int, np.dtype], Any] | None = None
+    ) -> None:
         self._dtype, self._budget = np.dtype(dtype), budget
-        self._make = blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
-        self._all: dict[int, blocks.Block] = {}
-        self._idle: list[blocks.Block] = []
+        self._make = make or (
+            blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
+        )
+        self._all: dict[int, Any] = {}
+        self._shapes: dict[int, tuple[int, int]] = {}
+        self._idle: list[Any] = []
         self._lock = threading.Lock()
         self.allocated = 0
 
-    def get(self, neurons: int, width: int) -> blocks.Block:
+    def get(self, neurons: int, width: int) -> Any:
         """Return a block of this shape; its content is arbitrary."""
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
-                if (self._idle[at].neurons, self._idle[at].width) == (neurons, width):
+                if self._shapes[id(self._idle[at])] == (neurons, width):
                     return self._idle.pop(at)
             wanted = self._size(neurons, width)
             while self._idle and self.allocated + wanted > self._budget:
@@ -53,10 +64,10 @@ class Buffers:
                 self.allocated -= wanted
             raise
         with self._lock:
-            self._all[id(block)] = block
+            self._all[id(block)], self._shapes[id(block)] = block, (neurons, width)
         return block
 
-    def put(self, block: blocks.Block) -> None:
+    def put(self, block: Any) -> None:
         """Take a block back."""
         with self._lock:
             self._idle.append(block)
@@ -68,19 +79,16 @@ class Buffers:
             return self.allocated - idle + self._size(neurons, width) <= self._budget
 
     def release(self) -> None:
-        """Free all blocks, those that an exception left in use too; no array is valid afterwards.
-
-        A graphblas.Matrix is part of a cycle: left alone, it would stay until it is collected.
-        """
+        """Free all blocks, also those in use after an exception; no array is valid then."""
         with self._lock:
             self._idle.clear()
             for block in list(self._all.values()):
                 self._free(block)
 
-    def _free(self, block: blocks.Block) -> None:
+    def _free(self, block: Any) -> None:
         self.allocated -= block.nbytes
         del self._all[id(block)]
-        block.matrix.clear()
+        block.free()
 
     def _size(self, neurons: int, width: int) -> int:
         return neurons * width * self._dtype.itemsize

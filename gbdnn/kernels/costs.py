@@ -17,6 +17,8 @@ from gbdnn.kernels.blocks import padded
 __all__ = [
     "block_width",
     "full_layer",
+    "fused_layer",
+    "fused_width",
     "gather",
     "inner_threads",
     "reordering_pays",
@@ -35,11 +37,21 @@ SPARSE_ENTRY = 7.0  # per entry of the product
 SPARSE_CALL = 60_000.0
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
+EDGE_FUSED = 0.04  # a multiply-add in the fused form
+PASS_FUSED = 0.1  # to store an element
+CALL_FUSED = 20_000.0  # a block's calls
+MOVE_FUSED = 0.7  # an activation, to the place of a dead one
+MOVE_ROW = 10.0  # to begin with a neuron's row
+PREPARE_EDGE = 12.0  # to prepare weights for the fused form
+PREPARE_LAYER = 200_000.0
+COMPILE = 5e9  # to compile the fused form, once on a machine
+
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
 
 BLOCK_BYTES = 5 << 18  # 1.25 MiB: input and output of a product share the caches
 WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
+FUSED_BYTES = 3 << 19  # 1.5 MiB
 LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
 REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
@@ -49,6 +61,12 @@ def full_layer(inputs: int, edges: int, ncols: int) -> float:
     """Return ns of a layer in the full form for one block of `inputs`."""
     rows = -(-inputs // 16) * 16
     return FULL_CALL + rows * (edges * MULTIPLY_ADD + ncols * PASSES)
+
+
+def fused_layer(inputs: int, edges: int, ncols: int) -> float:
+    """Return ns of a layer in the fused form for one block of `inputs`."""
+    rows = -(-inputs // 16) * 16
+    return rows * (edges * EDGE_FUSED + ncols * PASS_FUSED)
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
@@ -76,6 +94,18 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
     fitting = min(max(BLOCK_BYTES // column, NARROWEST_COMFORTABLE), WIDEST)
     shared_out = max(-(-inputs // 4), NARROWEST_COMFORTABLE)
     return min(padded(min(fitting, shared_out, inputs)), WIDEST)
+
+
+def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
+    """Return how many inputs a block of the fused form has.
+
+    As many as keep a block near 1.5 MiB, from 64 to 256, in whole cache lines; for few inputs so
+    many that there is a block for each thread.
+    """
+    lanes = 64 // itemsize
+    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 64), 256)
+    shared_out = max(-(-inputs // nthreads), 2 * lanes)
+    return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
 
 def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import numpy as np
 
-    from gbdnn.kernels.blocks import Block
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
@@ -41,7 +40,7 @@ class BlockForm(Form, Protocol):
         """Return the weights as the form wants them, neurons in the order given (None: as is)."""
         ...
 
-    def advance(self, Y: Block, Z: Block, layer: Layer, weights: Any, *, check: Any = None) -> None:
+    def advance(self, Y: Any, Z: Any, layer: Layer, weights: Any, *, check: Any = None) -> None:
         """Make `Z` the activations after the layer of the inputs in `Y`.
 
         ``check`` is called with the array of ``Y W + b`` before the activation, if it is given.

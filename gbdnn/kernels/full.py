@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.reorder import reordered
 
@@ -61,7 +62,9 @@ class FullForm:
         if rows is None or columns is None:
             return FullWeights(layer.W, layer.bias)
         of_W, b = reordered(layer, rows, columns)
-        return FullWeights(of_W.matrix(transposed=True), b)
+        # SuiteSparse's kernel is faster where each edge has a value of its own.
+        each = SparseRows(of_W.indptr, of_W.columns, np.array(of_W.values), layer.nrows)
+        return FullWeights(each.matrix(transposed=True), b)
 
     def advance(
         self,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["may_overflow", "require_finite"]
+__all__ = ["may_overflow", "non_finite", "require_finite"]
 
 
 def may_overflow(layers: Sequence[LayerInfo], largest: float) -> list[bool]:
@@ -36,11 +36,16 @@ def may_overflow(layers: Sequence[LayerInfo], largest: float) -> list[bool]:
 
 
 def require_finite(k: int, layer: LayerInfo, z: np.ndarray) -> None:
-    """Raise NonFiniteError if ``Y W + b`` of layer `k`, in an array of any shape, is not finite."""
+    """Raise the error if ``Y W + b`` of layer `k`, in an array of any shape, is not finite."""
     # Both pass a NaN on.
     if z.size and not (np.isfinite(z.max()) and np.isfinite(z.min())):
-        raise NonFiniteError(
-            f"layer {k}: Y W + b leaves the range of {layer.dtype}"
-            f" (the weights' largest column sum is {layer.gain:.3g}, the bias at most"
-            f" {layer.largest_bias:.3g}); a clip, or dtype='FP64', may keep it in range"
-        )
+        raise non_finite(k, layer)
+
+
+def non_finite(k: int, layer: LayerInfo) -> NonFiniteError:
+    """Return the error of a layer whose ``Y W + b`` is not finite."""
+    return NonFiniteError(
+        f"layer {k}: Y W + b leaves the range of {layer.dtype}"
+        f" (the weights' largest column sum is {layer.gain:.3g}, the bias at most"
+        f" {layer.largest_bias:.3g}); a clip, or dtype='FP64', may keep it in range"
+    )

@@ -42,19 +42,13 @@ def inverse(order: np.ndarray) -> np.ndarray:
 def reordered(
     layer: Layer, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[SparseRows, float | np.ndarray]:
-    """Return a layer's columns and bias, rows and columns of the weights in another order.
-
-    Each edge has a value of its own, where the layer has one for all.
-    """
+    """Return a layer's columns and bias, rows and columns of the weights in another order."""
     W = gb.Matrix(layer.W.dtype, *layer.shape, name="W")
     W.ss.config["format"] = "by_col"
     W << layer.W[rows, columns]
     found = W.ss.export("csc", give_ownership=True, sort=True)
-    # SuiteSparse's kernel is faster where each edge has a value of its own.
-    indices = found["row_indices"]
-    values = np.array(np.broadcast_to(found["values"], indices.shape))
     b = layer.bias if isinstance(layer.bias, float) else layer.bias[columns]
-    return SparseRows(found["indptr"], indices, values, layer.nrows), b
+    return SparseRows(found["indptr"], found["row_indices"], found["values"], layer.nrows), b
 
 
 class _Marks(NamedTuple):

@@ -47,13 +47,13 @@ class Layer(LayerInfo):
     activation : {"relu", "identity"}, default "relu"
         ``max(z, 0)``, or nothing (the last layer of a trained classifier).
     clip : float, optional
-        Upper limit of the activations, finite and > 0; none by default, 32 in the challenge.
+        Upper limit of the activations, finite and > 0 (default: none; 32 in the challenge).
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Weights, bias and clip are cast to it. By default the weights decide: FP32 and FP64 stay,
-        bool and integers become FP32.
+        Weights, bias and clip are cast to it (default: the weights decide; FP32 and FP64 stay,
+        bool and integers become FP32).
     copy : bool, default True
-        False lets the layer take over a ``graphblas.Matrix``, which must not be used afterwards;
-        not after an error about its values either.
+        False takes ownership of a ``graphblas.Matrix``, which must not be used afterwards, not even
+        after an error about its values.
 
     Raises
     ------
@@ -118,10 +118,10 @@ class Layer(LayerInfo):
         """Return the layer of an info with weights and bias that are known to be right.
 
         It takes ownership of the columns of the weights. What depends on the values, `edges`,
-        `gain` and the range of the bias, is found anew.
+        `gain` and the range of the bias, is computed from them.
         """
         layer = cls.__new__(cls)
-        layer._set(**vars(info.info))
+        layer.__dict__.update(vars(info.info))
         layer._hold(columns, bias)
         return layer
 

@@ -103,6 +103,8 @@ class LayerInfo:
     @property
     def info(self) -> LayerInfo:
         """What is known of this layer without its weights, which it does not keep alive."""
+        if type(self) is LayerInfo:
+            return self
         return LayerInfo(**{each.name: getattr(self, each.name) for each in fields(LayerInfo)})
 
     @property

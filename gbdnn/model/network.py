@@ -1,4 +1,4 @@
-"""A network: a sequence of layers that fit each other, in memory or read when asked."""
+"""A network: a sequence of layers that fit each other, in memory or read when requested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Network(Sequence[Layer]):
     layers : iterable of Layer
         Layer k has as many rows as layer k - 1 has columns, and all have one dtype.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        CastReader every layer to it; without it the layers must agree.
+        Every layer is cast to it (default: the layers' own, which must agree).
 
     Raises
     ------
@@ -44,7 +44,7 @@ class Network(Sequence[Layer]):
     Notes
     -----
     Layers count from 0, as in ``net[0]``. A slice is a Network too; its layers are shared, not
-    copied. A network made by `lazy` reads a layer when it is asked for, and does not keep it:
+    copied. A network made by `lazy` reads a layer when it is requested, and does not keep it:
     ``net[k]`` reads each time, ``net.infos[k]`` never.
 
     Examples
@@ -71,15 +71,15 @@ class Network(Sequence[Layer]):
 
     @classmethod
     def lazy(cls, infos: Iterable[LayerInfo], read: LayerReader) -> Network:
-        """Return a network whose layers are read when they are asked for.
+        """Return a network whose layers are read when they are requested.
 
         Parameters
         ----------
         infos : iterable of LayerInfo
             What is known of each layer beforehand; shapes and dtypes are checked at once.
         read : callable
-            ``read(k)`` returns layer k, a `Layer`, as often as it is asked to and from several
-            threads at once. The network pickles if it does.
+            ``read(k)`` returns layer k, a `Layer`; it is called repeatedly, and from several
+            threads at once. The network can be pickled if the callable can.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Network(Sequence[Layer]):
 
     @property
     def in_memory(self) -> bool:
-        """Whether the layers are in memory; if not, each is read when it is asked for."""
+        """Whether the layers are in memory; if not, each is read when it is requested."""
         return self._read is None
 
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
@@ -157,6 +157,10 @@ class Network(Sequence[Layer]):
     def prepared(self, prepare: Callable[[Network], T]) -> T:
         """Return ``prepare(net)``, made at the first call and kept."""
         return self._prepared.once(prepare, self)
+
+    def spent(self, work: float) -> float:
+        """Add the estimated ns of a run to those of all runs so far, and return their sum."""
+        return self._prepared.spent(work)
 
     def astype(self, dtype: Any) -> Network:
         """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""

@@ -1,6 +1,7 @@
-"""Where the layers of a network that is not in memory come from: something that reads layer k.
+"""Readers: what a lazy network calls to read its layers.
 
-A source is called with the number of a layer and returns it, each time anew and from any thread.
+A reader is called with the number of a layer, repeatedly and from any thread, and returns the
+layer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
 
 LARGE = 1 << 17
-"""Edges of a layer from which on reading it takes longer than what Python does around it."""
+"""Edges of a layer from which on reading it takes longer than the Python code around it."""
 
 
 LayerReader: TypeAlias = "Callable[[int], Layer]"
@@ -51,7 +52,7 @@ def read_cast(read: LayerReader, dtype: np.dtype, k: int) -> Layer:
 def read_all(
     read: LayerReader, infos: Sequence[LayerInfo], progress: Callable[[int, int], object] | None
 ) -> list[Layer]:
-    """Return all layers of a source; large ones are read on the threads that GraphBLAS may use."""
+    """Return all layers; large ones are read on the threads that GraphBLAS may use."""
     count = len(infos)
     large = sum(info.edges for info in infos) >= count * LARGE
     workers = max(1, min(available(), count)) if large else 1

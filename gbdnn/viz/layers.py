@@ -110,7 +110,7 @@ def plot_layer_times(
     Raises
     ------
     ArgumentError
-        There are no records, or they have more layers than `layers`.
+        There are no records, or they have more layers than ``layers``.
     """
     records = _records(stats)
     count = max(record.layer for record in records) + 1

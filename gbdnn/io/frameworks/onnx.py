@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import gbdnn
+from gbdnn._version import __version__
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
@@ -174,7 +174,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR_VERSION,
         producer_name="gbdnn",
-        producer_version=gbdnn.__version__,
+        producer_version=__version__,
     )
     if model.ByteSize() > _LARGEST:
         hint = "" if sparse else "; sparse=True takes the edges alone"

@@ -1,0 +1,122 @@
+"""One thread's blocks on their way through the layers in the fused form: many layers a call."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from gbdnn.engine.block_run import BlockRun
+from gbdnn.engine.duplicates import is_meeting
+from gbdnn.kernels.fused import FusedChain
+from gbdnn.kernels.overflow import non_finite
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.engine.scheduler import BlockScheduler, Task
+    from gbdnn.kernels.blocks import AlignedBlock
+
+__all__ = ["CompiledRun"]
+
+_EARLY = 3  # layers after which a block that was just read may leave for the sparse form
+_FEW = 0.75  # of a block's width: fewer inputs move to survivors
+
+
+class CompiledRun(BlockRun):
+    """What a thread does with its tasks.
+
+    Between two meetings a block is on its own: the compiled code drops its dead. At a meeting,
+    blocks of which few inputs are left move them to the survivors of the layer.
+    """
+
+    def __init__(self, scheduler: BlockScheduler) -> None:
+        super().__init__(scheduler)
+        ready = [scheduler.layers[k] for k in sorted(scheduler.layers)]
+        fused = [each for each in ready if each.plan.block_form is not None]
+        self._index = {each.plan.k: at for at, each in enumerate(fused)}
+        self._chain = FusedChain(
+            [each.weights for each in fused],
+            [each.plan.droppable_after for each in fused],
+            ready[0].layer.dtype,
+        )
+
+    def read(self, rows: SparseRows) -> AlignedBlock:
+        """Return inputs as a block."""
+        first = self._scheduler.first
+        block: AlignedBlock = self._scheduler.new_block(first.layer.nrows, self._scheduler.width)
+        self._chain.fill(block, rows, first.position)
+        return block
+
+    def advance(self, task: Task) -> None:
+        """Take a block through the layers, until it leaves or its last inputs have moved."""
+        scheduler = self._scheduler
+        Y, k, count = task.block, task.k, len(task.block.inputs)
+        while (ready := scheduler.layers.get(k)) is not None:
+            plan = ready.plan
+            if scheduler.has_failed:
+                return
+            if plan.block_form is None:
+                self._leave(k, Y, ready.position, droppable=plan.droppable)
+                return
+            scheduler.reached(k)
+            if k > task.k and is_meeting(k):
+                if self._has_duplicates(k, Y) and self._compact(ready, Y, merge=True) == 0:
+                    return
+                if self._meets(k, Y):
+                    return
+            # Only as it was read, and not before it has done a layer: whoever reads the same inputs
+            # decides alike, and comes to an end. The layers are the same with a callback.
+            decides = task.k < k <= task.k + _EARLY or (k > task.k and is_meeting(k))
+            untouched = task.fresh and len(Y.inputs) == count
+            if decides and untouched and scheduler.choice.leaves(plan.block_form, plan.info, Y):
+                self._leave(k, Y, ready.position, droppable=plan.droppable)
+                return
+            stop = self._stop(k, early=task.fresh and k < task.k + _EARLY)
+            Y = self._layers(k, stop, task.number, Y)
+            if not len(Y.inputs):
+                self._buffers.put(Y)
+                return
+            k = stop
+        last = scheduler.layers[k - 1].plan
+        self._leave(k, Y, None, droppable=last.droppable_after, queued=not last.is_last)
+
+    def _meets(self, k: int, Y: AlignedBlock) -> bool:
+        """Move the inputs of a block to the survivors before layer `k`, if few are left."""
+        if len(Y.inputs) > _FEW * self._scheduler.width:
+            return False
+        if not self._scheduler.has_room_for_survivors(k, Y.neurons):
+            return False
+        self._scheduler.add_survivors(k, Y.filled, Y.inputs, None)
+        self._buffers.put(Y)
+        return True
+
+    def _stop(self, k: int, *, early: bool) -> int:
+        """Return the next layer before which something is to be decided, or recorded."""
+        scheduler = self._scheduler
+        single = scheduler.records or (early and scheduler.choice.blocks_may_leave)
+        stop = k + 1
+        while not single and stop in self._index:
+            if is_meeting(stop):
+                break
+            stop += 1
+        return stop
+
+    def _layers(self, k: int, stop: int, number: int, Y: AlignedBlock) -> AlignedBlock:
+        """Return the block after layers `k` to before `stop`."""
+        began, inputs = perf_counter(), len(Y.inputs)
+        first = self._index[k]
+        Z = self._scheduler.new_block(Y.neurons, Y.width)
+        Y, Z, faulty = self._chain.run(first, first + stop - k, Y, Z, tidy=is_meeting(stop))
+        self._buffers.put(Z)
+        if faulty >= 0:
+            ready = self._scheduler.layers[k + faulty - first]
+            raise non_finite(ready.plan.k, ready.layer)
+        if self._scheduler.records:
+            self._record(self._scheduler.layers[k], number, inputs, Y, perf_counter() - began)
+        return Y
+
+    def _rows(
+        self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool
+    ) -> SparseRows:
+        return self._chain.sparse_rows(block, position, droppable=droppable)

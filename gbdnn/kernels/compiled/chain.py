@@ -1,0 +1,132 @@
+"""Many layers in one compiled call: a block runs and its dead are dropped, until few are left.
+
+    for each layer:   Y' = min(max(Y W + b, 0), clip);  swap
+                      drop the dead, once carrying them has cost as much as dropping them would
+
+Dropping fills the holes: living inputs from the end of the block take the places of dead ones, so
+that as few as possible move; `ids` move with them. What comes out for an input does not depend on
+its place.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from gbdnn.kernels.compiled.layer import Kinds, make_layer
+from gbdnn.kernels.compiled.record import DROPPABLE, EDGES, FIELDS, NCOLS
+from gbdnn.kernels.compiled.tile import offset, pointer_to
+
+__all__ = ["make_chain"]
+
+NFIELDS = len(FIELDS)
+
+
+def make_chain(kind: Kinds, pair_lines: int):
+    """Return ``chain``, see its docstring, and its signature."""
+    layer = make_layer(kind, pair_lines)
+    real, bits, lanes = kind.real, kind.bits, kind.lanes
+    sign = (1 << 31) if bits == types.uint32 else (1 << 63)
+    any_but_sign = bits(sign - 1)
+
+    @njit(no_cpython_wrapper=True)
+    def lives(live, q):
+        return (live[q] & any_but_sign) != 0
+
+    @njit(no_cpython_wrapper=True)
+    def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
+        """Fill the holes among the first `living` inputs with living ones from behind them."""
+        moves = 0
+        for q in range(living):
+            if not lives(live, q):
+                holes[moves] = q
+                moves += 1
+        moves = 0
+        for q in range(living, count):
+            if lives(live, q):
+                movers[moves] = q
+                moves += 1
+        stop = -(-living // lanes) * lanes
+        for i in range(nrows):
+            row = offset(Y, i * stride)
+            for m in range(moves):
+                row[holes[m]] = row[movers[m]]
+            for q in range(living, stop):
+                row[q] = 0
+        for m in range(moves):
+            ids[holes[m]] = ids[movers[m]]
+
+    def chain(
+        table, first, last, Y, Z, stride, count, ids, scratch, edge_cost, move_cost, row_cost,
+        tidy, state, counts,
+    ):  # fmt: skip
+        """Take a block through layers `first` to `last` (exclusive).
+
+        Parameters
+        ----------
+        table : pointer to int64
+            Of the LayerTable.
+        Y, Z : pointer to float
+            The block, neurons x `stride`, and another buffer of its size. Inputs beyond `count` up
+            to the next whole line are finite; zeros are best.
+        ids : pointer to int64
+            One per input; dropped and moved as inputs are.
+        scratch : pointer to int64
+            4 x `stride`, aligned.
+        edge_cost, move_cost, row_cost : float
+            Of one input at one edge, of one activation moved, of one row of a block that is
+            compacted.
+        tidy : int
+            1 if no dead are to be left at the end.
+        state : pointer to int64
+            Out: inputs left; 1 if they are in Z; layers done, the first not computed; the layer in
+            which a sum was not finite, or -1; whether there are dead among those left.
+        counts : pointer to int64, or null
+            Two per layer, added to: inputs computed, and living after it.
+        """
+        live = pointer_to(scratch, bits)
+        overflow = offset(live, stride)
+        holes = pointer_to(scratch + 16 * stride, types.int64)
+        movers = offset(holes, stride)
+        y, z = Y, Z
+        waste = 0.0
+        state[0], state[1], state[2], state[3], state[4] = count, 0, first, -1, 0
+        k = first
+        while k < last and count > 0:
+            record = offset(pointer_to(table, types.int64), k * NFIELDS)
+            layer(record, y, z, stride, count, live, overflow)
+            y, z = z, y
+            k += 1
+            state[1] = 1 - state[1]
+            infinite = bits(0)
+            for q in range(count):
+                infinite |= overflow[q]
+            if infinite:
+                state[3] = k - 1
+                break
+            living = count
+            if record[DROPPABLE]:
+                living = 0
+                for q in range(count):
+                    living += lives(live, q)
+            if counts != 0:
+                told = pointer_to(counts, types.int64)
+                told[2 * k - 2] += count
+                told[2 * k - 1] += living
+            state[4] = living < count
+            if living < count:
+                moves = 0
+                for q in range(living, count):
+                    moves += lives(live, q)
+                lines = -(-count // lanes) - -(-living // lanes)
+                waste += lines * lanes * record[EDGES] * edge_cost
+                nrows = record[NCOLS]
+                if (tidy and k == last) or waste > nrows * (row_cost + moves * move_cost):
+                    compact(y, stride, nrows, count, living, live, ids, holes, movers)
+                    count, waste = living, 0.0
+                    state[4] = 0
+        state[0], state[2] = count, k
+
+    p, i64, f64 = types.CPointer, types.int64, types.float64
+    return chain, types.void(
+        *(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, f64, f64, f64, i64, p(i64), i64)
+    )

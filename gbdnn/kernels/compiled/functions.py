@@ -1,0 +1,60 @@
+"""The compiled functions, for FP32 and FP64.
+
+    functions("float32")["chain"](table.address, 0, 120, ...)
+
+Addresses and lengths are integers, costs floats. Python's lock is released during a call.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.kernels.compiled.library import Library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["functions", "library"]
+
+_INT, _FLOAT = "int64", "float64"
+_SIGNATURES = {
+    "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 3)})",
+    "move": f"void({','.join([_INT] * 8)})",
+    "fill": f"void({','.join([_INT] * 10)})",
+    "count": f"void({','.join([_INT] * 5)})",
+    "extract": f"void({','.join([_INT] * 8)})",
+    "patterns": f"void({','.join([_INT] * 5)})",
+    "arrange": f"void({','.join([_INT] * 10)})",
+}
+
+
+@cache
+def library(dtype: str) -> Library:
+    """Return the functions for activations of one dtype, not yet loaded."""
+
+    def make() -> dict[str, Any]:
+        from gbdnn.kernels.compiled.chain import make_chain
+        from gbdnn.kernels.compiled.layer import kinds, pair_lines
+        from gbdnn.kernels.compiled.order import make_arrange, make_patterns
+        from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill, make_move
+
+        kind = kinds(dtype)
+        return {
+            "chain": make_chain(kind, pair_lines()),
+            "move": make_move(kind),
+            "fill": make_fill(kind),
+            "count": make_count(kind),
+            "extract": make_extract(kind),
+            "patterns": make_patterns(kind),
+            "arrange": make_arrange(kind),
+        }
+
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return Library(make, _SIGNATURES, sources, label=dtype)
+
+
+def functions(dtype: str) -> dict[str, Callable[..., None]]:
+    """Return the functions by name; the first call of a process loads or compiles them."""
+    return library(dtype).functions()

@@ -1,0 +1,245 @@
+"""Functions that numba compiles once, kept on disk as machine code, called without numba.
+
+numba's own cache takes 0.6 s to load what it holds, because it first imports all that it could
+compile. Here numba only writes intermediate code, which LLVM makes an object file. A later process
+hands this file to LLVM's loader: a few milliseconds, and nothing of numba but llvmlite is needed.
+
+What may be compiled so: functions of integers, floats and pointers that allocate nothing and raise
+nothing. They are called through ctypes, which releases Python's lock.
+
+A file's name is the hash of all that its content follows from: sources, versions, the processor and
+its features. It is written beside and then renamed: two processes that compile at once write the
+same file twice. Where it cannot be written, the code lives in this process alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import threading
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Library", "cache_folder"]
+
+_CTYPES = {
+    "void": None,
+    "int64": ctypes.c_int64,
+    "float64": ctypes.c_double,
+    "float32": ctypes.c_float,
+}
+
+
+class Library:
+    """Compiled functions, ready to be called.
+
+    Parameters
+    ----------
+    make : callable
+        Imports numba, and returns for each name the function and its numba signature. It is called
+        only where nothing is on disk.
+    signatures : mapping
+        For each name its arguments and result as C types: ``{"layer": "void(int64,float64)"}``.
+    sources : sequence of Path
+        The files that the functions come from.
+    label : str
+        Part of the file's name.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], dict[str, Any]],
+        signatures: dict[str, str],
+        sources: Sequence[Path],
+        label: str,
+    ) -> None:
+        self._make = make
+        self._signatures = signatures
+        self._sources = sources
+        self._label = label
+        self._lock = threading.Lock()
+        self._functions: dict[str, Callable] | None = None
+
+    def functions(self) -> dict[str, Callable]:
+        """Return the functions, from disk or compiled now."""
+        with self._lock:
+            if self._functions is None:
+                code = self._read()
+                if code is None:
+                    code = self.compile()
+                    self._write(code)
+                self._functions = self._load(code)
+            return self._functions
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the functions are loaded or on disk: nothing has to be compiled."""
+        return self._functions is not None or bool(self.file and self.file.is_file())
+
+    @property
+    def file(self) -> Path | None:
+        """Where the machine code is, or will be."""
+        folder = cache_folder()
+        return None if folder is None else folder / f"kernels-{self._label}-{self._key()}.o"
+
+    def compile(self) -> bytes:
+        """Return machine code for this processor, of all functions in one object file."""
+        import llvmlite.binding as llvm
+
+        parts = [_assembly(name, *each) for name, each in self._make().items()]
+        module = llvm.parse_assembly(parts[0])
+        for part in parts[1:]:
+            module.link_in(llvm.parse_assembly(part))
+        module.verify()
+        return _machine().emit_object(module)
+
+    def _read(self) -> bytes | None:
+        try:
+            data = self.file.read_bytes() if self.file else b""
+        except OSError:
+            return None
+        digest, code = data[:32], data[32:]
+        return code if code and hashlib.sha256(code).digest() == digest else None
+
+    def _write(self, code: bytes) -> None:
+        file = self.file
+        if file is None:
+            return
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=file.parent)
+            try:
+                with os.fdopen(handle, "wb") as out:
+                    out.write(hashlib.sha256(code).digest() + code)
+                Path(name).replace(file)
+            except BaseException:
+                Path(name).unlink()
+                raise
+        except OSError:
+            return
+
+    def _load(self, code: bytes) -> dict[str, Callable]:
+        import llvmlite.binding as llvm
+
+        _bind_c_library()
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        self._engine = engine  # owns the code
+        return {
+            name: _prototype(signature)(engine.get_function_address(f"gbdnn_{name}"))
+            for name, signature in self._signatures.items()
+        }
+
+    def _key(self) -> str:
+        import llvmlite.binding as llvm
+
+        key = hashlib.sha256()
+        for word in (
+            *(version("numba"), version("llvmlite"), sys.platform, llvm.get_process_triple()),
+            *(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), self._label),
+            *(f"{name}:{signature}" for name, signature in self._signatures.items()),
+        ):
+            key.update(word.encode() + b"\0")
+        for source in self._sources:
+            key.update(source.read_bytes())
+        return key.hexdigest()[:32]
+
+
+def cache_folder() -> Path | None:
+    """Return the folder for machine code, None if it is not wanted (``GBDNN_CACHE_DIR=``)."""
+    if (chosen := os.environ.get("GBDNN_CACHE_DIR")) is not None:
+        return Path(chosen) if chosen else None
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # no home
+        return None
+    return Path(base) / "gbdnn"
+
+
+def _machine():
+    import llvmlite.binding as llvm
+
+    try:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    except RuntimeError:  # newer versions initialise themselves
+        pass
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+def _bind_c_library() -> None:
+    """Tell LLVM's loader where the functions are that it may make of loops; it does not search.
+
+    A name that it does not find becomes address 0, which is an error at the call, not here.
+    """
+    import llvmlite.binding as llvm
+
+    process = ctypes.CDLL(None) if os.name != "nt" else ctypes.cdll.msvcrt
+    for name in ("memset", "memcpy", "memmove", "bzero", "fma", "fmaf"):
+        if (function := getattr(process, name, None)) is not None:
+            llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
+
+
+def _assembly(name: str, function: Callable, signature) -> str:
+    """Return optimised intermediate code with one function, ``gbdnn_<name>``."""
+    import llvmlite.binding as llvm
+    import numba
+
+    compiled = numba.cfunc(signature, error_model="numpy", _nrt=False)(function)
+    native = compiled.native_name.removeprefix("cfunc.")
+    module = llvm.parse_assembly(compiled.inspect_llvm())
+    module.link_in(_entry(module, native, f"gbdnn_{name}", str(signature.return_type)))
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration and each.name != f"gbdnn_{name}":
+            each.linkage = "internal"
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
+    return str(module)
+
+
+def _entry(module, native: str, name: str, result: str):
+    """Return a module with a function `name` that calls numba's own, which never raises.
+
+    numba's entry for C refers to Python, for errors that there are not.
+    """
+    import llvmlite.binding as llvm
+
+    kinds = [str(each.type) for each in module.get_function(native).arguments][2:]
+    declared = ", ".join(["ptr", "ptr", *kinds])
+    taken = ", ".join(f"{kind} %a{n}" for n, kind in enumerate(kinds))
+    passed = ", ".join(["ptr %result", "ptr %error", *taken.split(", ")])
+    kind = {"none": "void", "int64": "i64"}[result]
+    back = "ret void" if kind == "void" else "%r = load i64, ptr %result\n  ret i64 %r"
+    return llvm.parse_assembly(f"""
+declare i32 @{native}({declared})
+define {kind} @{name}({taken}) {{
+  %result = alloca i64
+  %error = alloca ptr
+  %status = call i32 @{native}({passed})
+  {back}
+}}
+""")
+
+
+def _prototype(signature: str):
+    result, arguments = re.fullmatch(r"(\w+)\((.*)\)", signature).groups()
+    words = [word.strip() for word in arguments.split(",") if word.strip()]
+    return ctypes.CFUNCTYPE(_CTYPES[result], *(_CTYPES[word] for word in words))

@@ -1,0 +1,68 @@
+"""The order in which a layer's neurons are computed: those that read the same rows together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import types
+
+if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.layer import Kinds
+
+__all__ = ["make_arrange", "make_patterns"]
+
+
+def make_patterns(kind: Kinds):
+    """Return ``patterns``, see its docstring."""
+
+    def patterns(indptr, rows, ncols, mean, mark):
+        """For each column the mean of its rows, and a number that columns of equal rows share."""
+        for j in range(ncols):
+            total, marks = types.int64(0), types.uint64(0)
+            for e in range(indptr[j], indptr[j + 1]):
+                row = rows[e]
+                total += row
+                hashed = types.uint64(row) * types.uint64(0x9E3779B97F4A7C15)
+                marks += hashed ^ (hashed >> types.uint64(29))
+            mean[j] = total / max(1, indptr[j + 1] - indptr[j])
+            mark[j] = marks
+
+    p, i64 = types.CPointer, types.int64
+    return patterns, types.void(p(i64), p(i64), i64, p(types.float64), p(types.uint64))
+
+
+def make_arrange(kind: Kinds):
+    """Return ``arrange``, see its docstring."""
+
+    def arrange(indptr, rows, weights, iso, order, ncols, new_indptr, new_rows, new_weights, pairs):
+        """Put columns into an order, and mark pairs of neighbours with the same rows."""
+        at = 0
+        new_indptr[0] = 0
+        for j in range(ncols):
+            for e in range(indptr[order[j]], indptr[order[j] + 1]):
+                new_rows[at] = types.uint32(rows[e])
+                if iso == 0:
+                    new_weights[at] = weights[e]
+                at += 1
+            new_indptr[j + 1] = at
+            pairs[j] = 0
+            if j > 0 and pairs[j - 1] == 0:
+                first, before = new_indptr[j], new_indptr[j - 1]
+                count = at - first
+                if first - before == count:
+                    e = 0
+                    while e < count and new_rows[first + e] == new_rows[before + e]:
+                        e += 1
+                    # A pair ends here: its second neuron must not begin the next one.
+                    if e == count:
+                        pairs[j - 1] = 1
+                        pairs[j] = 2
+        for j in range(ncols):
+            if pairs[j] == 2:
+                pairs[j] = 0
+
+    p, i64 = types.CPointer, types.int64
+    return arrange, types.void(
+        *(p(i64), p(i64), p(kind.real), i64, p(i64), i64),
+        *(p(i64), p(types.uint32), p(kind.real), p(types.uint8)),
+    )

@@ -1,0 +1,30 @@
+"""What compiled code knows of a layer: a row of integers, most of them addresses."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BIAS",
+    "BIAS_STEP",
+    "DROPPABLE",
+    "EDGES",
+    "FIELDS",
+    "INDPTR",
+    "LIMITS",
+    "NCOLS",
+    "NROWS",
+    "PAIRED",
+    "PAIRS",
+    "PLACES",
+    "ROWS",
+    "WEIGHTS",
+    "WEIGHT_STEP",
+]
+
+FIELDS = (
+    "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
+    "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE",
+)  # fmt: skip
+(
+    NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
+    PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE,
+) = range(len(FIELDS))  # fmt: skip

@@ -1,0 +1,97 @@
+"""Sparse rows into blocks and out of them, and inputs from one block to another.
+
+A block has a row per neuron. ``positions[c]`` says where neuron c stands in it, where neurons are
+reordered; a null pointer says that it stands at c.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import types
+
+from gbdnn.kernels.compiled.tile import offset, pointer_to
+
+if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.layer import Kinds
+
+__all__ = ["make_count", "make_extract", "make_fill", "make_move"]
+
+
+def make_fill(kind: Kinds):
+    """Return ``fill``: sparse rows become a block."""
+    real = kind.real
+
+    def fill(indptr, columns, values, value_step, first, count, positions, Y, stride, nrows):
+        """Put `count` rows of a CSR matrix from row `first` on into a block.
+
+        `value_step` is 0 if all entries have the value ``values[0]``.
+        """
+        for i in range(nrows * stride):
+            Y[i] = 0
+        where = pointer_to(positions, types.int64)
+        for q in range(count):
+            for e in range(indptr[first + q], indptr[first + q + 1]):
+                c = columns[e]
+                v = values[e * value_step]
+                i = where[c] if positions != 0 else c
+                Y[i * stride + q] = v
+
+    p, i64 = types.CPointer, types.int64
+    return fill, types.void(p(i64), p(i64), p(real), i64, i64, i64, i64, p(real), i64, i64)
+
+
+def make_count(kind: Kinds):
+    """Return ``count``: how many entries each input of a block has."""
+
+    def count(Y, stride, nrows, inputs, counts):
+        for q in range(inputs):
+            counts[q] = 0
+        for i in range(nrows):
+            row = offset(Y, i * stride)
+            for q in range(inputs):
+                counts[q] += row[q] != 0
+
+    p, i64 = types.CPointer, types.int64
+    return count, types.void(p(kind.real), i64, i64, i64, p(i64))
+
+
+def make_extract(kind: Kinds):
+    """Return ``extract``: inputs of a block become sparse rows."""
+    strip = kind.lanes
+
+    def extract(Y, stride, ncols, positions, inputs, places, columns, values):
+        """Write the entries of inputs 0 to `inputs`, without zeros, in the order of the columns.
+
+        ``places[q]`` is where the entries of input q begin; it is left where they end.
+        """
+        where = pointer_to(positions, types.int64)
+        for q0 in range(0, inputs, strip):
+            q1 = min(q0 + strip, inputs)
+            for c in range(ncols):
+                i = where[c] if positions != 0 else c
+                row = offset(Y, i * stride)
+                for q in range(q0, q1):
+                    v = row[q]
+                    if v != 0:
+                        e = places[q]
+                        columns[e] = c
+                        values[e] = v
+                        places[q] = e + 1
+
+    p, i64 = types.CPointer, types.int64
+    return extract, types.void(p(kind.real), i64, i64, i64, i64, p(i64), p(i64), p(kind.real))
+
+
+def make_move(kind: Kinds):
+    """Return ``move``, which copies the first inputs of a block into another one."""
+
+    def move(Y, stride, nrows, start, count, Z, stride_to, to):
+        """Z[:nrows, to : to + count] = Y[:nrows, start : start + count]."""
+        for i in range(nrows):
+            source, target = offset(Y, i * stride + start), offset(Z, i * stride_to + to)
+            for q in range(count):
+                target[q] = source[q]
+
+    p, i64 = types.CPointer(kind.real), types.int64
+    return move, types.void(p, i64, i64, i64, i64, p, i64, i64)

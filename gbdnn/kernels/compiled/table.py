@@ -1,0 +1,105 @@
+"""A network's layers as compiled code reads them: a row of integers per layer, mostly addresses.
+
+Heterogeneous layers (sizes, one bias or one per neuron, iso weights) become one array of int64 that
+goes into a compiled call as one address. Columns of each layer are sorted so that those with the
+same rows come one after the other: the tile computes them in pairs, from activations in the first
+cache. Where a neuron stands does not change with the order in which it is computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gbdnn.kernels.compiled.functions import functions
+from gbdnn.kernels.compiled.record import DROPPABLE, FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.model.layer_info import LayerInfo
+
+__all__ = ["FusedLayer", "LayerTable", "prepare"]
+
+
+class FusedLayer(NamedTuple):
+    """What the fused form needs of a layer: columns in the order in which they are computed.
+
+    ``arrays`` are, by the names of the record's fields: ``INDPTR`` (int64), ``ROWS`` (uint32) and
+    ``WEIGHTS`` (one per edge, or a single one for all), the columns; ``BIAS``, one value or one per
+    column; ``PLACES`` (uint32), which neuron a column is; ``PAIRS``, 1 where a column and the next
+    have the same rows and are computed together; ``LIMITS`` of the activations. ``record`` points
+    to them.
+    """
+
+    ncols: int
+    arrays: dict[str, np.ndarray]
+    record: np.ndarray
+
+
+def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
+    """Return a layer from its columns; a single value for all edges stays one."""
+    compiled = functions(info.dtype.name)
+    indptr, rows = columns.indptr, columns.columns
+    weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
+    ncols = columns.nrows
+    mean, mark = np.empty(ncols), np.empty(ncols, np.uint64)
+    compiled["patterns"](_address(indptr), _address(rows), ncols, _address(mean), _address(mark))
+    order = np.lexsort((mark, mean))
+    new_indptr, new_rows = np.empty(ncols + 1, np.int64), np.empty(len(rows), np.uint32)
+    new_weights = weights if columns.is_iso else np.empty(len(rows), info.dtype)
+    pairs = np.empty(ncols, np.uint8)
+    compiled["arrange"](
+        *map(_address, (indptr, rows, weights)), int(columns.is_iso), _address(order), ncols,
+        *map(_address, (new_indptr, new_rows, new_weights, pairs)),
+    )  # fmt: skip
+    bias = np.atleast_1d(np.asarray(b, info.dtype))
+    low = 0 if info.activation == "relu" else -np.inf
+    arrays = {
+        "INDPTR": new_indptr,
+        "ROWS": new_rows,
+        "WEIGHTS": new_weights,
+        "BIAS": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
+        "PLACES": order.astype(np.uint32),
+        "PAIRS": pairs,
+        "LIMITS": np.array([low, np.inf if info.clip is None else info.clip], info.dtype),
+    }
+    numbers = {
+        "NROWS": info.nrows,
+        "NCOLS": ncols,
+        "EDGES": len(new_rows),
+        "WEIGHT_STEP": int(len(new_weights) > 1),
+        "BIAS_STEP": int(len(bias) > 1),
+        "PAIRED": int(4 * int(pairs.sum()) >= ncols),  # half of the neurons
+        "DROPPABLE": 0,
+    }
+    known = numbers | {name: _address(array) for name, array in arrays.items()}
+    return FusedLayer(ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
+
+
+def _address(array: np.ndarray) -> int:
+    return array.ctypes.data
+
+
+class LayerTable:
+    """Layers in a row, as one array; keeps what it points to.
+
+    Parameters
+    ----------
+    layers : sequence of FusedLayer
+    droppable : sequence of bool
+        For each layer whether inputs without an activation after it may be dropped.
+
+    Attributes
+    ----------
+    address : int
+        Of the table.
+    """
+
+    def __init__(self, layers: Iterable[FusedLayer], droppable: Iterable[bool]) -> None:
+        self.layers = list(layers)
+        self._array = np.array([layer.record for layer in self.layers])
+        self._array[:, DROPPABLE] = list(droppable)
+        self.address = _address(self._array)

@@ -1,0 +1,208 @@
+"""The inner loop of the fused form: some output neurons for some cache lines of inputs.
+
+    z[0 : T] = min(max(b + sum_e w[e] * Y[rows[e], 0 : T], low), high)
+
+T inputs are `lines` cache lines of 64 bytes: 16 inputs a line in FP32, 8 in FP64. The sums stay in
+registers for all edges of a neuron: one load and one multiply-add per vector and edge, one store at
+the end, in which the activation, the live flags and the search for non-finite sums happen too.
+
+A vector is a cache line in the intermediate code, whatever the machine: LLVM splits it into what
+the machine has (two registers with AVX2, four with NEON). Every input has its own lane and meets
+its edges in their order, one fused multiply-add each: what comes out for it does not depend on the
+tile's width, on where it stands, on its neighbours, or on the machine's registers.
+
+numba compiles this; plain loops would do, if LLVM's vectoriser did not give up on them as soon as
+the function around them grows.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+__all__ = ["LINE", "offset", "pointer_to", "tile"]
+
+LINE = 64  # bytes of a cache line, and of a vector
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+@intrinsic(prefer_literal=True)
+def tile(
+    typing,
+    lines,
+    neurons,
+    shared,
+    Y,
+    stride,
+    rows,
+    weights,
+    step,
+    edges,
+    bias,
+    bias_step,
+    low,
+    high,
+    Z,
+    live,
+    overflow,
+    places,
+):
+    """Compute `neurons` consecutive output neurons for `lines` cache lines of inputs.
+
+    Parameters
+    ----------
+    lines, neurons : literal int
+        Their product, times the registers a line takes, are the sums held in registers.
+    shared : literal int
+        1 if the neurons have the same rows, which are then read once; 0 if each has its own.
+    Y, Z : pointer to float32 or float64
+        The first input of the tile at neuron 0. Aligned.
+    stride : int
+        Elements from one neuron to the next, in both.
+    rows, weights : pointer to uint32, pointer to float
+        Of the first neuron's edges; those of the next neuron follow.
+    step : int
+        1, or 0 if all edges have the weight ``weights[0]``.
+    edges : int
+        Of each neuron.
+    bias : pointer to float
+    bias_step : int
+        1, or 0 if all neurons have the bias ``bias[0]``.
+    low, high : float
+        Limits of the activations: 0 and the clip, or -inf and inf.
+    live, overflow : pointer to uint32 or uint64, `lines` lines
+        The bits of what was stored, and bits that are not 0 where a sum was not finite, are OR-ed
+        into these, input by input.
+    places : pointer to uint32
+        Where each of the neurons stands in Z.
+    """
+    for each in (lines, neurons, shared):
+        if not isinstance(each, types.IntegerLiteral):
+            raise TypingError("lines, neurons and shared are literals")
+    L, N, S = lines.literal_value, neurons.literal_value, shared.literal_value
+    real = Y.dtype
+    signature = types.void(
+        *(lines, neurons, shared, Y, types.intp, rows, weights, types.intp, types.intp),
+        *(bias, types.intp, real, real, Z, live, overflow, places),
+    )
+
+    def codegen(context, builder, signature, args):
+        _, _, _, *args = args
+        _tile(builder, L, N, bool(S), context.get_value_type(real), *args)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _tile(
+    builder, lines, neurons, shared, real, Y, stride, rows, weights, step, edges, bias, bias_step,
+    low, high, Z, live, overflow, places,
+):  # fmt: skip
+    bits = 32 if isinstance(real, ir.FloatType) else 64
+    lanes = LINE * 8 // bits
+    vector, integers = ir.VectorType(real, lanes), ir.VectorType(ir.IntType(bits), lanes)
+    fma = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{bits}"
+    )
+
+    def splat(scalar):
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
+        mask = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+        return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
+
+    def at(pointer, line, kind):
+        return builder.bitcast(builder.gep(pointer, [_I64(line * lanes)]), kind.as_pointer())
+
+    def load(pointer, line, kind):
+        loaded = builder.load(at(pointer, line, kind))
+        loaded.align = LINE
+        return loaded
+
+    def store(value, pointer, line):
+        builder.store(value, at(pointer, line, value.type)).align = LINE
+
+    def merge(values, pointer, line):
+        """Flags |= values."""
+        flags = load(pointer, line, integers)
+        for value in values:
+            flags = builder.or_(flags, builder.bitcast(value, integers))
+        store(flags, pointer, line)
+
+    def far(pointer, index, stride):
+        return builder.gep(pointer, [builder.mul(index, stride)])
+
+    # Sums start at the biases.
+    each = range(neurons)
+    start = [splat(builder.load(far(bias, _I64(n), bias_step))) for n in each]
+    own_rows = [rows if shared else far(rows, _I64(n), edges) for n in each]
+    own_weights = [far(weights, builder.mul(_I64(n), edges), step) for n in each]
+    before = builder.block
+    loop, body, done = (builder.append_basic_block(name) for name in ("edges", "edge", "done"))
+    builder.branch(loop)
+
+    builder.position_at_end(loop)
+    e = builder.phi(_I64)
+    e.add_incoming(_I64(0), before)
+    sums = [[builder.phi(vector) for _ in range(lines)] for _ in each]
+    for n in each:
+        for sum_ in sums[n]:
+            sum_.add_incoming(start[n], before)
+    builder.cbranch(builder.icmp_signed("<", e, edges), body, done)
+
+    # Sums += w[e] * Y[rows[e]].
+    builder.position_at_end(body)
+    place = None
+    added = []
+    for n in each:
+        if place is None or not shared:
+            row = builder.zext(builder.load(builder.gep(own_rows[n], [e])), _I64)
+            place = far(Y, row, stride)
+            y = [load(place, line, vector) for line in range(lines)]
+        w = splat(builder.load(far(own_weights[n], e, step)))
+        added.append([builder.call(fma, [w, y[k], sums[n][k]]) for k in range(lines)])
+    e.add_incoming(builder.add(e, _I64(1)), body)
+    for n in each:
+        for sum_, new in zip(sums[n], added[n], strict=True):
+            sum_.add_incoming(new, body)
+    builder.branch(loop)
+
+    # The activation; a comparison and a choice are one instruction where the order is this one.
+    builder.position_at_end(done)
+    low, high = splat(low), splat(high)
+    places = [builder.zext(builder.load(builder.gep(places, [_I64(n)])), _I64) for n in each]
+    targets = [far(Z, place, stride) for place in places]
+    for k in range(lines):
+        merge([builder.fsub(sums[n][k], sums[n][k]) for n in each], overflow, k)  # 0s, or NaN
+        stored = []
+        for n in each:
+            z = sums[n][k]
+            z = builder.select(builder.fcmp_ordered(">", z, low), z, low)
+            z = builder.select(builder.fcmp_ordered("<", z, high), z, high)
+            store(z, targets[n], k)
+            stored.append(z)
+        merge(stored, live, k)
+
+
+@intrinsic
+def pointer_to(typing, address, kind):
+    """Return an address as a pointer to numbers of the type of `kind`."""
+    result = types.CPointer(kind.instance_type if hasattr(kind, "instance_type") else kind.dtype)
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(result))
+
+    return result(types.intp, kind), codegen
+
+
+@intrinsic
+def offset(typing, pointer, count):
+    """Return the pointer, `count` elements further."""
+
+    def codegen(context, builder, signature, args):
+        return builder.gep(args[0], [args[1]])
+
+    return pointer(pointer, types.intp), codegen

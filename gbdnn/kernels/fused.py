@@ -1,0 +1,227 @@
+"""The fused form: a block through many layers, each in one pass over its memory.
+
+    Z  = b; Z += Y W               every neuron's sums stay in registers for all its edges
+    Y' = min(max(Z, 0), clip)      before they are stored, once
+
+The inner loops are compiled by numba, which python-graphblas requires, and kept on disk
+(`gbdnn.kernels.compiled`). The full form is the same equation in GraphBLAS: its definition, and the
+form to take where nothing can be compiled.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.errors import MissingPackageError
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.reorder import reordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gbdnn.kernels.compiled.table import FusedLayer
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.layer_info import LayerInfo
+
+__all__ = ["FUSED", "FusedChain", "FusedForm"]
+
+_log = logging.getLogger("gbdnn.inference")
+
+
+class FusedForm:
+    """Sums in registers, compiled for the processor at hand."""
+
+    name = "fused"
+    new_block = AlignedBlock
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._work = 0.0
+        self._fault: dict[str, str] = {}
+
+    def is_exact(self, info: LayerInfo) -> bool:
+        """Whether starting at the bias is the layer's rule."""
+        return FULL.is_exact(info)
+
+    def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
+        """Return ns for one block."""
+        return costs.fused_layer(inputs, info.edges, info.ncols)
+
+    def is_worth_loading(self, dtype: np.dtype, work: float) -> bool:
+        """Whether compiled code is there, or due: see `costs.COMPILE`.
+
+        Parameters
+        ----------
+        dtype : float32 or float64
+        work : float
+            Estimated ns of the run in another form. Without compiled code on disk, the estimates of
+            a process add up until they exceed what it takes to compile (the ski-rental rule).
+        """
+        with self._lock:
+            self._work += work
+            at_hand = self._is_at_hand(dtype)
+            return (at_hand or self._work > costs.COMPILE) and self._load(dtype) is None
+
+    def code(self) -> dict[str, str]:
+        """Return for each dtype where its compiled code is kept, and whether it is there."""
+        from gbdnn.kernels.compiled.functions import library
+
+        found = {}
+        for name in ("float32", "float64"):
+            each = library(name)
+            there = "" if each.is_at_hand else " (not yet compiled)"
+            found[name] = f"{each.file or 'not kept on disk'}{there}"
+        return found
+
+    def load(self, dtype: np.dtype) -> None:
+        """Load or compile the code.
+
+        Raises
+        ------
+        MissingPackageError
+            numba is missing, or not one that this code knows.
+        """
+        with self._lock:
+            fault = self._load(dtype)
+        if fault is not None:
+            raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
+
+    def _is_at_hand(self, dtype: np.dtype) -> bool:
+        try:
+            from gbdnn.kernels.compiled.functions import library
+
+            return library(dtype.name).is_at_hand
+        except Exception:
+            return False
+
+    def _load(self, dtype: np.dtype) -> str | None:
+        """Return why there is no compiled code; None if there is."""
+        if dtype.name not in self._fault:
+            try:
+                from gbdnn.kernels.compiled.functions import functions
+
+                functions(dtype.name)
+                return None
+            except Exception as error:
+                self._fault[dtype.name] = f"{type(error).__name__}: {error}"
+                _log.debug("no fused form: %s", self._fault[dtype.name])
+        return self._fault[dtype.name]
+
+    def prepare(
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None
+    ) -> FusedLayer:
+        """Return the columns, those of equal patterns side by side."""
+        from gbdnn.kernels.compiled.table import prepare
+
+        if rows is None or columns is None:
+            arrays = layer.W.ss.export("csc", sort=True)
+            found = arrays["indptr"], arrays["row_indices"], arrays["values"]
+            return prepare(SparseRows(*found, layer.nrows), layer.bias, layer)
+        return prepare(*reordered(layer, rows, columns), layer)
+
+    def advance(
+        self,
+        Y: AlignedBlock,
+        Z: AlignedBlock,
+        layer: Layer,
+        weights: FusedLayer,
+        *,
+        check: Callable[[np.ndarray], None] | None = None,
+    ) -> None:
+        """Compute one layer; a run takes many at once, by a `FusedChain`."""
+        chain = FusedChain([weights], [False], layer.dtype)
+        if chain.run(0, 1, Y, Z, tidy=False)[2] >= 0 and check is not None:
+            check(np.array([np.nan], layer.dtype))
+
+
+FUSED = FusedForm()
+
+
+class FusedChain:
+    """Consecutive layers as compiled code reads them, and one thread's scratch memory.
+
+    Parameters
+    ----------
+    layers : sequence of FusedLayer
+    droppable : sequence of bool
+        For each layer whether inputs without an activation after it may be dropped.
+    dtype : float32 or float64
+    """
+
+    def __init__(
+        self, layers: Sequence[FusedLayer], droppable: Sequence[bool], dtype: np.dtype
+    ) -> None:
+        from gbdnn.kernels.compiled.functions import functions
+        from gbdnn.kernels.compiled.table import LayerTable
+
+        self._table = LayerTable(layers, droppable)
+        self._compiled = functions(dtype.name)
+        self._state = np.zeros(5, np.int64)
+
+    def fill(self, block: AlignedBlock, rows: SparseRows, position: np.ndarray | None) -> None:
+        """Put sparse rows into a block; neuron i goes to ``position[i]``."""
+        values = rows.values[:1] if rows.is_iso else rows.values
+        self._compiled["fill"](
+            rows.indptr.ctypes.data, rows.columns.ctypes.data, values.ctypes.data,
+            int(not rows.is_iso), 0, rows.nrows, _address(position), block.address, block.stride,
+            block.neurons,
+        )  # fmt: skip
+        block.inputs = rows.ids.copy()
+
+    def run(
+        self, first: int, last: int, Y: AlignedBlock, Z: AlignedBlock, *, tidy: bool
+    ) -> tuple[AlignedBlock, AlignedBlock, int]:
+        """Take a block through layers `first` to `last`, counted from the first of the chain.
+
+        Returns
+        -------
+        (AlignedBlock, AlignedBlock, int)
+            The block with the activations, the other one, and the layer in which a sum was not
+            finite, or -1. Dead inputs are dropped on the way by the ski-rental rule; `tidy` leaves
+            none at the end.
+        """
+        ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
+        scratch = AlignedBlock(4, Y.stride, np.dtype(np.int64))
+        self._compiled["chain"](
+            self._table.address, first, last, Y.address, Z.address, Y.stride, count,
+            ids.ctypes.data, scratch.address, costs.EDGE_FUSED, costs.MOVE_FUSED,
+            costs.MOVE_ROW, int(tidy), self._state.ctypes.data, 0,
+        )  # fmt: skip
+        left, in_Z, _, faulty, _ = self._state.tolist()
+        if in_Z:
+            Y, Z = Z, Y
+        Y.inputs = ids[:left]
+        Y.neurons = self._table.layers[last - 1].ncols
+        return Y, Z, faulty
+
+    def sparse_rows(
+        self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool
+    ) -> SparseRows:
+        """Return a block's inputs, those without entries only if they may not be dropped."""
+        inputs = len(block.inputs)
+        counts = np.empty(inputs, np.int64)
+        self._compiled["count"](
+            block.address, block.stride, block.neurons, inputs, counts.ctypes.data
+        )
+        indptr = np.zeros(inputs + 1, np.int64)
+        np.cumsum(counts, out=indptr[1:])
+        columns = np.empty(indptr[-1], np.uint64)
+        values = np.empty(indptr[-1], block.array.dtype)
+        places = indptr[:-1].copy()
+        self._compiled["extract"](
+            block.address, block.stride, block.neurons, _address(position), inputs,
+            places.ctypes.data, columns.ctypes.data, values.ctypes.data,
+        )  # fmt: skip
+        rows = SparseRows(indptr.view(np.uint64), columns, values, block.neurons, block.inputs)
+        return rows.without_empty_rows() if droppable else rows
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None else int(array.ctypes.data)

@@ -1,0 +1,116 @@
+"""The folders import only downwards, and private names are used in their own module alone."""
+
+import ast
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+# Each room imports from those below it. A new room finds its place here.
+DOWNWARDS = [
+    ["__main__"],
+    ["cli"],
+    ["gbdnn"],  # gbdnn/__init__.py, the index of public names
+    ["viz"],
+    ["challenge"],
+    ["distributed", "training"],
+    ["inference", "answers"],
+    ["engine"],
+    ["io"],
+    ["gallery"],
+    ["kernels"],
+    ["model"],
+    ["arrays"],
+    ["optional"],
+    ["errors", "_version"],
+]
+FLOOR = {room: floor for floor, rooms in enumerate(reversed(DOWNWARDS)) for room in rooms}
+
+# Private names of other packages, or of none: what else there is would be worse.
+ALLOWED = {
+    "_replace": "public, in spite of its name, of every NamedTuple",
+    "_init_params": "python-graphblas has no other way to ask whether it is initialised",
+    "_forward_hooks": "nor PyTorch one to ask for the hooks of a module",
+    "_forward_pre_hooks": "nor PyTorch one to ask for the hooks of a module",
+    "_NamedFuncPointer": "the type of a function of a library, in an annotation",
+}
+
+
+@pytest.fixture(scope="module")
+def structure():
+    pytest.importorskip("matplotlib")
+    sys.path.insert(0, str(DOCS))
+    yield importlib.import_module("structure")
+    sys.path.remove(str(DOCS))
+    sys.modules.pop("structure")
+
+
+def test_every_room_has_its_place(structure):
+    assert set(structure.rooms()) <= set(FLOOR)
+
+
+def test_imports_go_downwards(structure):
+    """Those in functions and for types alone, too."""
+    found = [
+        (structure.room_of(each.module), structure.room_of(each.target), each)
+        for each in structure.imports()
+    ]
+    assert len(found) > 200
+    assert not [
+        each for here, there, each in found if here != there and FLOOR[here] <= FLOOR[there]
+    ]
+
+
+def test_few_rooms_on_few_floors_without_a_circle(structure):
+    graph = structure.between_rooms("module", "function")
+    floors = structure.floors(graph)  # raises on a circle
+    assert len(floors) <= 20
+    assert max(floors.values()) < 12
+
+
+def test_a_circle_is_found(structure):
+    with pytest.raises(ValueError, match="cycle"):
+        structure.floors({"a": {"b"}, "b": {"a"}})
+
+
+def test_picture_and_tree_show_every_room(structure, tmp_path):
+    structure.make(tmp_path)
+    tree = (tmp_path / "tree.txt").read_text()
+    words = {text.get_text() for text in structure.picture().axes[0].texts}
+    for name, room in structure.rooms().items():
+        assert name == "gbdnn" or f"\n  {room.title} " in tree
+        assert name.startswith("_") or room.title in words
+    assert (tmp_path / "structure.svg").stat().st_size > 10_000
+
+
+def private(name):
+    return name.startswith("_") and not name.endswith("__")
+
+
+def owned(tree):
+    """Names that a module defines: functions, classes, variables and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def test_private_names_stay_in_their_module(structure):
+    found = []
+    for file in structure.modules().values():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        mine = set(owned(tree)) | set(ALLOWED)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in mine:
+                if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                    found.append(f"{file.name}, line {node.lineno}: {ast.unparse(node)}")
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gbdnn"):
+                names = [each.name for each in node.names if private(each.name)]
+                found += [f"{file.name}, line {node.lineno}: imports {name}" for name in names]
+    assert not found
