@@ -6,19 +6,11 @@ initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphbla
 
 from __future__ import annotations
 
-__all__ = [
-    "ArgumentError",
-    "ArgumentTypeError",
-    "ForkError",
-    "FormatError",
-    "GbdnnError",
-    "MissingFileError",
-    "MissingPackageError",
-    "NonFiniteError",
-    "OutputError",
-    "ShapeError",
-    "TooLargeError",
-]
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class GbdnnError(Exception):
@@ -63,3 +55,18 @@ class OutputError(GbdnnError, OSError):
 
 class MissingPackageError(GbdnnError, ImportError):
     """An optional package is not installed; the message has the pip line."""
+
+
+@contextmanager
+def naming(where: object) -> Iterator[None]:
+    """Put a file, a layer or the like before the message of a GbdnnError in the block."""
+    try:
+        yield
+    except GbdnnError as err:
+        raise type(err)(f"{where}: {err}") from err
+
+
+def require_kind(x: object, kind: type, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is of a class; `what` begins the message."""
+    if not isinstance(x, kind):
+        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")

@@ -7,29 +7,12 @@ from typing import Any
 
 from gbdnn.errors import MissingPackageError
 
-__all__ = ["require"]
-
 
 def require(package: str, extra: str, why: str) -> Any:
-    """Import an optional package.
+    """Return a module of an optional package, such as ``"scipy.sparse"``.
 
-    Parameters
-    ----------
-    package : str
-        A module: ``"polars"``, ``"scipy.sparse"``.
-    extra : str
-        The extra of gbdnn that brings it.
-    why : str
-        What needs it; begins the error's message.
-
-    Returns
-    -------
-    module
-
-    Raises
-    ------
-    MissingPackageError
-        It is not installed; the message has the pip line.
+    If it is not installed, a MissingPackageError says why it is needed, and the pip line: `extra`
+    is the extra of gbdnn that brings it.
     """
     try:
         return importlib.import_module(package)

@@ -11,7 +11,7 @@ from shell import fails, run, well
 
 import gbdnn
 from gbdnn import io
-from gbdnn.cli.losses import losses
+from gbdnn.cli.formats import losses
 from gbdnn.cli.options import size
 from gbdnn.errors import ArgumentError
 

@@ -12,8 +12,6 @@ import numpy as np
 from gbdnn._version import __version__
 from gbdnn.arrays.first_use import gb
 
-__all__ = ["machine", "versions"]
-
 
 def machine() -> dict[str, str | int | float | None]:
     """Describe this machine.

@@ -18,8 +18,9 @@ from gbdnn.arrays.threads import available
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
-from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.errors import ArgumentError
 from gbdnn.inference import infer
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
-
-__all__ = ["Outcome", "run", "scipy_categories"]
 
 # Activations have some ten times as many entries as the features: about a gigabyte a block.
 _BLOCK_ENTRIES = 5_000_000
@@ -236,10 +235,7 @@ def scipy_categories(
     ndarray of int64
         0-based ids in ascending order.
     """
-    try:
-        import scipy.sparse as sp
-    except ImportError as err:
-        raise MissingPackageError('the check needs SciPy: pip install "gbdnn[challenge]"') from err
+    sp = require("scipy.sparse", "challenge", "the check needs SciPy")
     rows, columns, values = features.to_coo()
     X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)
     blocks = np.array_split(np.arange(features.nrows), 1 + X.nnz // _BLOCK_ENTRIES)

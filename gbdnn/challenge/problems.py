@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.errors import ArgumentError, FormatError, ShapeError
+from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
 from gbdnn.io import (
@@ -20,7 +21,6 @@ from gbdnn.io import (
 )
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     import graphblas as gb
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
-
-__all__ = ["Problem", "generated", "official", "training_images"]
 
 _TRAINING = "train-images-idx3-ubyte.gz"
 
@@ -126,8 +124,7 @@ def official(
     neurons, layers : int
         The size of the network.
     images : path-like, optional
-        An IDX file, or a folder with MNIST's training images, to use in place of the official
-        images; there is no official truth then.
+        As for `generated`, in place of the official images; there is no official truth then.
     inputs : int, optional
         Number of inputs, the first ones, and the truth for them. Default: all.
     truth : bool, default True
@@ -207,14 +204,8 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
     True
     """
     files = (Path(directory, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
-    return next((file for file in files if _is_file(file)), None)
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:  # a name that is too long
-        return False
+    # Path.is_file() raises for names too long.
+    return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113
 
 
 def _images(
@@ -225,9 +216,7 @@ def _images(
         images = training_images(images) or images
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)
-    try:
+    with naming(called):
         features = features_from_images(pixels, neurons, inputs=inputs)
-    except (ArgumentError, ShapeError) as err:
-        raise type(err)(f"{called}: {err}") from err
     shifted = " and shifted copies" if features.nrows > len(pixels) else ""
     return features, f"{features.nrows} inputs ({called}{shifted})"

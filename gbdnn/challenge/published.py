@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from gbdnn.engine.stats import edge_rate
 
-__all__ = ["PUBLISHED", "Rate"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
-import typer
+from typer import Option, echo
 
 import gbdnn
 from gbdnn import challenge as problems
@@ -15,51 +15,45 @@ from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
 
-__all__ = ["challenge"]
-
 _FAILED = 1
 
 
 def challenge(
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of official files (default: a generated network)."
-        ),
+        Option(metavar="DIR", help="Folder of official files (default: a generated network)."),
     ] = None,
-    neurons: Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")] = 1024,
-    layers: Annotated[int, typer.Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
+    neurons: Annotated[int, Option(help="1024, 4096, 16384 or 65536.")] = 1024,
+    layers: Annotated[int, Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
     images: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="PATH",
             help="IDX file, or folder with MNIST's training images (default: digits).",
         ),
     ] = None,
     inputs: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of inputs; beyond the images, shifted copies."),
+        Option(min=1, help="Number of inputs; beyond the images, shifted copies."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the generated network (default: 0).")
+        int | None, Option(min=0, help="Seed of the generated network (default: 0).")
     ] = None,
     nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
     compress: Annotated[
         bool,
-        typer.Option("--compress", help="Compute equal inputs once; the edge rate is effective."),
+        Option("--compress", help="Compute equal inputs once; the edge rate is effective."),
     ] = False,
     memory: options.Memory = None,
-    repeat: Annotated[
-        int, typer.Option(min=1, help="Number of runs; their median is reported.")
-    ] = 1,
-    check: Annotated[bool, typer.Option(help="Compare with the truth.")] = True,
+    repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
+    check: Annotated[bool, Option(help="Compare with the truth.")] = True,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the outcome as JSON.")
+        Path | None, Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Plot one further run, not timed: .png, .svg or .pdf."),
+        Option(metavar="FILE", help="Plot one further run, not timed: .png, .svg or .pdf."),
     ] = None,
 ) -> int:
     """Run a problem of the Sparse DNN Graph Challenge and check its categories.
@@ -105,7 +99,7 @@ def challenge(
             outcome.records, neurons=sizes, layers=len(sizes), title=problem.name
         )
         gbdnn.viz.save_figure(figure, plot)
-    typer.echo(fact_lines(_facts(outcome)))
+    echo(fact_lines(_facts(outcome)))
     return _FAILED if outcome.check == "FAILED" else 0
 
 

@@ -5,30 +5,25 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.losses import losses, require_place
 from gbdnn.cli.terminal import Bars
 from gbdnn.io import require_storable
-
-__all__ = ["convert"]
 
 
 @options.takes_given()
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A network: a folder or a file.")],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Output: a file, a folder or a store.")
-    ],
+    source: Annotated[Path, Argument(metavar="IN", help="A network: a folder or a file.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="Output: a file, a folder or a store.")],
     given: options.Given,
     to: Annotated[
         options.FormatName | None,
-        typer.Option("--to", help="Format of OUT (default: by its ending, else a store)."),
+        Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
     lossy: Annotated[
-        bool, typer.Option("--lossy", help="Omit what OUT's format does not store.")
+        bool, Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
 ) -> None:
     """Convert a network between a store, tsv, matrix-market, onnx and torch.
@@ -50,9 +45,9 @@ def convert(
         else:
             net = formats.read(source, name, given, bars.add("reading layers"))
             if lossy:
-                lost = losses(net, target)
+                lost = formats.losses(net, target)
             else:
-                require_place(net, out, target)
+                formats.require_place(net, out, target)
             formats.write(net, out, target, bars.add("writing layers"))
     left_out = f", without {', '.join(lost)}" if lost else ""
-    typer.echo(f"{out}: {target}, from {name}{left_out}")
+    echo(f"{out}: {target}, from {name}{left_out}")

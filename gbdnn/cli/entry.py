@@ -7,6 +7,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import gbdnn
 from gbdnn.arrays.first_use import gb
@@ -16,8 +17,6 @@ from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.errors import GbdnnError, NonFiniteError
-
-__all__ = ["app", "main"]
 
 _BAD_INPUT, _INTERRUPTED = 2, 130
 
@@ -36,7 +35,7 @@ for _command in (challenge, infer, generate, convert, info):
 @app.callback(invoke_without_command=True)
 def _options(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         typer.echo(f"gbdnn {gbdnn.__version__}")

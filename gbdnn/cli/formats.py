@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 import gbdnn
 from gbdnn import io
@@ -19,17 +20,13 @@ if TYPE_CHECKING:
 
     from gbdnn.cli.options import FormatName, Given
     from gbdnn.model.layer import Layer
+    from gbdnn.model.layer_info import LayerInfo
 
     Progress = Callable[[int, int | None], object] | None
 
-__all__ = [
-    "FORMATS", "Assumed", "Format", "challenge_bias", "files", "guess", "guess_target", "read",
-    "read_tsv_layers", "write",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
-class Assumed:
+class _Assumed:
     """What a reader assumes of layers, without options, where the format does not store it."""
 
     weights_only: bool = False
@@ -40,7 +37,7 @@ class Assumed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format:
+class _Format:
     """A file format of networks."""
 
     options: str
@@ -53,24 +50,16 @@ class Format:
     """Pattern of the files that identify a folder; None if a network is one file."""
     files: str = ""
     """Pattern of all files of a network in a folder."""
-    assumed: Assumed | None = None
+    assumed: _Assumed | None = None
     """What is not stored; None if everything is."""
 
 
 def guess(path: Path) -> FormatName:
-    """Return the format of the network at `path`, from its name or the files in it.
-
-    Raises
-    ------
-    MissingFileError
-        The path does not exist, or is a folder without a network.
-    ArgumentError
-        The folder has networks of several formats.
-    FormatError
-        A file with an unknown ending.
-    """
+    """Return the format of the network at `path`, from its name or the files in it."""
     try:
         is_folder, exists = path.is_dir(), path.exists()
+        here = list(path.iterdir()) if is_folder else []
+        below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
     except OSError as err:
         raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
@@ -78,21 +67,15 @@ def guess(path: Path) -> FormatName:
             return ending
         if not exists:
             raise MissingFileError(f"{path}: the folder does not exist")
-        endings = [end for each in FORMATS.values() for end in each.endings]
+        endings = [end for each in _FORMATS.values() for end in each.endings]
         raise FormatError(
             f"{path}: of which format? --from says it, or one of the endings {', '.join(endings)}"
         )
-    below = itertools.chain(path.glob("neuron*/*"), path.glob("DNN/neuron*/*"))
-    try:
-        here, deeper = list(path.iterdir()), list(below)
-    except OSError as err:
-        raise MissingFileError(f"{path}: cannot be listed: {err.strerror}") from err
     found = [
         name
-        for name, each in FORMATS.items()
-        if each.mark is not None
-        for there in ([*here, *deeper] if name == "tsv" else here,)
-        if any(re.fullmatch(each.mark, file.name) for file in there)
+        for name, each in _FORMATS.items()
+        for there in ([*here, *below] if name == "tsv" else here,)
+        if each.mark is not None and any(re.fullmatch(each.mark, file.name) for file in there)
     ]
     if not found:
         raise MissingFileError(
@@ -111,8 +94,8 @@ def guess_target(path: Path) -> FormatName:
 
 def read(path: Path, name: FormatName, given: Given, progress: Progress = None) -> Network:
     """Return the network at `path`; the layers of a store are read lazily."""
-    given.require_only(FORMATS[name].options, name)
-    net = FORMATS[name].read(path, given, progress)
+    given.require_only(_FORMATS[name].options, name)
+    net = _FORMATS[name].read(path, given, progress)
     if given.layers is not None and given.layers > len(net):
         raise ArgumentError(f"--layers {given.layers}: {path} has {len(net)}")
     return net[: given.layers]
@@ -120,25 +103,22 @@ def read(path: Path, name: FormatName, given: Given, progress: Progress = None) 
 
 def read_tsv_layers(path: Path, given: Given, progress: Progress = None) -> Iterator[Layer]:
     """Yield the layers of the challenge's files, one at a time in memory."""
-    given.require_only(FORMATS["tsv"].options, "tsv")
+    given.require_only(_FORMATS["tsv"].options, "tsv")
     n = given.neurons or io.find_neurons(path)
-    options = {"bias": challenge_bias(n)} | given.keywords()
+    options = {"bias": _challenge_bias(n)} | given.keywords()
     return io.iter_layers(path, n, given.layers, progress=progress, **options)
 
 
 def write(net: Network, path: Path, name: FormatName, progress: Progress = None) -> None:
     """Write a network, atomically; a lazy one layer by layer, except ONNX and PyTorch.
 
-    Raises
-    ------
-    OutputError
-        It cannot be written: in place of a store or a file, or into a new or empty folder.
+    A store or a file is replaced, another folder is a new or an empty one.
     """
     if not len(net) and name != "store":
         raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
     if progress is not None:
         net = _reporting(net, progress)
-    to = FORMATS[name]
+    to = _FORMATS[name]
     if name == "store":
         to.write(net, path)
     elif to.mark is not None:
@@ -149,23 +129,61 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
         to.write(net.loaded(), path)
 
 
+def losses(net: Network, name: FormatName) -> list[str]:
+    """Return what would be lost, as ``"clip 32 (layer 0)"``, each with the first layer of it."""
+    found: dict[str, str] = {}
+    if assumed := _FORMATS[name].assumed:
+        for k, info in enumerate(net.infos):
+            for kind, what in _lost(info, assumed, last=k == len(net) - 1):
+                found.setdefault(kind, f"{what} (layer {k})")
+    return list(found.values())
+
+
+def require_place(net: Network, path: Path, name: FormatName) -> None:
+    """Raise the ArgumentError that says what would be lost, and how to write all the same."""
+    if lost := losses(net, name):
+        raise ArgumentError(
+            f"{path}: the format {name} has no place for {', '.join(lost)}; a store has, and"
+            " --lossy leaves it out: it has to be said when the network is read"
+        )
+
+
 def files(path: Path, name: FormatName, given: Given) -> list[Path]:
     """Return the files of the network at `path`."""
     if name == "tsv":
         return io.find_layers(path, given.neurons or io.find_neurons(path), given.layers)
     if not path.is_dir():
         return [path]
-    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
+    return [file for file in path.iterdir() if re.fullmatch(_FORMATS[name].files, file.name)]
 
 
-def challenge_bias(neurons: int) -> float:
+def _challenge_bias(neurons: int) -> float:
     """Return the challenge's bias for a number of neurons, 0 for other sizes."""
     return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
 
 
+def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
+    """Yield kind and description of each property that differs from what a reader assumes."""
+    low, high = info.lowest_bias, info.highest_bias
+    if assumed.weights_only:
+        if not low == high == info.dtype.type(_challenge_bias(info.ncols)):
+            several = "" if low == high else f" to {high:g}"
+            yield "bias", f"a bias of {low:g}{several}"
+        if info.dtype != np.float32:
+            yield "dtype", "FP64"
+    # With a ReLU and a bias <= 0 both rules are the same.
+    same = info.activation == "relu" and high <= 0
+    if not same and (low or high) and info.bias_rule != assumed.bias_rule:
+        yield "rule", f"the bias rule {info.bias_rule}"
+    if info.clip != assumed.clip:
+        yield "clip", "having no upper limit" if info.clip is None else f"clip {info.clip:g}"
+    if info.activation != (assumed.last_activation if last else "relu"):
+        yield "activation", f"the activation {info.activation}"
+
+
 def _of_ending(path: Path) -> FormatName | None:
     name = path.name.lower()
-    return next((each for each, of in FORMATS.items() if name.endswith(of.endings)), None)
+    return next((each for each, of in _FORMATS.items() if name.endswith(of.endings)), None)
 
 
 def _reporting(net: Network, progress: Callable[[int, int | None], object]) -> Network:
@@ -189,41 +207,41 @@ def _one(path: Path) -> Path | list[Path]:
     return path if path.is_dir() else [path]
 
 
-FORMATS: dict[FormatName, Format] = {
-    "store": Format(
+_FORMATS: dict[FormatName, _Format] = {
+    "store": _Format(
         options="layers dtype",
         read=_read_store,
         write=gbdnn.save,
         mark=r"index\.json",
         files=r".*\.safetensors|index\.json",
     ),
-    "tsv": Format(
+    "tsv": _Format(
         options="layers dtype neurons bias bias_rule clip no_clip",
         read=lambda path, given, progress: Network(read_tsv_layers(path, given, progress)),
         write=io.write_network,
         mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
-        assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
+        assumed=_Assumed(weights_only=True, bias_rule="entries", clip=32.0),
     ),
-    "matrix-market": Format(
+    "matrix-market": _Format(
         options="layers dtype prefix bias bias_rule clip no_clip last_activation",
         read=lambda path, given, _: io.read_matrix_market(_one(path), **given.keywords()),
         write=io.write_matrix_market,
         endings=(".mtx", ".mtx.gz"),
         mark=r".*[0-9]\.mtx(\.gz)?",
         files=r".*\.mtx(\.gz)?",
-        assumed=Assumed(),
+        assumed=_Assumed(),
     ),
-    "onnx": Format(
+    "onnx": _Format(
         options="layers dtype",
         read=lambda path, given, _: io.read_onnx(path, **given.keywords()),
         write=io.write_onnx,
         endings=(".onnx",),
     ),
-    "torch": Format(
+    "torch": _Format(
         options="layers dtype clip no_clip last_activation",
         read=lambda path, given, _: io.read_torch(path, **given.keywords()),
         write=io.write_torch,
         endings=(".pt", ".pth"),
-        assumed=Assumed(last_activation="identity"),
+        assumed=_Assumed(last_activation="identity"),
     ),
 }

@@ -5,57 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
-from gbdnn.cli.losses import require_place
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
 
-__all__ = ["generate"]
-
 
 def generate(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Output: a store, a file or a folder.")
-    ],
+    out: Annotated[Path, Argument(metavar="OUT", help="Output: a store, a file or a folder.")],
     neurons: Annotated[
-        int | None, typer.Option(help="1024, 4096, 16384 or 65536 (default: 1024).")
+        int | None, Option(help="1024, 4096, 16384 or 65536 (default: 1024).")
     ] = None,
-    layers: Annotated[
-        int | None, typer.Option(min=1, help="Number of layers (default: 120).")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the permutations (default: 0).")
-    ] = None,
+    layers: Annotated[int | None, Option(min=1, help="Number of layers (default: 120).")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Of the permutations (default: 0).")] = None,
     radices: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="R,R,...", help="A mixed-radix system of another RadiX-Net; may be repeated."
         ),
     ] = None,
     widths: Annotated[
         str | None,
-        typer.Option(metavar="W,W,...", help="With --radices: width of each level (default: 1)."),
+        Option(metavar="W,W,...", help="With --radices: width of each level (default: 1)."),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="IMAGES",
             help="Generate features, from an IDX file or from 'digits', scikit-learn's.",
         ),
     ] = None,
     inputs: Annotated[
         int | None,
-        typer.Option(min=1, help="With --features: number; beyond the images, shifted copies."),
+        Option(min=1, help="With --features: number; beyond the images, shifted copies."),
     ] = None,
-    dtype: Annotated[Literal["FP32", "FP64"], typer.Option(help="Of the values.")] = "FP32",
+    dtype: Annotated[Literal["FP32", "FP64"], Option(help="Of the values.")] = "FP32",
     to: Annotated[
         options.FormatName | None,
-        typer.Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
+        Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
 ) -> None:
     """Generate a network of the Graph Challenge, another RadiX-Net, or features.
@@ -80,12 +71,12 @@ def generate(
         _refuse("no --radices", {"--widths": widths})
         net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
     name = to or formats.guess_target(out)
-    require_place(net, out, name)
+    formats.require_place(net, out, name)
     with Bars() as bars:
         formats.write(net, out, name, bars.add("writing layers"))
     nrows, ncols = net.shape
     count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
-    typer.echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
+    echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
 
 
 def _generate_features(
@@ -99,7 +90,7 @@ def _generate_features(
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
     (write_tsv if name == "tsv" else gbdnn.save)(X, out)
-    typer.echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
+    echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
 
 
 def _refuse(beside: str, given: dict[str, object]) -> None:

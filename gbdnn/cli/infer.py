@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
@@ -23,30 +24,24 @@ from gbdnn.io import (
 if TYPE_CHECKING:
     import graphblas as gb
 
-__all__ = ["infer"]
-
 
 @options.takes_given()
 def infer(
-    network: Annotated[
-        Path, typer.Argument(metavar="NETWORK", help="In any format of gbdnn convert.")
-    ],
+    network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
     features: Annotated[
-        Path, typer.Argument(metavar="FEATURES", help="tsv (row, column, value), or a store.")
+        Path, Argument(metavar="FEATURES", help="tsv (row, column, value), or a store.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")],
     given: options.Given,
     to: Annotated[
         Literal["tsv", "store"] | None,
-        typer.Option("--to", help="Format of OUT (default: tsv, or a store to replace one)."),
+        Option("--to", help="Format of OUT (default: tsv, or a store to replace one)."),
     ] = None,
     inputs: Annotated[
-        int | None, typer.Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
+        int | None, Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
     ] = None,
     categories: Annotated[
-        bool, typer.Option("--categories", help="Write the categories, not the activations.")
+        bool, Option("--categories", help="Write the categories, not the activations.")
     ] = False,
     nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
@@ -76,16 +71,12 @@ def infer(
         write_categories(found, out)
     else:
         write_tsv(Y, out)
-    typer.echo(f"{out}: {len(found)} of {X.nrows} inputs have a category, {Y.nvals} activations")
+    echo(f"{out}: {len(found)} of {X.nrows} inputs have a category, {Y.nvals} activations")
 
 
 def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> gb.Matrix:
     """Return features from a store or a tsv file."""
-    try:
-        stored = path.is_dir()
-    except OSError:  # read_tsv reports it
-        stored = False
-    if not stored:
+    if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
         return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
     if inputs is not None:
         raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")

@@ -9,14 +9,14 @@ from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import typer
+from typer import Argument, Option, echo
 
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.engine.memory import memory_of_layers
-from gbdnn.errors import ArgumentError, FormatError
+from gbdnn.errors import ArgumentError
 from gbdnn.io import load, open_features, store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
@@ -26,28 +26,26 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["info"]
-
 
 @options.takes_given("from_", "neurons", "layers", "prefix")
 def info(
     given: options.Given,
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="A network, features, categories.")
+        Path | None, Argument(metavar="PATH", help="A network, features, categories.")
     ] = None,
     inputs: Annotated[
-        int, typer.Option(min=1, help="Number of inputs of the run whose memory is estimated.")
+        int, Option(min=1, help="Number of inputs of the run whose memory is estimated.")
     ] = 60_000,
     check: Annotated[
-        bool, typer.Option("--check", help="Read a whole store and verify its checksums.")
+        bool, Option("--check", help="Read a whole store and verify its checksums.")
     ] = False,
     machine: Annotated[
-        bool, typer.Option("--machine", help="The machine, versions and compiled code instead.")
+        bool, Option("--machine", help="The machine, versions and compiled code instead.")
     ] = False,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="With --machine: compile the fused form now.")
+        bool, Option("--compile", help="With --machine: compile the fused form now.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
     memory: options.Memory = None,
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
@@ -133,9 +131,7 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
             "entries": stored.nvals,
             "density": stored.nvals / max(1, nrows * ncols),
         }
-    ids = load(path)
-    if not isinstance(ids, np.ndarray):
-        raise FormatError(f"{path}: holds no categories")
+    ids: Any = load(path)
     return {"categories": len(ids), "dtype": ids.dtype.name}
 
 
@@ -162,7 +158,7 @@ def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
 
 def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        echo(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
     for name in ("machine", "versions", "fused form"):
@@ -177,7 +173,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         count, total = needed.pop("inputs"), needed.pop("total")
         parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
-    typer.echo("\n".join([fact_lines(shown), *table]))
+    echo("\n".join([fact_lines(shown), *table]))
 
 
 def _in_bytes(size: int) -> str:

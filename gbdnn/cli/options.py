@@ -7,29 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-import typer
+from typer import Option
 
 from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
-
-__all__ = ["Compress", "Engine", "FormatName", "Given", "Memory", "NThreads", "size", "takes_given"]
 
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}
 
 FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
-NThreads = Annotated[
-    int | None, typer.Option(min=1, help="Number of threads (default: GraphBLAS's).")
-]
+NThreads = Annotated[int | None, Option(min=1, help="Number of threads (default: GraphBLAS's).")]
 Engine = Annotated[
     Literal["auto", "sparse", "full", "fused"],
-    typer.Option(help="Form of the layers; auto: by estimated cost."),
+    Option(help="Form of the layers; auto: by estimated cost."),
 ]
-Compress = Annotated[bool, typer.Option(help="Compute equal inputs once.")]
+Compress = Annotated[bool, Option(help="Compute equal inputs once.")]
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
+    Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
 ]
 
 
@@ -39,39 +35,39 @@ class Given:
 
     from_: Annotated[
         FormatName | None,
-        typer.Option("--from", help="Format of the network (default: detected)."),
+        Option("--from", help="Format of the network (default: detected)."),
     ] = None
     neurons: Annotated[
         int | None,
-        typer.Option(min=1, help="tsv: neurons per layer, if a folder has several sizes."),
+        Option(min=1, help="tsv: neurons per layer, if a folder has several sizes."),
     ] = None
     layers: Annotated[
-        int | None, typer.Option(min=1, help="Number of layers, the first ones (default: all).")
+        int | None, Option(min=1, help="Number of layers, the first ones (default: all).")
     ] = None
     prefix: Annotated[
         str | None,
-        typer.Option(help="matrix-market: what precedes the number in the files' names."),
+        Option(help="matrix-market: what precedes the number in the files' names."),
     ] = None
     bias: Annotated[
         float | None,
-        typer.Option(help="tsv (default: the challenge's, 0 for other sizes), matrix-market (0)."),
+        Option(help="tsv (default: the challenge's, 0 for other sizes), matrix-market (0)."),
     ] = None
     bias_rule: Annotated[
         Literal["entries", "all"] | None,
-        typer.Option(help="tsv (default: entries), matrix-market (all)."),
+        Option(help="tsv (default: entries), matrix-market (all)."),
     ] = None
     clip: Annotated[
         float | None,
-        typer.Option(help="tsv (default: 32), matrix-market, torch (no upper limit)."),
+        Option(help="tsv (default: 32), matrix-market, torch (no upper limit)."),
     ] = None
-    no_clip: Annotated[bool, typer.Option("--no-clip", help="tsv: no upper limit.")] = False
+    no_clip: Annotated[bool, Option("--no-clip", help="tsv: no upper limit.")] = False
     last_activation: Annotated[
         Literal["relu", "identity"] | None,
-        typer.Option(help="matrix-market (default: relu), torch (identity)."),
+        Option(help="matrix-market (default: relu), torch (identity)."),
     ] = None
     dtype: Annotated[
         Literal["FP32", "FP64"] | None,
-        typer.Option(help="Of weights and sums (default: the network's; tsv: FP32)."),
+        Option(help="Of weights and sums (default: the network's; tsv: FP32)."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -95,13 +91,7 @@ class Given:
 
 
 def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator of commands: fields of `Given` are the options in place of ``given``.
-
-    Parameters
-    ----------
-    *names : str
-        The fields that the command has. Default: all.
-    """
+    """Return a decorator of commands: these fields of `Given`, or all, replace ``given``."""
     hints = get_type_hints(Given, include_extras=True)
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default,
@@ -128,13 +118,7 @@ def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 def size(text: str | None) -> int:
-    """Return the bytes of ``--memory``.
-
-    Raises
-    ------
-    ArgumentError
-        It is no number of bytes, with or without a unit.
-    """
+    """Return the bytes of ``--memory``: a number, with or without a unit."""
     if text is None:
         return MEMORY
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())

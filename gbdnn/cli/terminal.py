@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import rich.console
 import rich.progress
@@ -13,52 +13,42 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.stats import LayerStats
 
-__all__ = ["Bars", "fact_lines"]
-
 
 def fact_lines(facts: Mapping[str, object]) -> str:
     """Return one line per fact."""
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
 
-class Bars:
+class Bars(rich.progress.Progress):
     """Progress bars in a ``with`` block, shown if standard output and error are a terminal."""
 
     def __init__(self) -> None:
         streams = (sys.stdout, sys.stderr)
-        self._shown = all(stream is not None and stream.isatty() for stream in streams)
-        self._progress = rich.progress.Progress(
+        super().__init__(
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
             rich.progress.MofNCompleteColumn(),
             rich.progress.TimeElapsedColumn(),
             console=rich.console.Console(stderr=True),
             transient=True,
-            disable=not self._shown,
+            disable=not all(stream is not None and stream.isatty() for stream in streams),
         )
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def add(self, what: str) -> Callable[[int, int | None], None] | None:
         """Return a function of (done, count), whose first call shows the bar; None if not shown."""
-        if not self._shown:
+        if self.disable:
             return None
-        task = self._progress.add_task(what, total=None, visible=False)
+        task = self.add_task(what, total=None, visible=False)
 
-        def update(done: int, count: int | None) -> None:
-            self._progress.update(task, completed=done, total=count, visible=True)
+        def show(done: int, count: int | None) -> None:
+            self.update(task, completed=done, total=count, visible=True)
 
-        return update
+        return show
 
     def add_inference(self, layers: int, repeat: int = 1) -> Callable[[LayerStats], None] | None:
         """Return a callback for `infer` that shows the deepest layer reached, over all runs."""
-        update = self.add("inference")
-        if update is None:
+        show = self.add("inference")
+        if show is None:
             return None
         runs, deepest = 0, -1
 
@@ -68,6 +58,6 @@ class Bars:
                 runs, deepest = runs + 1, -1
             if stats.layer > deepest:
                 deepest = stats.layer
-                update((runs - 1) * layers + deepest + 1, layers * repeat)
+                show((runs - 1) * layers + deepest + 1, layers * repeat)
 
         return callback

@@ -37,12 +37,8 @@ _COLUMNS = 16  # columns of a row that are transformed at a time
 class Strip:
     """Images side by side, of which the spectrum along the strip is kept.
 
-    Parameters
-    ----------
-    images : ndarray, n x height x width
-        Finite real numbers, one of them > 0; what is below 0 counts as 0.
-    side : int
-        Pixels a side after resizing.
+    They are n x height x width finite real numbers, one of them > 0; what is below 0 counts as 0.
+    They are resized to `side` pixels a side.
     """
 
     def __init__(self, images: NDArray, side: int) -> None:
@@ -71,17 +67,9 @@ class Strip:
         self._lone = list(self._along(np.tensordot(lone, self._spectrum, 1)))
 
     def ink(self, threshold: float) -> NDArray[np.uint8]:
-        """Return the points whose value is at least that share of the largest.
+        """Return the points whose value is at least that share, below 1, of the largest.
 
-        Parameters
-        ----------
-        threshold : float
-            More than 0, less than 1.
-
-        Returns
-        -------
-        ndarray of uint8, side x side x ceil(images / 8)
-            By row, column and image, the images as bits (``np.packbits``).
+        The answer is side x side x ceil(images / 8): the images as bits (``np.packbits``).
         """
         ink = np.empty((self.side, self.side, -(-self._images // 8)), np.uint8)
         # the largest value is known at the end: rows that were cut below it are cut again

@@ -13,20 +13,20 @@ shifts in `gallery.raster`. 60,000 images of 256 x 256 pixels are never dense.
 from __future__ import annotations
 
 import math
-import operator
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
-from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery.raster import Ink, ink_of, threshold_for, with_shifts
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-__all__ = ["digits", "features_from_images"]
 
 _SIDE = 2**15  # the largest whose positions, squared, fit into 64 bits
 _THRESHOLD = 0.5  # the challenge's, unless
@@ -52,13 +52,8 @@ def digits() -> NDArray[np.float64]:
     >>> digits().shape
     (1797, 8, 8)
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as err:
-        raise MissingPackageError(
-            'digits() needs scikit-learn: pip install "gbdnn[challenge]"'
-        ) from err
-    return load_digits().images
+    datasets = require("sklearn.datasets", "challenge", "digits() needs scikit-learn")
+    return datasets.load_digits().images
 
 
 def features_from_images(
@@ -138,7 +133,7 @@ def features_from_images(
     """
     images = _checked_images(images)
     n = len(images)
-    neurons = _positive("neurons", neurons)
+    neurons = whole_number(neurons, "neurons", least=1)
     side = math.isqrt(neurons)
     if side * side != neurons:
         raise ArgumentError(
@@ -147,7 +142,7 @@ def features_from_images(
         )
     if side > _SIDE:
         raise ArgumentError(f"neurons: {neurons} is more than {_SIDE**2}, the most there can be")
-    inputs = n if inputs is None else _positive("inputs", inputs)
+    inputs = n if inputs is None else whole_number(inputs, "inputs", least=1)
     if not isinstance(order, str) or order not in ("C", "F"):
         raise ArgumentError(f'order: expected "C" or "F", found {order!r}')
     dtype = _checked_dtype(dtype)
@@ -175,25 +170,15 @@ def _matrix(parts: list[Ink], neurons: int, dtype: Any) -> gb.Matrix:
     counts = np.concatenate([part.counts for part in parts])
     indptr = np.zeros(len(counts) + 1, np.uint64)
     np.cumsum(counts, out=indptr[1:])
-    col_indices = np.empty(int(indptr[-1]), np.uint64)
+    columns = np.empty(int(indptr[-1]), np.uint64)
     start = 0
     parts.reverse()
     while parts:  # one at a time, as they are as large as the answer
         pixels = parts.pop().pixels
         stop = start + len(pixels)
-        col_indices[start:stop] = pixels
+        columns[start:stop] = pixels
         start = stop
-    return gb.Matrix.ss.import_csr(
-        nrows=len(counts),
-        ncols=neurons,
-        indptr=indptr,
-        col_indices=col_indices,
-        values=np.ones(1, dtype.np_type),
-        dtype=dtype,
-        is_iso=True,
-        sorted_cols=True,
-        take_ownership=True,
-    )
+    return SparseRows(indptr, columns, np.ones(1, dtype.np_type), neurons).matrix()
 
 
 def _checked_images(images: ArrayLike) -> NDArray:
@@ -234,13 +219,3 @@ def _checked_dtype(dtype: Any) -> Any:
     if found.np_type.kind not in "biufc":
         raise ArgumentError(f"dtype: {found.name} has no 1")
     return found
-
-
-def _positive(name: str, value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError as err:
-        raise ArgumentTypeError(f"{name}: expected an integer, found {value!r}") from err
-    if number < 1:
-        raise ArgumentError(f"{name}: expected at least 1, found {number}")
-    return number

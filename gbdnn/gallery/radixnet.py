@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.values import as_array, as_dtype, finite, require_room
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole, require_room, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.gallery.radix_patterns import patterns
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import graphblas as gb
-
-__all__ = ["CHALLENGE", "ChallengeConstants", "radix_layers", "radixnet"]
 
 
 class ChallengeConstants(NamedTuple):
@@ -198,22 +196,19 @@ def radix_layers(
     radices = [radix for system in systems for radix in system]
     edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
     require_room(8 * edges, f"a layer of {edges} edges: indices alone")
-    return [pattern.matrix(value) for pattern in patterns(systems, widths)]
+    return [pattern.matrix(value) for pattern in _patterns(systems, widths)]
 
 
 class _Generator:
     """Layer reader of a challenge network: layer k is base layer k mod m, its rows permuted."""
 
     def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise ArgumentTypeError(f"seed is a whole number, not {seed!r}")
-        if not 0 <= seed < 2**32:
-            raise ArgumentError(f"seed is at least 0 and below 2**32, not {seed}")
-        self._arguments = neurons, int(seed), dtype
+        seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
+        self._arguments = neurons, seed, dtype
         radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
-        self._base = list(patterns([radices], [width] * (len(radices) + 1)))
+        self._base = list(_patterns([radices], [width] * (len(radices) + 1)))
         # RandomState's streams never change (NumPy enhancement proposal 19).
-        self._random = np.random.RandomState(int(seed))
+        self._random = np.random.RandomState(seed)
         # Group g's permutation follows from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
         self._lock = Lock()
@@ -242,7 +237,44 @@ class _Generator:
         return _Generator, self._arguments
 
 
-def _whole(name: str, n: object, least: int = 1) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+class _Pattern(NamedTuple):
+    """A layer's pattern: ``rows[j]`` are the rows of the entries in column j, ascending."""
+
+    nrows: int
+    rows: np.ndarray
+
+    def permuted(self, order: np.ndarray) -> _Pattern:
+        """Return the pattern with row i moved to ``order[i]``."""
+        return _Pattern(self.nrows, np.sort(order[self.rows], axis=1))
+
+    def matrix(self, value: np.floating) -> gb.Matrix:
+        """Return a column-wise matrix of the pattern, iso-valued."""
+        ncols, degree = self.rows.shape
+        indptr = np.arange(0, ncols * degree + 1, degree, dtype=np.uint64)
+        columns = SparseRows(
+            indptr, self.rows.astype(np.uint64).reshape(-1), np.array([value]), self.nrows
+        )
+        return columns.matrix(transposed=True)
+
+
+def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[_Pattern]:
+    """Yield the patterns of the systems' layers, widened."""
+    N = prod(systems[0])
+    j = np.arange(N)
+    level = 0
+    for system in systems:
+        place = 1
+        for radix in system:
+            # i has edges to i - n place, so j has edges from j + n place
+            sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
+            place *= radix
+            above, below = widths[level : level + 2]
+            copies = sources[:, None, :] + N * np.arange(above)[:, None]
+            yield _Pattern(N * above, np.tile(copies.reshape(N, -1), (below, 1)))
+            level += 1
+
+
+def _whole(name: str, n: Any, least: int = 1) -> int:
+    if not is_whole(n) or n < least:
         raise ArgumentError(f"{name} is a whole number >= {least}, not {n!r}")
     return int(n)

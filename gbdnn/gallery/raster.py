@@ -43,18 +43,8 @@ def threshold_for(images: NDArray, lowest: float, density: float) -> float:
 def ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: str) -> list[Ink]:
     """Return the ink of the first `inputs` images, some of them in each item.
 
-    Parameters
-    ----------
-    images : ndarray, n x height x width
-        Finite real numbers, one of them > 0.
-    side : int
-        Pixels a side after resizing.
-    inputs : int
-        How many are wanted; all images are looked at.
-    threshold : float
-        The share of the largest resized value from which a pixel is ink.
-    order : {"F", "C"}
-        Whether positions go column by column or row by row.
+    All images, n x height x width, are resized to `side` pixels a side: the threshold is a share of
+    the largest value among them. Positions go column by column if `order` is ``"F"``.
     """
     ink = Strip(images, side).ink(threshold)
     axes = (2, 1, 0) if order == "F" else (2, 0, 1)
@@ -72,21 +62,9 @@ def ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: str
 def with_shifts(parts: list[Ink], side: int, inputs: int, *, columns_first: bool) -> list[Ink]:
     """Return `parts` with shifted copies of all of them after them, up to `inputs` rows.
 
-    Parameters
-    ----------
-    parts : list of Ink
-        The n originals, fewer than `inputs`; at least one has ink.
-    side : int
-        Pixels a side.
-    inputs : int
-        Rows of the answer.
-    columns_first : bool
-        Positions go column by column: offsets are swapped, for the same shifts.
-
-    Raises
-    ------
-    ArgumentError
-        There are fewer shifts that leave every image the ink nearest to its middle.
+    At least one image has ink. Where positions go column by column, offsets are swapped, for the
+    same shifts. An ArgumentError says that too few shifts leave every image the ink nearest to its
+    middle.
     """
     n = sum(len(part.counts) for part in parts)
     rows, cols = _middles(parts, side)

@@ -21,8 +21,6 @@ from gbdnn.errors import GbdnnError, OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["made_folder", "require_writable", "whole_file", "whole_folder"]
-
 _GZIP_LEVEL = 6  # a third of the time of 9 for 2% more bytes
 
 
@@ -48,31 +46,21 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         The file cannot be written. An OSError in the block becomes one, too.
     """
     path = os.fspath(path)
-    if "\0" in path:
-        raise OutputError(f"{path!r}: cannot be written: a NUL in the name")
-    try:
+    with output_errors(path):
         old = _stat(path)
         if old is not None and stat.S_ISDIR(old.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         stream = None if old is None else _own_output(old)
+        opened: contextlib.AbstractContextManager[BinaryIO]
         if stream is not None:
-            opened = _written_directly(os.dup(stream))
+            opened = os.fdopen(os.dup(stream), "wb")
         elif old is not None and not stat.S_ISREG(old.st_mode):
-            opened = _written_directly(os.open(path, os.O_WRONLY | os.O_APPEND))
+            opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb")
         else:
             opened = _replaced(Path(os.path.realpath(path)), old)
-        with opened as file:
-            if path.endswith(".gz"):
-                with _compressed(file) as compressed:
-                    yield compressed
-            else:
-                yield file
-    except GbdnnError:
-        raise
-    except OSError as err:
-        failure = OutputError(f"{path}: cannot be written: {_reason(path, err)}")
-        failure.errno = err.errno
-        raise failure from err
+        compressed = _compressed if path.endswith(".gz") else contextlib.nullcontext
+        with opened as file, compressed(file) as writable:
+            yield writable
 
 
 @contextlib.contextmanager
@@ -94,36 +82,43 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     OutputError
         `path` is a file or a folder that is not empty, or cannot be written.
     """
-    try:
+    with output_errors(path):
         target = Path(os.path.realpath(path))
         temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             what = "is not empty" if target.is_dir() else "is no folder"
             raise OutputError(f"{path}: {what}; choose another, or remove what is there")
         temporary.mkdir()
-    except (OSError, ValueError) as err:
-        if isinstance(err, OutputError):
+        try:
+            yield temporary
+            temporary.replace(target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
-        reason = _reason(str(path), err) if isinstance(err, OSError) else err
-        raise OutputError(f"{path}: cannot be written: {reason}") from err
-    try:
-        yield temporary
-        temporary.replace(target)
-    except BaseException as err:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(err, OSError) and not isinstance(err, GbdnnError):
-            raise OutputError(f"{path}: cannot be written: {err.strerror or err}") from err
-        raise
 
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
     """Make a folder if it does not exist; raise OutputError if that fails."""
     folder = Path(path)
-    try:
+    with output_errors(folder, "made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as err:
-        raise OutputError(f"{folder}: cannot be made: {getattr(err, 'strerror', err)}") from err
     return folder
+
+
+@contextlib.contextmanager
+def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterator[None]:
+    """Raise an OutputError about `path` in place of an OSError in the block."""
+    path = os.fspath(path)
+    if "\0" in path:
+        raise OutputError(f"{path!r}: cannot be {done}: a NUL in the name")
+    try:
+        yield
+    except GbdnnError:
+        raise
+    except OSError as err:
+        failure = OutputError(f"{path}: cannot be {done}: {_reason(path, err)}")
+        failure.errno = err.errno
+        raise failure from err
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
@@ -173,12 +168,6 @@ def _own_output(old: os.stat_result) -> int | None:
 
 
 @contextlib.contextmanager
-def _written_directly(descriptor: int) -> Iterator[BinaryIO]:
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-
-
-@contextlib.contextmanager
 def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):
         # A rename needs write access to the folder alone, and would replace a read-only file.
@@ -208,10 +197,9 @@ def _give_permissions(path: Path, old: os.stat_result) -> None:
     path.chmod(stat.S_IMODE(old.st_mode))
 
 
-def _compressed(file: BinaryIO) -> contextlib.closing[BinaryIO]:
+def _compressed(file: BinaryIO) -> BinaryIO:
     # Neither name nor time in the header: the bytes depend on the content alone.
-    zipped = gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0)
-    return contextlib.closing(cast("BinaryIO", zipped))
+    return cast("BinaryIO", gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))
 
 
 def _reason(path: str, err: OSError) -> str:

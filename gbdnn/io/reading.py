@@ -15,8 +15,6 @@ from gbdnn.errors import FormatError, MissingFileError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["first_duplicate", "read_bytes", "read_unzipped"]
-
 
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file; raise MissingFileError or FormatError if it cannot be read."""

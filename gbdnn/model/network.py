@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.arrays.values import as_dtype
-from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
 from gbdnn.model.prepared import Prepared
-from gbdnn.model.readers import CastReader, CheckedReader, SliceReader, read_all
+from gbdnn.model.readers import read_all, read_cast, read_checked, read_part
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import BiasLike, BiasRule
     from gbdnn.model.readers import LayerReader
-
-__all__ = ["Network", "as_network", "require_fit"]
 
 T = TypeVar("T")
 
@@ -63,17 +62,9 @@ class Network(Sequence[Layer]):
 
     def __init__(self, layers: Iterable[Layer], *, dtype: Any = None) -> None:
         wanted = None if dtype is None else as_dtype(dtype)
-        try:
-            found = list(layers)
-        except TypeError:
-            raise ArgumentTypeError(
-                f"layers is a list of Layers, not {type(layers).__qualname__}"
-            ) from None
+        found: list[Layer] = as_list(layers, "layers is a list of Layers")
         for k, layer in enumerate(found):
-            if not isinstance(layer, Layer):
-                raise ArgumentTypeError(
-                    f"layer {k}: a Layer is needed, not {type(layer).__qualname__}"
-                )
+            require_kind(layer, Layer, f"layer {k}: a Layer is needed")
         if wanted is not None:
             found = [layer.astype(wanted) for layer in found]
         self._take(tuple(found), None)
@@ -105,16 +96,13 @@ class Network(Sequence[Layer]):
         >>> net.in_memory, net.loaded().in_memory
         (False, True)
         """
-        known = []
-        for k, info in enumerate(infos):
-            if not isinstance(info, LayerInfo):
-                raise ArgumentTypeError(
-                    f"layer {k}: a LayerInfo is needed, not {type(info).__qualname__}"
-                )
-            known.append(info.info)
+        given = tuple(infos)
+        for k, info in enumerate(given):
+            require_kind(info, LayerInfo, f"layer {k}: a LayerInfo is needed")
         if not callable(read):
             raise ArgumentTypeError(f"read is a callable, not {type(read).__qualname__}")
-        return cls._made(tuple(known), CheckedReader(tuple(known), read))
+        known = tuple(info.info for info in given)
+        return cls._made(known, partial(read_checked, known, read))
 
     @classmethod
     def _made(cls, infos: tuple[LayerInfo, ...], read: LayerReader | None) -> Network:
@@ -182,7 +170,7 @@ class Network(Sequence[Layer]):
         if wanted == self.dtype:
             return self
         infos = tuple(info.astype(wanted) for info in self._infos)
-        return Network._made(infos, CastReader(self._read, wanted))
+        return Network._made(infos, partial(read_cast, self._read, wanted))
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a network of equal layers, in the same order and dtype."""
@@ -201,7 +189,8 @@ class Network(Sequence[Layer]):
     def __getitem__(self, index: slice) -> Network: ...
     def __getitem__(self, index: int | slice) -> Layer | Network:
         if isinstance(index, slice):
-            part = None if self._read is None else SliceReader(self._read, range(len(self))[index])
+            here = range(len(self))[index]
+            part = None if self._read is None else partial(read_part, self._read, here)
             return Network._made(self._infos[index], part)
         if self._read is None:
             layer: Any = self._infos[index]
@@ -219,6 +208,14 @@ class Network(Sequence[Layer]):
         if not self.in_memory:
             words.append("read when asked")
         return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
+
+
+def as_list(x: Any, what: str) -> list[Any]:
+    """Return the items of an iterable; `what` begins the message of the error for other things."""
+    try:
+        return list(x)
+    except TypeError:
+        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}") from None
 
 
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
@@ -256,12 +253,7 @@ def as_network(
         return layers if dtype is None else layers.astype(dtype)
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
         raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
-    try:
-        items: list[Any] = list(layers)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"layers is a Network or a list of matrices, not {type(layers).__qualname__}"
-        ) from None
+    items = as_list(layers, "layers is a Network or a list of matrices")
     if items and all(isinstance(item, Layer) for item in items):
         if given:
             raise ArgumentTypeError(f"{given[0]} beside Layers: they have their own")
@@ -270,18 +262,13 @@ def as_network(
     bias_rule = "all" if bias_rule is None else bias_rule
     if not items:  # the options are checked even so
         Layer(np.empty((0, 0)), bias_rule=bias_rule, clip=clip, dtype=dtype)
-    return Network(
-        [_layer(k, W, b, bias_rule, clip, dtype) for k, (W, b) in enumerate(zip(items, biases))]  # noqa: B905
-    )
-
-
-def _layer(k: int, W: Any, b: Any, bias_rule: BiasRule, clip: float | None, dtype: Any) -> Layer:
-    if isinstance(W, Layer):
-        raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
-    try:
-        return Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    except GbdnnError as err:
-        raise type(err)(f"layer {k}: {err}") from err
+    found = []
+    for k, (W, b) in enumerate(zip(items, biases, strict=True)):
+        if isinstance(W, Layer):
+            raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
+        with naming(f"layer {k}"):
+            found.append(Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype))
+    return Network(found)
 
 
 def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:

@@ -7,10 +7,10 @@ layer.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from gbdnn.arrays.threads import available
-from gbdnn.errors import ArgumentTypeError, FormatError, GbdnnError, ShapeError
+from gbdnn.errors import FormatError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
 
 if TYPE_CHECKING:
@@ -20,63 +20,33 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["CastReader", "CheckedReader", "LayerReader", "SliceReader", "read_all"]
-
 LARGE = 1 << 17
 """Edges of a layer from which on reading it takes longer than the Python code around it."""
 
 
-class LayerReader(Protocol):
-    """What reads the layers of a network."""
-
-    def __call__(self, k: int, /) -> Layer:
-        """Return layer `k`."""
-        ...
+LayerReader: TypeAlias = "Callable[[int], Layer]"
 
 
-class CheckedReader(NamedTuple):
-    """A reader whose layers are compared with what is known of them."""
-
-    infos: tuple[LayerInfo, ...]
-    read: LayerReader
-
-    def __call__(self, k: int, /) -> Layer:
-        """Return layer `k`; raise an error that says in what it differs from what is known."""
-        layer = self.read(k)
-        if not isinstance(layer, Layer):
-            raise ArgumentTypeError(
-                f"layer {k}: a Layer is to be read, not {type(layer).__qualname__}"
-            )
-        if difference := self.infos[k].difference(layer):
-            kind = FormatError if layer.shape == self.infos[k].shape else ShapeError
-            raise kind(f"layer {k}: was read with {difference}")
-        return layer
+def read_checked(infos: Sequence[LayerInfo], read: LayerReader, k: int) -> Layer:
+    """Return layer `k`; raise the error that tells where it differs from what is known of it."""
+    layer = read(k)
+    require_kind(layer, Layer, f"layer {k}: a Layer is to be read")
+    if difference := infos[k].difference(layer):
+        kind = FormatError if layer.shape == infos[k].shape else ShapeError
+        raise kind(f"layer {k}: was read with {difference}")
+    return layer
 
 
-class SliceReader(NamedTuple):
-    """Some layers of a reader: the layers of a slice."""
-
-    read: LayerReader
-    layers: range
-
-    def __call__(self, k: int, /) -> Layer:
-        """Return layer `k` of the slice."""
-        return self.read(self.layers[k])
+def read_part(read: LayerReader, layers: range, k: int) -> Layer:
+    """Return layer `k` of a slice of a network."""
+    return read(layers[k])
 
 
-class CastReader(NamedTuple):
-    """A reader's layers in FP32 or FP64."""
-
-    read: LayerReader
-    dtype: np.dtype
-
-    def __call__(self, k: int, /) -> Layer:
-        """Return layer `k`, cast."""
-        layer = self.read(k)
-        try:
-            return layer.astype(self.dtype)
-        except GbdnnError as err:
-            raise type(err)(f"layer {k}: {err}") from err
+def read_cast(read: LayerReader, dtype: np.dtype, k: int) -> Layer:
+    """Return layer `k` in FP32 or FP64."""
+    layer = read(k)
+    with naming(f"layer {k}"):
+        return layer.astype(dtype)
 
 
 def read_all(

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = ["plot_edge_rates"]
-
 _GREYS = ("0.25", "0.45", "0.65", "0.82", "0.92")
 
 

@@ -7,8 +7,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
+from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "area_styles",
-    "axes_or_new",
-    "curve_styles",
-    "label_layers",
-    "legend_above",
-    "new_figure",
-    "require_plottable",
-    "save_figure",
-]
 
 _WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
 _FORMATS = ("png", "svg", "pdf")
@@ -37,12 +27,10 @@ _COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#
 
 def new_figure(rows: int = 1, columns: int = 1) -> Figure:
     """Return an empty figure sized for `rows` x `columns` plots, not registered with pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as err:
-        raise MissingPackageError('plots need matplotlib: pip install "gbdnn[plots]"') from err
+    figures = require("matplotlib.figure", "plots", "plots need matplotlib")
     width = _WIDTH if columns == 1 else 4 * columns
-    return Figure(figsize=(width, _HEIGHT * rows), layout="constrained")
+    figure: Figure = figures.Figure(figsize=(width, _HEIGHT * rows), layout="constrained")
+    return figure
 
 
 def axes_or_new(ax: Axes | None) -> Axes:

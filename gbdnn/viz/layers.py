@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.stats import LayerStats
 
-__all__ = ["plot_activity", "plot_layer_times", "run_figure", "stack_times"]
-
 
 def plot_activity(
     stats: Iterable[LayerStats],
@@ -128,16 +126,9 @@ def stack_times(
     parts: Iterable[str],
     layers: int | None = None,
 ) -> Axes:
-    """Draw seconds per layer as stacked areas: `parts` from the bottom up, then the sum of others.
+    """Draw the seconds of each layer, by part, as stacked areas.
 
-    Parameters
-    ----------
-    seconds : mapping of str to ndarray, shape (layers reached,)
-        Seconds of each layer, by part.
-    ax, layers
-        As for `plot_layer_times`.
-    parts : iterable of str
-        The areas; one that is not in `seconds` is 0.
+    From the bottom up: `parts`, of which one that is not in `seconds` is 0, then the sum of others.
     """
     reached = len(next(iter(seconds.values())))
     count = reached if layers is None else layers

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
+from gbdnn.io.numbered import in_order, numbered
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-__all__ = ["find_categories", "find_features", "find_layers", "find_neurons", "layers_in"]
+_LAYER = re.compile(r"n([1-9][0-9]*)-l([1-9][0-9]*)\.tsv(\.gz)?")
 
 
 def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
@@ -114,15 +115,8 @@ def find_layers(
             f"{root}: no layers of {n} neurons; expected files n{n}-l1.tsv, n{n}-l2.tsv, ..."
             f" (or .tsv.gz) in one of {looked}"
         )
-    last = max(found)
-    wanted = range(1, (last if count is None else count) + 1)
-    for k in wanted:
-        if k not in found:
-            raise MissingFileError(
-                f"{folder / f'n{n}-l{k}.tsv'} (or .gz) is missing; the folder has"
-                f" {len(found)} layers of {n} neurons, the last of them {found[last].name}"
-            )
-    return [found[k] for k in wanted]
+    last = max(found) if count is None else count
+    return in_order(found, range(1, last + 1), f"n{n}-l", ".tsv (or .gz)")
 
 
 def find_neurons(directory: str | os.PathLike[str]) -> int:
@@ -146,12 +140,10 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
         There are layers of several sizes; lists them.
     """
     root = _folder(directory)
-    layer = re.compile(r"n([1-9][0-9]*)-l[1-9][0-9]*\.tsv(\.gz)?")
     folders = [root, *root.glob("neuron*"), *root.glob("DNN/neuron*")]
-    names = [
-        path.name for folder in folders if _is(Path.is_dir, folder) for path in _listing(folder)
-    ]
-    sizes = sorted({int(match[1]) for name in names if (match := layer.fullmatch(name))})
+    sizes = sorted(
+        {int(n) for folder in folders if _is(Path.is_dir, folder) for n in numbered(folder, _LAYER)}
+    )
     if not sizes:
         raise MissingFileError(
             f"{root}: no layers; expected files n<neurons>-l1.tsv, n<neurons>-l2.tsv, ... (or"
@@ -165,22 +157,7 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
 
 def layers_in(folder: Path, n: int) -> dict[int, Path]:
     """Return the layer files in `folder` by number."""
-    name = re.compile(rf"n{n}-l([1-9][0-9]*)\.tsv(\.gz)?")
-    found: dict[int, Path] = {}
-    if not _is(Path.is_dir, folder):
-        return found
-    # Sorted: the compressed file of a layer comes after the plain one.
-    for path in sorted(_listing(folder)):
-        if match := name.fullmatch(path.name):
-            found.setdefault(int(match[1]), path)
-    return found
-
-
-def _listing(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError as err:
-        raise MissingFileError(f"{folder}: cannot be listed: {err.strerror}") from err
+    return numbered(folder, _LAYER).get(str(n), {}) if _is(Path.is_dir, folder) else {}
 
 
 def _first(what: str, root: Path, folders: list[str], name: str) -> Path:

@@ -6,7 +6,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.values import as_dtype, whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, OutputError, ShapeError
+from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.atomic import made_folder
 from gbdnn.io.challenge.layout import find_layers, layers_in
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gbdnn.model.layer import BiasRule
-
-__all__ = ["iter_layers", "read_network", "write_network"]
 
 
 def iter_layers(
@@ -154,8 +152,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     OutputError
         A file cannot be written, or the folder has files of further layers.
     """
-    if not isinstance(net, Network):
-        raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
+    require_kind(net, Network, "a Network is needed")
     n = whole_number(net.shape[0], "neurons", least=1)
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-__all__ = ["MAX_INDEX", "Index", "read_columns", "write_columns"]
-
 MAX_INDEX = 2**60
 """The largest dimension of a GraphBLAS matrix."""
 
@@ -57,30 +55,10 @@ def read_columns(
     *,
     allow_empty: bool = False,
 ) -> list[np.ndarray]:
-    """Read a table.
+    """Read a table: columns of indices, 0-based uint64, then one of finite values if any.
 
-    Parameters
-    ----------
-    path : path-like
-        The file, plain or gzip.
-    indices : sequence of Index
-        The index columns in order.
-    dtype : float32 or float64, optional
-        Type of the values in the last column; None if there are indices alone.
-    allow_empty : bool, default False
-        Whether a file of no bytes is an empty table.
-
-    Returns
-    -------
-    list of ndarray
-        The index columns, 0-based uint64, then the finite values if any.
-
-    Raises
-    ------
-    FormatError
-        Names file, line (1-based) and fault.
-    MissingFileError
-        There is no such file, or it may not be read.
+    `dtype` is the values' own, float32 or float64; None if there are indices alone. A file of no
+    bytes is an empty table if `allow_empty`. A FormatError names file, line (1-based) and fault.
     """
     data = read_unzipped(Path(path))
     if not data:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype, whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
 from gbdnn.io.reading import first_duplicate
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-
-__all__ = ["read_categories", "read_tsv", "write_categories", "write_tsv"]
 
 _FORMATS = {"rowwise": "by_row", "columnwise": "by_col"}
 
@@ -74,15 +72,7 @@ def read_tsv(
     """
     if orientation not in _FORMATS:
         raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
-    row, column = Index("row"), Index("column")
-    if nrows is not None:
-        row = Index(
-            "row", whole_number(nrows, "nrows", least=1, most=MAX_INDEX), "the number of rows"
-        )
-    if ncols is not None:
-        column = Index(
-            "column", whole_number(ncols, "ncols", least=1, most=MAX_INDEX), "the number of columns"
-        )
+    row, column = _index("row", nrows, "nrows"), _index("column", ncols, "ncols")
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
@@ -125,27 +115,22 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     -----
     A value has the digits that give the same bits when it is read in its own dtype.
     """
-    if not isinstance(matrix, gb.Matrix):
-        raise ArgumentTypeError(f"a graphblas.Matrix is needed, not {type(matrix).__name__}")
+    require_kind(matrix, gb.Matrix, "a graphblas.Matrix is needed")
     if matrix.dtype.np_type.kind not in "biuf":
         raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
     if 0 in matrix.shape:
         raise ArgumentError(f"shape {matrix.shape}: the format needs a row and a column")
-    rows, cols, values = matrix.dup().to_coo()
+    A = gb.select.valuene(matrix, matrix.dtype.np_type.type(0)).new()
+    A.ss.config["format"] = "by_row"
+    rows, cols, values = A.to_coo()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
         raise ArgumentError(f"the matrix contains {bad}; the format holds finite values")
     if values.dtype == bool:
         values = values.astype(np.uint8)
-    stored = values != 0
-    if not stored.all():
-        rows, cols, values = rows[stored], cols[stored], values[stored]
     if values.size == 0:
         last = [np.array([n - 1], np.uint64) for n in matrix.shape]
         rows, cols, values = last[0], last[1], np.zeros(1, np.uint8)
-    elif (rows[1:] < rows[:-1]).any():
-        order = np.lexsort((cols, rows))
-        rows, cols, values = rows[order], cols[order], values[order]
     one = np.uint64(1)
     write_columns({"row": rows + one, "column": cols + one, "value": values}, path)
 
@@ -223,6 +208,13 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
         raise ArgumentError(f"categories: {twice[0]} comes twice")
     write_columns({"category": ids.astype(np.int64) + 1}, path)
+
+
+def _index(name: str, count: int | None, what: str) -> Index:
+    if count is None:
+        return Index(name)
+    largest = whole_number(count, what, least=1, most=MAX_INDEX)
+    return Index(name, largest, f"the number of {name}s")
 
 
 def _build(

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, GbdnnError, ShapeError
+from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from gbdnn.model.layer import Activation
-
-__all__ = ["Chain", "add_everywhere", "no_meaning"]
 
 
 def no_meaning(name: str, why: str = "") -> ArgumentError:
@@ -82,7 +80,7 @@ class Chain:
         if self._pending is None:
             return
         name, W, b = self._pending
-        try:
+        with naming(f"layer {len(self._layers)}, {name}"):
             layer = Layer(
                 W,
                 0.0 if b is None else b,
@@ -90,8 +88,6 @@ class Chain:
                 clip=self._clip,
                 dtype=self._dtype,
             )
-        except GbdnnError as err:
-            raise type(err)(f"layer {len(self._layers)}, {name}: {err}") from err
         self._layers.append(layer)
         self._pending, self._activation, self._clip = None, "identity", None
 

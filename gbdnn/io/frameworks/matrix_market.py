@@ -20,13 +20,15 @@ from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
-    GbdnnError,
+    MissingFileError,
     OutputError,
     TooLargeError,
+    naming,
+    require_kind,
 )
 from gbdnn.io.atomic import made_folder, whole_file
-from gbdnn.io.frameworks.numbered import by_prefix, layer_files
-from gbdnn.io.frameworks.scipy import as_csc, require_activation, require_network, scipy_sparse
+from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
+from gbdnn.io.numbered import in_order, numbered
 from gbdnn.io.reading import first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -36,11 +38,10 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation, BiasRule
 
-__all__ = ["read_matrix_market", "write_matrix_market"]
-
 _FP32 = (b"%%GraphBLAS type float", b"%%GraphBLAS GrB_FP32")
 _COMMENTS = re.compile(rb"(%[^\n]*\n)*")
-_BROKEN = [
+_LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
+_BROKEN = [  # apart, as each begins with the byte that is searched for
     re.compile(rb"e(?![+-]?[0-9])"),
     re.compile(rb"E(?![+-]?[0-9])"),
     re.compile(rb"\r(?!\n)"),
@@ -83,8 +84,8 @@ def read_matrix_market(
 
     Raises
     ------
-    MissingFileError
-        There is no such folder or file, or a number is missing.
+    MissingFileError, MissingPackageError
+        There is no such folder or file, or a number is missing; SciPy is not installed.
     FormatError
         A file is not Matrix Market, is cut off, complex, has two entries at one place or a value
         that is not finite; names the file, and the line if it is known.
@@ -92,8 +93,6 @@ def read_matrix_market(
         Files of several prefixes, `bias` beside a file of biases, an invalid option.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
-    MissingPackageError
-        SciPy is not installed.
 
     Examples
     --------
@@ -112,7 +111,7 @@ def read_matrix_market(
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
-        files = layer_files(Path(paths), prefix)
+        files = _files(Path(paths), prefix)
     else:
         files = [Path(path) for path in paths]
         if prefix is not None:
@@ -123,20 +122,18 @@ def read_matrix_market(
         W, b = _read_weights(file), _read_bias(file)
         if b is not None and bias is not None:
             raise ArgumentError(f"bias= beside {_bias_file(file)}: the layer has its own")
-        try:
-            layers.append(
-                Layer(
+        with naming(file):
+            try:
+                layer = Layer(
                     W,
                     (0.0 if bias is None else bias) if b is None else b,
                     activation="identity" if identity else "relu",
                     clip=None if identity else clip,
                     **options,
                 )
-            )
-        except (ArgumentError, ArgumentTypeError) as err:
-            raise FormatError(f"{file}: {err}") from err
-        except GbdnnError as err:
-            raise type(err)(f"{file}: {err}") from err
+            except (ArgumentError, ArgumentTypeError) as err:
+                raise FormatError(str(err)) from err
+        layers.append(layer)
     return Network(layers)
 
 
@@ -155,19 +152,17 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     ------
     ArgumentTypeError
         `net` is no Network.
-    OutputError
-        A file cannot be written, or the folder has files of further layers.
-    MissingPackageError
-        SciPy is not installed.
+    OutputError, MissingPackageError
+        A file cannot be written, or the folder has files of further layers; SciPy is not installed.
 
     Notes
     -----
     A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
-    old = by_prefix(folder).get(prefix, {})
+    old = numbered(folder, _LAYER).get(prefix, {})
     if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
         raise OutputError(
             f"{folder}: holds {further[0]} of another network, this one has {len(net)} layers;"
@@ -177,6 +172,23 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
         file = folder / f"{prefix}{k}.mtx"
         _write(file, as_csc(layer).astype(np.float64), layer.dtype)
         _write(_bias_file(file), np.atleast_2d(np.asarray(layer.bias, np.float64)), layer.dtype)
+
+
+def _files(folder: Path, prefix: str | None) -> list[Path]:
+    """Return the files of the one network in `folder`, in the order of their numbers."""
+    found = numbered(folder, _LAYER)
+    if prefix is not None:
+        found = {prefix: found[prefix]} if prefix in found else {}
+    if not found:
+        expected = f"{'<prefix>' if prefix is None else prefix}<number>.mtx"
+        raise MissingFileError(f"{folder}: no layers; expected files {expected}")
+    if len(found) > 1:
+        raise ArgumentError(
+            f"{folder}: numbered files of {len(found)} kinds; prefix= says which: "
+            + ", ".join(repr(name) for name in sorted(found))
+        )
+    [(name, files)] = found.items()
+    return in_order(files, range(0 if 0 in files else 1, max(files) + 1), name, ".mtx")
 
 
 def _write(path: Path, A: Any, dtype: np.dtype) -> None:

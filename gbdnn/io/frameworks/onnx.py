@@ -9,20 +9,25 @@ import numpy as np
 
 from gbdnn._version import __version__
 from gbdnn.arrays.values import as_dtype, require_room
-from gbdnn.errors import ArgumentError, FormatError, GbdnnError, MissingFileError
+from gbdnn.errors import (
+    ArgumentError,
+    FormatError,
+    GbdnnError,
+    MissingFileError,
+    naming,
+    require_kind,
+)
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
-from gbdnn.io.frameworks.scipy import as_csc, require_network, scipy_sparse
+from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
+from gbdnn.model.network import Network
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
     import os
 
     from gbdnn.model.layer import Layer
-    from gbdnn.model.network import Network
-
-__all__ = ["read_onnx", "write_onnx"]
 
 _OPSET, _IR_VERSION = 13, 8  # of 2021: older readers know them, too
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
@@ -48,8 +53,8 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
+    MissingFileError, MissingPackageError
+        There is no such file; the packages onnx or SciPy are not installed.
     FormatError
         It is not ONNX, is damaged, or a file of external weights is missing.
     ArgumentError
@@ -57,8 +62,6 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         names the node or the layer.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
-    MissingPackageError
-        The packages onnx or SciPy are not installed.
 
     Examples
     --------
@@ -82,14 +85,14 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         raise FormatError(f"{file}: cannot be read as ONNX: {err}") from err
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
-    try:
-        return read_graph(model.graph, Chain(wanted)).network()
-    except GbdnnError as err:
-        raise type(err)(f"{file}: {err}") from err
-    except (IndexError, TypeError, ValueError) as err:
-        raise FormatError(
-            f"{file}: a node lacks an input, or has one of another kind: {err}"
-        ) from err
+    with naming(file):
+        try:
+            return read_graph(model.graph, Chain(wanted)).network()
+        except GbdnnError:
+            raise
+        except (IndexError, TypeError, ValueError) as err:
+            why = "a node lacks an input, or has one of another kind"
+            raise FormatError(f"{why}: {err}") from err
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
@@ -112,14 +115,12 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         the format's limit of 2 GiB.
     ArgumentTypeError
         `net` is no Network.
-    OutputError
-        The file cannot be written.
+    OutputError, MissingPackageError
+        The file cannot be written; the packages onnx or SciPy are not installed.
     TooLargeError
         Dense weights do not fit into memory.
-    MissingPackageError
-        The packages onnx or SciPy are not installed.
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     onnx = _packages()
     add_everywhere(net)
     if not net:

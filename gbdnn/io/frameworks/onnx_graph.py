@@ -15,11 +15,9 @@ from gbdnn.io.frameworks.chain import no_meaning
 from gbdnn.io.frameworks.scipy import scipy_sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gbdnn.io.frameworks.chain import Chain
-
-__all__ = ["read_graph"]
 
 
 class _Node(NamedTuple):
@@ -45,10 +43,10 @@ class _Node(NamedTuple):
             raise no_meaning(self.name, f"its weights have shape {B.shape}; a matrix has two")
         return B
 
-    def other(self) -> float:
-        """Return the number that is the other one of two operands."""
+    def other(self) -> Any:
+        """Return the constant that is the other one of two operands."""
         first, second = self.given
-        return _number(second if self.place == 0 else first)
+        return second if self.place == 0 else first
 
 
 def read_graph(graph: Any, chain: Chain) -> Chain:
@@ -102,18 +100,6 @@ def _gemm(chain: Chain, node: _Node) -> None:
     chain.linear(W, b, node.name)
 
 
-def _matmul(chain: Chain, node: _Node) -> None:
-    chain.linear(node.weights(), None, node.name)
-
-
-def _add(chain: Chain, node: _Node) -> None:
-    chain.add(_vector(node.given[1 - node.place], chain.neurons, node), node.name)
-
-
-def _relu(chain: Chain, node: _Node) -> None:
-    chain.clamp(0, None, node.name)
-
-
 def _clip(chain: Chain, node: _Node) -> None:
     # Attributes before opset 11, where float32's largest number is no bound; then inputs.
     bounds = [node.options.get(x) for x in ("min", "max")]
@@ -123,14 +109,6 @@ def _clip(chain: Chain, node: _Node) -> None:
             bounds[k] = _number(x)
     low, high = bounds
     chain.clamp(low, high, node.name)
-
-
-def _max(chain: Chain, node: _Node) -> None:
-    chain.clamp(node.other(), None, node.name)
-
-
-def _min(chain: Chain, node: _Node) -> None:
-    chain.clamp(None, node.other(), node.name)
 
 
 def _pass(chain: Chain, node: _Node) -> None:
@@ -153,17 +131,17 @@ def _reshape(chain: Chain, node: _Node) -> None:
         raise no_meaning(node.name, f"a shape of {shape} and not (-1, n), a row per input")
 
 
-_OPERATORS = {
-    "Add": _add,
+_OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
+    "Add": lambda chain, x: chain.add(_vector(x.other(), chain.neurons, x), x.name),
     "Clip": _clip,
     "Dropout": _pass,
     "Flatten": _flatten,
     "Gemm": _gemm,
     "Identity": _pass,
-    "MatMul": _matmul,
-    "Max": _max,
-    "Min": _min,
-    "Relu": _relu,
+    "MatMul": lambda chain, x: chain.linear(x.weights(), None, x.name),
+    "Max": lambda chain, x: chain.clamp(_number(x.other()), None, x.name),
+    "Min": lambda chain, x: chain.clamp(None, _number(x.other()), x.name),
+    "Relu": lambda chain, x: chain.clamp(0, None, x.name),
     "Reshape": _reshape,
 }
 
@@ -243,6 +221,4 @@ def _vector(x: Any, ncols: int | None, node: _Node) -> np.ndarray:
 
 
 def _scaled(x: Any, factor: float) -> Any:
-    if factor == 1:
-        return x
-    return x * x.dtype.type(factor)
+    return x if factor == 1 else x * x.dtype.type(factor)

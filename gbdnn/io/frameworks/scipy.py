@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_network
+from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Activation, BiasLike, BiasRule
-
-__all__ = [
-    "as_csc",
-    "from_scipy",
-    "require_activation",
-    "require_network",
-    "scipy_sparse",
-    "to_scipy",
-]
 
 
 def from_scipy(
@@ -86,12 +77,7 @@ def from_scipy(
     require_activation(last_activation)
     if isinstance(layers, Network) or is_matrix(layers):
         raise ArgumentTypeError(f"layers is a list, not one {type(layers).__qualname__}")
-    try:
-        items: list[Any] = list(layers)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"layers is a list of matrices or of pairs (W, b), not {type(layers).__qualname__}"
-        ) from None
+    items = as_list(layers, "layers is a list of matrices or of pairs (W, b)")
     pairs = [isinstance(item, tuple | list) and len(item) == 2 for item in items]
     if any(pairs):
         if bias is not None:
@@ -125,10 +111,8 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
 
     Raises
     ------
-    ArgumentTypeError
-        `net` is no Network.
-    MissingPackageError
-        SciPy is not installed.
+    ArgumentTypeError, MissingPackageError
+        `net` is no Network; SciPy is not installed.
 
     Examples
     --------
@@ -137,7 +121,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     >>> W.format, W.shape, W.nnz, b
     ('csc', (3, 3), 3, 0.5)
     """
-    require_network(net)
+    require_kind(net, Network, "a Network is needed")
     scipy_sparse()
     return [(as_csc(layer), copy.copy(layer.bias)) for layer in net]
 
@@ -147,12 +131,6 @@ def as_csc(layer: Layer) -> scipy.sparse.csc_array:
     W = gb.io.to_scipy_sparse(layer.weights, "csc")
     W.sort_indices()
     return W
-
-
-def require_network(net: object) -> None:
-    """Raise ArgumentTypeError unless `net` is a Network."""
-    if not isinstance(net, Network):
-        raise ArgumentTypeError(f"a Network is needed, not {type(net).__qualname__}")
 
 
 def require_activation(last: object) -> None:

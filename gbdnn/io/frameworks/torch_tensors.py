@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ["add_linear", "import_torch"]
-
-
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     """Start a layer with the parameters of a Linear, pruned or not; `name` is for errors."""
     weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))

@@ -17,18 +17,9 @@ from gbdnn.io.frameworks.chain import no_meaning
 from gbdnn.io.frameworks.torch_tensors import add_linear
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.io.frameworks.chain import Chain
-
-__all__ = ["trace"]
-
-# Modules are known by their forward, not by their class: a subclass may override it.
-_LINEAR = torch.nn.Linear.forward
-_RELU = torch.nn.ReLU.forward
-_HARDTANH = torch.nn.Hardtanh.forward  # of ReLU6 too
-_FLATTEN = torch.nn.Flatten.forward
-_PASSED = (torch.nn.Identity.forward, torch.nn.Dropout.forward, torch.nn.AlphaDropout.forward)
-_KNOWN = (_LINEAR, _RELU, _HARDTANH, _FLATTEN, *_PASSED)
-
 
 # The parameters after the input, in order, and their defaults.
 _CLAMPS: dict[str, dict[str, Any]] = {
@@ -58,7 +49,7 @@ _METHODS = {
 
 class _Tracer(torch.fx.Tracer):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return _forward(m) in _KNOWN or super().is_leaf_module(m, module_qualified_name)
+        return type(m).forward in _MODULES or super().is_leaf_module(m, module_qualified_name)
 
 
 def trace(module: torch.nn.Module, chain: Chain) -> Chain:
@@ -88,7 +79,10 @@ def trace(module: torch.nn.Module, chain: Chain) -> Chain:
         if len(before.users) > 1:
             raise no_meaning(_name(before, module), "its result is used more than once: a skip")
         if node.op == "call_module":
-            _add_module(chain, module.get_submodule(str(node.target)), name)
+            part = module.get_submodule(str(node.target))
+            if type(part).forward not in _MODULES:
+                raise no_meaning(name)
+            _MODULES[type(part).forward](chain, part, name)
         elif node.op == "call_function" and node.target in _FUNCTIONS:
             _add_function(chain, _FUNCTIONS[node.target], node, name)
         elif node.op == "call_method" and node.target in _METHODS:
@@ -97,10 +91,6 @@ def trace(module: torch.nn.Module, chain: Chain) -> Chain:
             raise no_meaning(name)
         before = node
     return chain
-
-
-def _forward(module: torch.nn.Module) -> Any:
-    return type(module).forward
 
 
 def _require_visible(name: str, module: torch.nn.Module) -> None:
@@ -121,22 +111,12 @@ def _name(node: torch.fx.Node, module: torch.nn.Module) -> str:
     return f"node {node.name!r}"
 
 
-def _add_module(chain: Chain, module: Any, name: str) -> None:
-    forward = _forward(module)
-    if forward is _LINEAR:
-        tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers())}
-        for key in ("weight", "bias"):  # maybe computed at each access: torch.nn.utils.parametrize
-            if f"{key}_orig" not in tensors:
-                tensors[key] = getattr(module, key)
-        add_linear(chain, tensors, name)
-    elif forward is _RELU:
-        chain.clamp(0, None, name)
-    elif forward is _HARDTANH:
-        chain.clamp(module.min_val, module.max_val, name)
-    elif forward is _FLATTEN:
-        _require_rows(name, module.start_dim, module.end_dim)
-    elif forward not in _PASSED:
-        raise no_meaning(name)
+def _add_linear(chain: Chain, module: Any, name: str) -> None:
+    tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers())}
+    for key in ("weight", "bias"):  # maybe computed at each access: torch.nn.utils.parametrize
+        if f"{key}_orig" not in tensors:
+            tensors[key] = getattr(module, key)
+    add_linear(chain, tensors, name)
 
 
 def _add_function(chain: Chain, function: str, node: torch.fx.Node, name: str) -> None:
@@ -161,3 +141,16 @@ def _require_rows(name: str, start_dim: int, end_dim: int) -> None:
         raise no_meaning(
             name, f"it flattens dimensions {start_dim} to {end_dim}, not 1 to the last"
         )
+
+
+# Modules are known by their forward, not by their class: a subclass may override it.
+_MODULES: dict[Any, Callable[[Chain, Any, str], None]] = {
+    torch.nn.Linear.forward: _add_linear,
+    torch.nn.ReLU.forward: lambda chain, _, name: chain.clamp(0, None, name),
+    # of ReLU6 too
+    torch.nn.Hardtanh.forward: lambda chain, x, name: chain.clamp(x.min_val, x.max_val, name),
+    torch.nn.Flatten.forward: lambda _, x, name: _require_rows(name, x.start_dim, x.end_dim),
+    torch.nn.Identity.forward: lambda *_: None,
+    torch.nn.Dropout.forward: lambda *_: None,
+    torch.nn.AlphaDropout.forward: lambda *_: None,
+}

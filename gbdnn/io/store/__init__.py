@@ -1,7 +1,7 @@
 """Stores: folders that hold a network, features or categories; ``docs/store.md`` is the format.
 
 `index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
-`network`, `features` and `categories` give the arrays their meaning.
+`network` and `features` give the arrays their meaning; categories are one array.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentTypeError, FormatError
-from gbdnn.io.store.categories import read_categories, write_categories
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
@@ -79,7 +78,7 @@ def save(
     (False, 32768, True)
     """
     if isinstance(x, np.ndarray) and x.ndim == 1:
-        write_categories(x, path)
+        _write_categories(x, path)
     elif is_matrix(x):
         write_features([x], path, progress=progress)
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
@@ -166,10 +165,30 @@ def require_storable(path: str | os.PathLike[str]) -> None:
         pass
 
 
+def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
+    """Write a 1-D array of integers."""
+    if rows.dtype.kind not in "iu":
+        raise ArgumentTypeError(f"categories: dtype {rows.dtype}; ids are integers")
+    ids = np.array(rows, np.int64)  # not a masked array, not a view
+    if rows.dtype.kind == "u" and (ids < 0).any():
+        raise ArgumentError(f"categories: {rows.max()} is no id; ids are below 2**63")
+    with Writer(path) as writer:
+        entry = writer.add("categories", {"ids": ids})
+        writer.finish("categories", {"count": len(ids), "categories": entry})
+
+
+def _read_categories(reader: Reader) -> np.ndarray:
+    """Return the array."""
+    entry, count = reader.parsed(
+        "categories", lambda: (reader.index["categories"], int(reader.index["count"]))
+    )
+    return reader.array(entry, "ids", "int64", count, "categories").astype(np.int64)
+
+
 _READERS: dict[str, Callable[[Reader], Any]] = {
     "network": read_network,
     "features": lambda reader: StoredFeatures(reader).rows(),
-    "categories": read_categories,
+    "categories": _read_categories,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from functools import partial
 from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_dtype, floating, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.sparse import described, read_arrays, write_arrays
+from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-
-__all__ = ["StoredFeatures", "open_features", "write_features"]
 
 PART = 4 << 20
 """Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
@@ -161,42 +160,36 @@ class StoredFeatures:
         if reader.index.get("kind") != "features":
             raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
         self._reader = reader
-        self._parts: list[dict[str, Any]] = reader.parsed(
-            "parts", lambda: list(reader.index["parts"])
-        )
-        self._given = [
-            reader.parsed(f"part {i}", lambda part=part: described(part, "CSR"))  # type: ignore[misc]
-            for i, part in enumerate(self._parts)
-        ]
         nrows, ncols = reader.parsed("shape", lambda: map(int, reader.index["shape"]))
         self.shape: tuple[int, int] = (nrows, ncols)
         self.nrows, self.ncols = nrows, ncols
         self.dtype = reader.parsed("dtype", lambda: as_dtype(reader.index["dtype"]))
-        self.nvals = sum(given.nvals for given in self._given)
-        self._largest = [
-            reader.parsed(f"part {i}", lambda part=part: float(part.get("largest", math.inf)))  # type: ignore[misc]
-            for i, part in enumerate(self._parts)
-        ]
-        self.largest = max(self._largest, default=0.0)
+        self._parts: list[dict[str, Any]] = reader.parsed(
+            "parts", lambda: list(reader.index["parts"])
+        )
+        self._given: list[Description] = []
+        self._largest: list[float] = []
         self._starts = [0]
-        for i, given in enumerate(self._given):
-            if given.shape[1] != ncols or given.values != self.dtype.name:
-                raise FormatError(f"{reader.path}: part {i} has another width or dtype")
-            self._starts.append(self._starts[-1] + given.shape[0])
+        for i in range(len(self._parts)):
+            reader.parsed(f"part {i}", partial(self._parse, i))
         if self._starts[-1] != nrows:
             raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
-        self._forget()
-
-    def _forget(self) -> None:
+        self.nvals = sum(given.nvals for given in self._given)
+        self.largest = max(self._largest, default=0.0)
         self._last: tuple[int, SparseRows] | None = None
         self._lock = Lock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name not in ("_last", "_lock")}
+    def _parse(self, i: int) -> None:
+        """Take what the index says of part `i`."""
+        given = described(self._parts[i], "CSR")
+        if given.shape[1] != self.ncols or given.values != self.dtype.name:
+            raise FormatError("has another width or dtype")
+        self._given.append(given)
+        self._largest.append(float(self._parts[i].get("largest", math.inf)))
+        self._starts.append(self._starts[-1] + given.shape[0])
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredFeatures, (self._reader,)
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape

@@ -18,8 +18,6 @@ from gbdnn.optional import require
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FORMAT", "INDEX", "VERSION", "checksum", "encode", "is_index", "read_index"]
-
 FORMAT = "gbdnn.store"
 VERSION = 1
 INDEX = "index.json"

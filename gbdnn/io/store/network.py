@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.matrices import as_columns
-from gbdnn.errors import ArgumentTypeError, FormatError
+from gbdnn.errors import FormatError, require_kind
 from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
 from gbdnn.model.layer import Layer
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gbdnn.io.store.reader import Reader
-
-__all__ = ["read_network", "write_network"]
 
 
 def write_network(
@@ -37,10 +35,7 @@ def write_network(
     with Writer(path) as writer:
         for layer in layers:
             k = len(entries)
-            if not isinstance(layer, Layer):
-                raise ArgumentTypeError(
-                    f"layer {k}: a Layer is needed, not {type(layer).__qualname__}"
-                )
+            require_kind(layer, Layer, f"layer {k}: a Layer is needed")
             if before is not None:
                 require_fit(k, before, layer)
             before = layer.info

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
 from gbdnn.io.store.index import INDEX, checksum, read_index
 from gbdnn.io.store.writer import header_of, safetensors
 
@@ -20,25 +20,15 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Reader"]
-
+_OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
 
 
 class Reader:
     """An opened store: the fields of its index, and its arrays.
 
-    Parameters
-    ----------
-    path : path-like
-        The store's folder.
-    verify : bool, default True
-        Whether an array's checksum is verified at each read.
-
-    Raises
-    ------
-    MissingFileError, FormatError
-        There is no store, its index is damaged, or its version is newer than this gbdnn.
+    If `verify`, an array's checksum is verified at each read. Without a store, or with a damaged
+    index or one of a newer version, MissingFileError or FormatError is raised.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
@@ -46,7 +36,7 @@ class Reader:
         self.path, self._verify = Path(path).absolute(), verify
         self.index = read_index(self.path)
         self._shards = self.parsed("shards", self._list_shards)
-        self._forget()
+        self._opened: dict[str, Any] = {}
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
         """Return ``parse()``, which reads the index; its exceptions become a FormatError."""
@@ -63,34 +53,27 @@ class Reader:
     def array(
         self, place: dict[str, Any], role: str, dtype: Any, length: int, where: str
     ) -> np.ndarray:
-        """Return one array of a layer or part.
+        """Return the array `role` (``"indices_1"``) of the layer or part `where` (``"layer 3"``).
 
-        Parameters
-        ----------
-        place : dict
-            The place of its arrays in the index: ``shard`` and ``tensors``.
-        role : str
-            Name of the array: ``"indices_1"``.
-        dtype, length
-            Expected dtype and length.
-        where : str
-            Names the layer in an error: ``"layer 3"``.
-
-        Raises
-        ------
-        MissingFileError
-            The shard is missing.
-        FormatError
-            The shard or the array differs from the index, or is damaged.
+        `place` is its entry in the index, with ``shard`` and ``tensors``; dtype and length are the
+        expected ones. A MissingFileError says that the shard is missing, a FormatError that shard
+        or array differ from the index.
         """
         try:
             tensor = place["tensors"][role]
             file, name, digest = str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
         except (LookupError, TypeError) as err:
             raise FormatError(f"{self.path / INDEX}: {where}: no place for its {role}") from err
-        try:
-            shard = self._open(file)
-            found: np.ndarray = shard.get_tensor(name)
+        with naming(f"{self.path / file}: {where}: {role}"):
+            try:
+                found: np.ndarray = self._open(file).get_tensor(name)
+            except GbdnnError:
+                raise
+            except FileNotFoundError as err:
+                again = "if the store has been saved anew, load it again"
+                raise MissingFileError(f"the shard is missing; {again}") from err
+            except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
+                raise FormatError(f"cannot be read: {err}") from err
             if found.dtype != dtype or found.shape != (length,):
                 raise FormatError(
                     f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
@@ -99,17 +82,6 @@ class Reader:
             if self._verify and checksum(found.view(np.uint8)) != digest:
                 raise FormatError("is damaged: its bytes do not have the index's checksum")
             return found
-        except GbdnnError as err:
-            raise type(err)(f"{self.path / file}: {where}: {role}: {err}") from err
-        except FileNotFoundError as err:
-            raise MissingFileError(
-                f"{self.path / file}: {where}: the shard is missing; if the store has been saved"
-                " anew, load it again"
-            ) from err
-        except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
-            raise FormatError(
-                f"{self.path / file}: {where}: {role}: cannot be read: {err}"
-            ) from err
 
     def _list_shards(self) -> dict[str, tuple[int, str]]:
         return {
@@ -131,20 +103,12 @@ class Reader:
             raise
         if found != size:
             raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
-        with self._lock:
+        with _OPENING:
             if file not in self._opened:
                 if checksum(header_of(Path(path))) != digest:
                     raise FormatError("the shard's header is damaged")
                 self._opened[file] = safetensors().safe_open(path, framework="np")
             return self._opened[file]
 
-    def _forget(self) -> None:
-        self._opened: dict[str, Any] = {}
-        self._lock = Lock()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: x for name, x in vars(self).items() if name not in ("_opened", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
+        return {**vars(self), "_opened": {}}

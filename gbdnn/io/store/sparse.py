@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gbdnn.io.store.reader import Reader
     from gbdnn.io.store.writer import Writer
 
-__all__ = ["Description", "described", "read_arrays", "write_arrays"]
-
 _BINSPARSE = "0.1"
 _INTEGERS = ("uint32", "uint64")
 _VALUES = ("float32", "float64")

@@ -14,19 +14,14 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from gbdnn.errors import OutputError
-from gbdnn.io.atomic import whole_file
+from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index
 from gbdnn.optional import require
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["SHARD_BYTES", "Writer", "header_of", "safetensors"]
 
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
@@ -38,13 +33,8 @@ _UNFINISHED = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
 class Writer:
     """A context manager that writes a store; without `finish` the folder is unchanged.
 
-    Raises
-    ------
-    OutputError
-        The folder is no store and not empty, is a file, is being written to by another process,
-        or cannot be written.
-    MissingPackageError
-        safetensors or xxhash is not installed.
+    An OutputError says that the folder is no store and not empty, is a file, is being written to by
+    another process, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -61,26 +51,26 @@ class Writer:
 
     def __enter__(self) -> Self:
         try:
-            self._made = not self._folder.exists()
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self._folder)
-            self._require_ours()
-            self._new.mkdir()
-        except BaseException as err:
-            self._leave()
-            if isinstance(err, OSError | ValueError) and not isinstance(err, OutputError):
-                reason = getattr(err, "strerror", err)
-                raise OutputError(f"{self._folder}: cannot be written: {reason}") from err
+            with output_errors(self._folder):
+                self._made = not self._folder.exists()
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._lock = _locked(self._folder)
+                self._require_ours()
+                self._new.mkdir()
+        except BaseException:
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        err: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._leave()
+    def __exit__(self, *_: object) -> None:
+        """Remove temporary files and release the lock."""
+        _remove(self._new)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self._made:
+            with contextlib.suppress(OSError, ValueError):
+                self._folder.rmdir()
 
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """Add arrays, which go into one shard, and return their place."""
@@ -149,15 +139,15 @@ class Writer:
     def _require_ours(self) -> None:
         """Raise OutputError if the folder is not empty and no store."""
         index = self._folder / INDEX
-        ours = is_index(index) if index.exists() else not self._foreign()
+        if index.exists():
+            ours = is_index(index)
+        else:
+            ours = len(self._leftovers()) == len(list(self._folder.iterdir()))
         if not ours:
             raise OutputError(
                 f"{self._folder}: is not empty and no store; choose another folder, or remove what"
                 " is in it"
             )
-
-    def _foreign(self) -> bool:
-        return len(list(self._folder.iterdir())) > len(self._leftovers())
 
     def _leftovers(self) -> list[Path]:
         """Return the shards and temporary folders of this and other writers."""
@@ -166,16 +156,6 @@ class Writer:
             for path in self._folder.iterdir()
             if _SHARD.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
         ]
-
-    def _leave(self) -> None:
-        """Remove temporary files and release the lock."""
-        _remove(self._new)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-        if self._made:
-            with contextlib.suppress(OSError, ValueError):
-                self._folder.rmdir()
 
 
 def safetensors() -> Any:
