@@ -216,19 +216,23 @@ def test_all_die_and_none_is_dropped_where_none_may_be():
 
 
 @BOTH
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("at", [0, 8, 21])
-def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, value, at):
-    """Before ReLU or clip hide it, in whatever input."""
-    weights = prepared(
-        [Dense(np.eye(40) * 0.5 + 0.25 * np.eye(40)[::-1], 0.0, clip=1.0)] * 3, dtype
-    )
+@pytest.mark.parametrize("column", [8, 9])
+def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, sign, at, column):
+    """Before ReLU or clip hide it: in one input, and in the first or second neuron of a pair."""
+    W = np.eye(40) * 0.5 + 0.25 * np.eye(40)[::-1]
+    first, then, last = prepared([Dense(W, 0.0, clip=1.0)] * 3, dtype)
+    assert then.pairs[8:10].tolist() == [1, 0]
     X = np.zeros((22, 40))
     X[at] = 1
-    assert advance(weights, X, dtype)[2] == -1
-    values = weights[1].weights.copy()
-    values[17] = value
-    assert advance([weights[0], weights[1]._replace(weights=values)] * 2, X, dtype)[2] == 1
+    assert advance([first, then, last], X, dtype)[2] == -1
+    values = then.weights.copy()
+    values[2 * column : 2 * column + 2] = sign * np.finfo(values.dtype).max
+    then = then._replace(weights=values)
+    assert advance([first, then, last], X, dtype)[2] == 1
+    X[at] = 0.5
+    assert advance([first, then, last], X, dtype)[2] == -1
 
 
 def test_padding_that_overflows_is_nobodys_fault():
