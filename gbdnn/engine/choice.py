@@ -81,12 +81,10 @@ class FormChoice:
             FUSED.load(dtype)
         if self._engine != "auto":
             return self._engine == "fused"
-        # A network is prepared for the form once its runs have cost as much (the ski-rental rule).
+        # The same for equal calls: whether the network has been prepared does not count.
         work = inputs * net.edges * costs.MULTIPLY_ADD + len(net) * costs.FULL_CALL
-        spent = net.spent(work) if net.in_memory else work
         prepare = net.edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER
-        # Most inputs die early, as a rule.
-        return spent > prepare and FUSED.is_worth_loading(dtype, work / 4)
+        return work > prepare and FUSED.is_worth_loading(dtype, work)
 
     def is_sparse(
         self, form: BlockForm | None, info: LayerInfo, inputs: int, entries: float

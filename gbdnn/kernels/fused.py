@@ -11,7 +11,6 @@ form to take where nothing can be compiled.
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,9 +41,6 @@ class FusedForm:
     new_block = AlignedBlock
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._compiling = threading.Lock()
-        self._work = 0.0
         self._fault: dict[str, str] = {}
 
     def is_exact(self, info: LayerInfo) -> bool:
@@ -62,21 +58,12 @@ class FusedForm:
         ----------
         dtype : float32 or float64
         work : float
-            Estimated ns of the run in another form. Without compiled code on disk, the estimates of
-            a process add up until they exceed what it takes to compile (the ski-rental rule). While
-            one thread compiles, the others go on without.
+            Estimated ns of the run in another form. Without compiled code on disk, it is compiled
+            for a run that takes longer than that.
         """
-        with self._lock:
-            self._work += work
-            is_due = self._work > costs.COMPILE
-        if self._is_at_hand(dtype):
-            return self._load(dtype) is None
-        if not is_due or not self._compiling.acquire(blocking=False):
+        if not self._is_at_hand(dtype) and work <= costs.COMPILE:
             return False
-        try:
-            return self._load(dtype) is None
-        finally:
-            self._compiling.release()
+        return self._load(dtype) is None
 
     def code(self) -> dict[str, str]:
         """Return for each dtype where its compiled code is kept, and whether it is there."""

@@ -158,10 +158,6 @@ class Network(Sequence[Layer]):
         """Return ``prepare(net)``, made at the first call and kept."""
         return self._prepared.once(prepare, self)
 
-    def spent(self, work: float) -> float:
-        """Add the estimated ns of a run to those of all runs so far, and return their sum."""
-        return self._prepared.spent(work)
-
     def astype(self, dtype: Any) -> Network:
         """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
         wanted = as_dtype(dtype)

@@ -22,7 +22,6 @@ class Prepared:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._made: dict[Callable[[Any], Any], Any] = {}
-        self._work = 0.0
 
     def once(self, prepare: Callable[[Any], T], of: Any) -> T:
         """Return ``prepare(of)``; `of` is the same at each call."""
@@ -31,12 +30,6 @@ class Prepared:
                 self._made[prepare] = prepare(of)
             found: T = self._made[prepare]
         return found
-
-    def spent(self, work: float) -> float:
-        """Add the estimated ns of a run to those of all runs so far, and return their sum."""
-        with self._lock:
-            self._work += work
-            return self._work
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()
