@@ -11,6 +11,8 @@ import pytest
 
 import gbdnn
 
+pytestmark = pytest.mark.slow  # a process per program
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 # The gbdnn that is tested, installed or not.
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(gbdnn.__file__).parent.parent)}
