@@ -105,7 +105,7 @@ def test_values(dtype, inputs, kind, iso, bias, activation, clip):
     expected = dense_inference(layers, X)
     assert np.count_nonzero(expected) > expected.size / 20
     weights = prepared(layers, dtype, iso=iso)
-    assert all((len(each.weights) == 1) == iso for each in weights)
+    assert all((len(each.arrays["WEIGHTS"]) == 1) == iso for each in weights)
     found, ids, faulty = advance(weights, X, dtype)
     assert faulty == -1
     assert ids.tolist() == list(range(inputs))
@@ -137,13 +137,14 @@ def test_pairs_change_no_bit(dtype):
     pattern = pattern[random.permutation(96)][:, random.permutation(96)]
     layers = [Dense(pattern * random.normal(0, 0.4, (96, 96)), random.normal(0, 0.1, 96))] * 3
     weights = prepared(layers, dtype)
-    assert weights[0].pairs.sum() > 30
+    assert weights[0].arrays["PAIRS"].sum() > 30
     X = features(random, 150, 96)
     found, _, _ = advance(weights, X, dtype)
     tolerance = TOLERANCE[dtype] * np.abs(found).max()
     np.testing.assert_allclose(found, dense_inference(layers, X), rtol=0, atol=tolerance)
-    single = [each._replace(pairs=np.zeros(96, np.uint8)) for each in weights]
-    np.testing.assert_array_equal(advance(single, X, dtype)[0], found)
+    for each in weights:
+        each.arrays["PAIRS"][:] = 0
+    np.testing.assert_array_equal(advance(weights, X, dtype)[0], found)
 
 
 def test_pairs_are_neighbours_of_equal_rows_and_share_no_neuron():
@@ -151,14 +152,14 @@ def test_pairs_are_neighbours_of_equal_rows_and_share_no_neuron():
     columns = random.random((30, 5)) < 0.3
     pattern = columns[:, random.integers(0, 5, 64)]
     (made,) = prepared([Dense(pattern * random.normal(0, 1, (30, 64)))])
-    starts = np.flatnonzero(made.pairs)
+    starts = np.flatnonzero(made.arrays["PAIRS"])
     assert len(starts) >= (64 - 5) // 2
     assert (np.diff(starts) > 1).all()
-    rows = np.split(made.rows, made.indptr[1:-1])
+    rows = np.split(made.arrays["ROWS"], made.arrays["INDPTR"][1:-1])
     for j in starts:
         np.testing.assert_array_equal(rows[j], rows[j + 1])
-    assert sorted(made.places.tolist()) == list(range(64))
-    for j, place in enumerate(made.places):
+    assert sorted(made.arrays["PLACES"].tolist()) == list(range(64))
+    for j, place in enumerate(made.arrays["PLACES"]):
         assert rows[j].tolist() == np.flatnonzero(pattern[:, place]).tolist()
 
 
@@ -223,13 +224,12 @@ def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, sign, at, column)
     """Before ReLU or clip hide it: in one input, and in the first or second neuron of a pair."""
     W = np.eye(40) * 0.5 + 0.25 * np.eye(40)[::-1]
     first, then, last = prepared([Dense(W, 0.0, clip=1.0)] * 3, dtype)
-    assert then.pairs[8:10].tolist() == [1, 0]
+    assert then.arrays["PAIRS"][8:10].tolist() == [1, 0]
     X = np.zeros((22, 40))
     X[at] = 1
     assert advance([first, then, last], X, dtype)[2] == -1
-    values = then.weights.copy()
+    values = then.arrays["WEIGHTS"]
     values[2 * column : 2 * column + 2] = sign * np.finfo(values.dtype).max
-    then = then._replace(weights=values)
     assert advance([first, then, last], X, dtype)[2] == 1
     X[at] = 0.5
     assert advance([first, then, last], X, dtype)[2] == -1

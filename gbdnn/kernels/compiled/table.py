@@ -100,6 +100,7 @@ class LayerTable:
 
     def __init__(self, layers: Iterable[FusedLayer], droppable: Iterable[bool]) -> None:
         self.layers = list(layers)
-        self._array = np.array([layer.record for layer in self.layers])
+        records = [layer.record for layer in self.layers]
+        self._array = np.array(records, np.int64).reshape(-1, len(FIELDS))
         self._array[:, DROPPABLE] = list(droppable)
         self.address = _address(self._array)
