@@ -99,7 +99,7 @@ class _Plan:
         plans: list[LayerPlan] = []
         droppable = True
         for k in range(len(net) - 1, -1, -1):
-            info, after = net.infos[k].info, droppable
+            info, after = net.infos[k], droppable
             droppable = droppable and not info.revives
             plans.append(
                 LayerPlan(
