@@ -283,13 +283,20 @@ def test_ctrl_c_ends_all_threads(engine):
     X = np.ones((3000, 1024), "f4")
     gbdnn.infer(net, X, engine=engine)  # what is kept is made
 
-    def interrupt():
-        time.sleep(1.0)
-        _thread.interrupt_main()
+    ended = threading.Event()
 
-    threading.Thread(target=interrupt).start()
+    def interrupt():
+        while not ended.wait(1.0):  # Python drops one that arrives while an object is deleted
+            _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
-        infer_for_ever(net, X, engine)
+        try:
+            infer_for_ever(net, X, engine)
+        finally:
+            ended.set()
+    interrupter.join()
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
 
 
