@@ -2,7 +2,6 @@
 
 import _thread
 import threading
-import time
 
 import graphblas as gb
 import numpy as np
