@@ -30,6 +30,7 @@ from gbdnn.inference import infer, infer_batches
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
+from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
     from gbdnn.io import load, save
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "CompiledNetwork",
     "ForkError",
     "FormatError",
     "GbdnnError",
@@ -53,6 +55,7 @@ __all__ = [
     "TooLargeError",
     "argmax",
     "categories",
+    "compile",
     "edge_rate",
     "infer",
     "infer_batches",

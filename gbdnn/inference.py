@@ -19,9 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gbdnn.arrays.matrices import as_matrix
-from gbdnn.arrays.threads import engaged
+from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.engine.choice import Engine
+from gbdnn.engine.direct import DirectNetwork, direct_features, takes_direct
 from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features
 from gbdnn.engine.memory import MEMORY, Budget
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
     from gbdnn.model.network import Network
+
+_ENGINES = get_args(Engine)
 
 __all__ = ["Engine", "infer", "infer_batches"]
 
@@ -148,22 +151,34 @@ def infer(
     array([0, 1])
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    if engine not in get_args(Engine):
+    if engine not in _ENGINES:
         raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
     if compress not in (True, False, "auto"):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
-    memory = whole_number(memory, "memory")
     if not (callback is None or callable(callback)):
         raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
+    memory = whole_number(memory, "memory")
+    if nthreads is not None:
+        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+    if not len(net):
+        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+    budget = Budget.divided(memory, in_memory=net.in_memory)
+    X = as_features(features, net, room=budget.queued)
+    if (
+        compress is not True
+        and callback is None
+        and takes_direct(net, X.nrows, engine, budget.working)
+        and (dense := direct_features(X)) is not None
+    ):
+        return net.prepared(DirectNetwork).matrix(
+            dense, nthreads=nthreads, memory=budget.working, sparse=dense is not X
+        )
     with engaged(nthreads):
-        if not len(net):
-            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-        X = as_features(features, net)
         run = Run(
             net,
             X,
             engine=engine,
-            budget=Budget.divided(memory, in_memory=net.in_memory),
+            budget=budget,
             duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
             callback=callback,
         )

@@ -15,8 +15,14 @@ settings.register_profile("gbdnn", deadline=None)
 settings.load_profile("gbdnn")
 
 
+def scheduled(patch):
+    """Blocks are scheduled, however shallow the network is and dense its features."""
+    patch.setattr("gbdnn.inference.takes_direct", lambda *_: False)
+
+
 def narrow(patch):
     """Blocks of 16 inputs, whatever their number, and survivors wherever an input has died."""
+    scheduled(patch)
     patch.setattr(costs, "block_width", lambda *_: 16)
     patch.setattr(costs, "fused_width", lambda *_: 16)
     patch.setattr(costs, "MOVE_ROW", 0.0)
@@ -41,6 +47,7 @@ def eager(patch):
 def uncompiled(patch):
     """No compiled code is at hand, and none is due."""
     patch.setattr(FUSED, "_is_at_hand", lambda _: False)
+    patch.setattr(FUSED, "_loaded", set())
     patch.setattr(costs, "COMPILE", np.inf)
 
 
@@ -48,6 +55,7 @@ CONFIGURATIONS = {
     "auto": ({}, []),
     "auto, uncompiled": ({}, [uncompiled]),
     "fused": ({"engine": "fused"}, []),
+    "fused, scheduled": ({"engine": "fused"}, [scheduled]),
     "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
     "fused, reordered, five threads": (
         {"engine": "fused", "nthreads": 5},

@@ -7,7 +7,6 @@ from conftest import network
 from oracles import case
 
 import gbdnn
-from gbdnn.engine.features import MatrixFeatures, as_features
 
 CASE = case(2, inputs=50)
 NET = network(CASE.layers)
@@ -28,7 +27,7 @@ def test_stored_zeros_are_ignored(engine):
     assert X.nvals > np.count_nonzero(CASE.X)
     layers = [gbdnn.Layer(np.eye(24, dtype="f4"), 0.5, bias_rule="entries")]
     net = gbdnn.Network(layers)
-    assert isinstance(as_features(X, net), MatrixFeatures)
+    assert X.ss.format == "fullr"
     before = X.dup()
     Y = gbdnn.infer(net, X, engine=engine)
     np.testing.assert_array_equal(

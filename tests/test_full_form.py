@@ -6,7 +6,7 @@ import threading
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, moved, narrow, network, reordered
+from conftest import assert_answer, moved, narrow, network, reordered, scheduled
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
@@ -198,6 +198,7 @@ def test_engine_without_meaning():
 @pytest.mark.parametrize("budget", [3, 4, 5, 8])
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_a_tight_budget_costs_pools_not_answers(budget, engine, monkeypatch):
+    scheduled(monkeypatch)
     monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
     kept = []
     monkeypatch.setattr(
@@ -268,7 +269,7 @@ def test_an_overflow_in_a_helper_thread_reaches_the_caller(engine, monkeypatch):
     X = np.ones((500, 3))
     with pytest.raises(ArithmeticError, match="layer 3"):
         gbdnn.infer([grow] * 4, X, engine=engine, nthreads=4)
-    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
 def infer_for_ever(net, X, engine):
@@ -294,15 +295,22 @@ def test_ctrl_c_ends_all_threads(engine):
         infer_for_ever(net, X, engine)
     ended.set()
     interrupter.join()
-    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
-def test_choices_are_logged(engine, caplog):
+def test_choices_are_logged(engine, caplog, monkeypatch):
+    scheduled(monkeypatch)
     with caplog.at_level("DEBUG", logger="gbdnn"):
         gbdnn.infer([np.eye(3, dtype="f4")], np.eye(3), engine=engine)
     assert f"layer 0: {engine} form for 3 inputs" in caplog.text
     assert "blocks of 16 inputs" in caplog.text
+
+
+def test_direct_runs_are_logged(caplog):
+    with caplog.at_level("DEBUG", logger="gbdnn"):
+        gbdnn.infer([np.eye(3, dtype="f4")], np.eye(3), engine="fused")
+    assert "direct: blocks of 16 of 3 inputs, 1 threads" in caplog.text
 
 
 @pytest.mark.parametrize("patch", [moved, reordered])
@@ -310,6 +318,7 @@ def test_choices_are_logged(engine, caplog):
 def test_bits_do_not_depend_on_the_block(patch, engine, monkeypatch):
     rough = case(9, exact=False, sizes=(100, 90, 80), inputs=90, density=0.1)
     net = network(rough.layers)
+    scheduled(monkeypatch)
     patch(monkeypatch)
     whole = gbdnn.infer(net, rough.X, engine=engine)
     narrow(monkeypatch)

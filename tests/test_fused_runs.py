@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import assert_answer, narrow, network, reordered
+from conftest import assert_answer, narrow, network, reordered, scheduled
 from oracles import Dense, case, dense_inference
 from test_compression import converging
 from test_full_form import dying
@@ -186,6 +186,7 @@ def test_bytes_of_blocks_are_counted_as_they_are(dtype, width):
 @pytest.mark.parametrize("blocks", [3, 4, 7, 20])
 @pytest.mark.parametrize("nthreads", [1, 4])
 def test_blocks_stay_within_their_memory(dtype, blocks, nthreads, monkeypatch):
+    scheduled(monkeypatch)
     most = []
 
     class Watched(Buffers):

@@ -125,7 +125,7 @@ def test_an_error_of_the_reader_reaches_the_caller(monkeypatch):
     streamed = gbdnn.Network.lazy([layer.info for layer in net], read)
     with pytest.raises(OSError, match="the disk is gone"):
         gbdnn.infer(streamed, CASE.X)
-    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
 def test_an_overflow_names_the_layer_of_the_network(monkeypatch):

@@ -17,6 +17,7 @@ DOWNWARDS = [
     ["viz"],
     ["challenge"],
     ["distributed", "training"],
+    ["serving"],
     ["inference", "answers"],
     ["engine"],
     ["io"],

@@ -28,6 +28,7 @@ __all__ = [
     "dtype_of",
     "is_graphblas",
     "is_matrix",
+    "is_scipy",
     "shape_of",
 ]
 
@@ -43,7 +44,7 @@ def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
 
 def is_matrix(x: object) -> bool:
     """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
-    return is_graphblas(x) or _is_scipy(x) or isinstance(x, np.ndarray)
+    return is_graphblas(x) or is_scipy(x) or isinstance(x, np.ndarray)
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
@@ -114,7 +115,7 @@ def _compressed(
     require_room(8 * n, f"{what}: {nrows} x {ncols}: {along} pointers alone")
     if is_graphblas(x):
         found = _from_graphblas(x, transposed, copy)
-    elif _is_scipy(x):
+    elif is_scipy(x):
         try:
             found = _from_scipy(x, transposed)
         except (ValueError, TypeError, IndexError) as err:
@@ -168,7 +169,8 @@ def _from_numpy(A: np.ndarray, transposed: bool) -> SparseRows:
     return SparseRows(indptr, minor.astype(np.uint64), along[major, minor], along.shape[1])
 
 
-def _is_scipy(x: object) -> bool:
+def is_scipy(x: object) -> bool:
+    """Whether `x` is a SciPy sparse array or matrix."""
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and sparse.issparse(x)
 

@@ -124,6 +124,13 @@ class SparseRows:
             nrows=nrows, ncols=ncols, col_indices=columns, sorted_cols=True, **arrays
         )
 
+    def dense(self) -> np.ndarray:
+        """Return the rows as an array, with 0 where nothing is stored."""
+        array = np.zeros((self.nrows, self.ncols), self.dtype)
+        at = np.repeat(np.arange(self.nrows), self.degrees)
+        array[at, self.columns.view(np.int64)] = self.values
+        return array
+
     def rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to before `stop`: a view, but for `indptr`."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import whole_number
 
-__all__ = ["available", "engaged"]
+__all__ = ["MOST_THREADS", "available", "engaged"]
 
-_MOST = 2**31 - 1  # GraphBLAS holds it in a C int
+MOST_THREADS = 2**31 - 1  # GraphBLAS holds it in a C int
 
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
@@ -19,7 +19,7 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
     """
     if nthreads is None:
         return nullcontext()
-    nthreads = whole_number(nthreads, "nthreads", least=1, most=_MOST)
+    nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
     context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=nthreads)
     return context
 

@@ -20,6 +20,8 @@ __all__ = [
     "whole_number",
 ]
 
+_SMALL = 1 << 20  # bytes that every machine has
+
 
 def is_whole(n: object) -> bool:
     """Whether `n` is a whole number, and no bool."""
@@ -91,6 +93,8 @@ def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
 
 def require_room(needed: int, what: str) -> None:
     """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
+    if needed <= _SMALL:
+        return
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # Windows does not tell

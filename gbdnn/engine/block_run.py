@@ -12,7 +12,7 @@ from gbdnn.engine.choice import sample
 from gbdnn.engine.duplicates import equal_columns, fingerprints
 from gbdnn.engine.stats import LayerStats
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import any_bit, fill, living, sparse_rows
+from gbdnn.kernels.blocks import any_bit, dense_rows, fill, fill_dense, living, sparse_rows
 from gbdnn.kernels.overflow import require_finite
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ class BlockRun:
         first = self._scheduler.first
         block = self._scheduler.new_block(first.layer.nrows, rows.nrows)
         fill(block, rows, first.position)
+        return block
+
+    def read_dense(self, rows: np.ndarray, ids: np.ndarray) -> Any:
+        """Return rows of an array as a block."""
+        first = self._scheduler.first
+        block = self._scheduler.new_block(first.layer.nrows, len(rows))
+        fill_dense(block, rows, ids, first.position)
         return block
 
     def advance(self, task: Task) -> None:
@@ -178,11 +185,19 @@ class BlockRun:
         droppable: bool,
         queued: bool = True,
     ) -> None:
-        """Turn a block's inputs back into sparse rows, at layer `k`."""
+        """Turn a block's inputs into sparse rows at layer `k`, or write them where they stay."""
+        answer = self._scheduler.answer
+        if not queued and answer.is_dense:
+            answer.write(partial(self._write, block))
+            self._buffers.put(block)
+            return
         rows = self._rows(block, position, droppable=droppable)
         if rows.nrows:
             self._scheduler.leave(k, rows, queued=queued)
         self._buffers.put(block)
+
+    def _write(self, block: Any, values: np.ndarray, present: np.ndarray) -> int:
+        return dense_rows(block, values, present)
 
     def _rows(self, block: Any, position: np.ndarray | None, *, droppable: bool) -> SparseRows:
         keep = np.flatnonzero(living(block)) if droppable else np.arange(len(block.inputs))

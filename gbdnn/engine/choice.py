@@ -87,16 +87,29 @@ class FormChoice:
         return work > prepare and FUSED.is_worth_loading(dtype, work)
 
     def is_sparse(
-        self, form: BlockForm | None, info: LayerInfo, inputs: int, entries: float
+        self,
+        form: BlockForm | None,
+        info: LayerInfo,
+        inputs: int,
+        entries: float,
+        *,
+        dense: bool = False,
     ) -> bool:
-        """Whether so many inputs, with so many entries in all, take the layer as sparse rows."""
+        """Whether so many inputs, with so many entries in all, take the layer as sparse rows.
+
+        They are rows already, or an array, if they are `dense`.
+        """
         if form is None:
             return True
         if self._engine != "auto":
             return False
         width = min(self.width(inputs), max(inputs, 1))
         dear = -(-inputs // width) * form.cost(info, width, entries)
-        return SPARSE.cost(info, inputs, entries) < dear + costs.CONVERT * entries
+        cheap = SPARSE.cost(info, inputs, entries)
+        elements = float(inputs) * info.nrows
+        if dense:
+            return cheap + costs.FIND_ENTRIES * elements < dear + costs.DENSE_COPY * elements
+        return cheap < dear + costs.CONVERT * entries
 
     def leaves(self, form: BlockForm | None, info: LayerInfo, block: Any) -> bool:
         """Whether the sparse form is clearly cheaper for a block, the conversion included."""

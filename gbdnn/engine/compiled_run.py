@@ -39,6 +39,7 @@ class CompiledRun(BlockRun):
             [each.weights for each in fused],
             [each.plan.droppable_after for each in fused],
             ready[0].layer.dtype,
+            [each.plan.may_overflow for each in fused],
         )
 
     def read(self, rows: SparseRows) -> AlignedBlock:
@@ -46,6 +47,14 @@ class CompiledRun(BlockRun):
         first = self._scheduler.first
         block: AlignedBlock = self._scheduler.new_block(first.layer.nrows, self._scheduler.width)
         self._chain.fill(block, rows, first.position)
+        return block
+
+    def read_dense(self, rows: np.ndarray, ids: np.ndarray) -> AlignedBlock:
+        """Return rows of an array as a block."""
+        first = self._scheduler.first
+        block: AlignedBlock = self._scheduler.new_block(first.layer.nrows, self._scheduler.width)
+        self._chain.from_dense(block, rows, first.position)
+        block.inputs = ids
         return block
 
     def advance(self, task: Task) -> None:
@@ -115,6 +124,9 @@ class CompiledRun(BlockRun):
         if self._scheduler.records:
             self._record(self._scheduler.layers[k], number, inputs, Y, perf_counter() - began)
         return Y
+
+    def _write(self, block: AlignedBlock, values: np.ndarray, present: np.ndarray) -> int:
+        return self._chain.to_dense(block, values, present)
 
     def _rows(
         self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool

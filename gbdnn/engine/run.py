@@ -3,7 +3,7 @@
 features ── row ranges ──> queue of layer 0
 queue k  ── sparse form ─> one or more layers, all its rows as one matrix ──> queue k'
 queue k  ── block forms ─> blocks, through as many layers as are at hand ───> queues k'
-queue behind the last layer: finished rows ── stacked ──> the answer
+behind the last layer: finished rows ── stacked, or written in place ──> the answer
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.threads import available
+from gbdnn.engine.answer import DenseAnswer, SparseAnswer
 from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.choice import FormChoice
 from gbdnn.engine.compiled_run import CompiledRun
@@ -80,7 +81,6 @@ class Run:
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self._net, self._X, self._budget, self._callback = net, X, budget, callback
-        self._inputs = X.nrows
         self._dtype = net.infos[0].dtype
         self._threads = available()
         self._numbers = count()
@@ -93,7 +93,9 @@ class Run:
             memory=budget.layers,
             nthreads=self._threads,
         )
-        self.state = RunState(len(net), budget.queued, duplicates)
+        kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
+        answer = kind(X.nrows, net.shape[1], self._dtype)
+        self.state = RunState(len(net), budget.queued, answer, duplicates)
 
     def answer(self) -> gb.Matrix:
         """Return the activations after the last layer, a row per input."""
@@ -103,7 +105,9 @@ class Run:
                 k, queue, room = following
                 plan = self._plans[k]
                 form = plan.block_form
-                sparse = self._choice.is_sparse(form, plan.info, queue.inputs, queue.entries)
+                sparse = self._choice.is_sparse(
+                    form, plan.info, queue.inputs, queue.entries, dense=queue.is_dense
+                )
                 name = "sparse" if sparse or form is None else form.name
                 _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
                 layers = self._prefetch.layers_around(k)
@@ -112,7 +116,7 @@ class Run:
                     self._sparse(layers, queue)
                 else:
                     self._blocks(layers, queue, room)
-        return self.state.answer(self._inputs, self._net.shape[1], self._dtype)
+        return self.state.matrix()
 
     def _blocks(self, layers: list[ReadyLayer], queue: LayerQueue, room: float) -> None:
         """Take the queue through the layers in blocks; what leaves them is queued."""
@@ -132,6 +136,7 @@ class Run:
             workers=workers,
             inner=inner,
             buffers=Buffers(self._dtype, self._budget.working, AlignedBlock if fused else None),
+            answer=self.state.answer,
             duplicates=self.state.duplicates,
             choice=self._choice,
             numbers=self._numbers,

@@ -1,11 +1,11 @@
 """Blocks of inputs, side by side, through layers in a block form.
 
-    read     inputs, a block at a time, from sparse rows
+    read     inputs, a block at a time, from sparse rows or from an array
     layer    the next activations, in the layer's block form
     compact  an input without entries is dead and is dropped; the living of a block move to the
              survivor block of the layer they are at, and a full survivor block is the next task
-    leave    activations after the last layer, or before one that is cheaper in the sparse form,
-             become sparse rows again
+    leave    activations before a layer that is cheaper in the sparse form become sparse rows again;
+             so do those after the last layer, or they are written into the answer
 
 Inputs die fast in deep networks: carrying the dead along costs a share of every layer, compaction
 costs a pass over the block. By the ski-rental rule a block is compacted once the wasted work
@@ -35,6 +35,7 @@ from gbdnn.kernels.blocks import padded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from gbdnn.engine.answer import Answer
     from gbdnn.engine.choice import FormChoice
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.plan import ReadyLayer
@@ -64,6 +65,10 @@ class Runner(Protocol):
         """Return inputs as a block."""
         ...
 
+    def read_dense(self, rows: np.ndarray, ids: np.ndarray, /) -> Any:
+        """Return rows of an array as a block."""
+        ...
+
     def advance(self, task: Task, /) -> None:
         """Take a block through the layers, until it leaves or its last inputs have moved."""
         ...
@@ -91,6 +96,8 @@ class BlockScheduler:
         Blocks side by side, and threads within a layer.
     buffers : Buffers
         Where blocks come from.
+    answer : Answer
+        Where blocks may leave their activations behind the last layer.
     duplicates : Duplicates, optional
         Records inputs that follow another one; without it none does.
     choice : FormChoice
@@ -113,6 +120,7 @@ class BlockScheduler:
         workers: int,
         inner: int,
         buffers: Buffers,
+        answer: Answer,
         duplicates: Duplicates | None,
         choice: FormChoice,
         numbers: Iterator[int],
@@ -121,6 +129,7 @@ class BlockScheduler:
         self.layers = {ready.plan.k: ready for ready in layers}
         self.width = width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
+        self.answer = answer
         self.first = layers[0]
         self._runner = runner
         self._neurons = neurons
@@ -209,7 +218,11 @@ class BlockScheduler:
                     return None
                 self._lock.wait(_POLL)
             self._tell()
-        block = run.read(self._split(ranges) if rows is None else rows)
+        if rows is None and len(ranges) == 1 and ranges[0].is_dense:
+            (few,) = ranges
+            block = run.read_dense(few.dense_rows(), np.arange(few.start, few.stop))
+        else:
+            block = run.read(self._split(ranges) if rows is None else rows)
         with self._lock:
             number = next(self._numbers)
         return Task(self.first.plan.k, number, block, fresh=True)
@@ -218,7 +231,8 @@ class BlockScheduler:
         """Take inputs for several blocks from the queue: to read them at once takes less time."""
         self._has_read = True
         blocks = -(-self._queue.inputs // self.width)
-        ranges = self._queue.take(self.width * max(1, min(_AT_ONCE, blocks // (4 * self._workers))))
+        several = 1 if self._queue.is_dense else min(_AT_ONCE, blocks // (4 * self._workers))
+        ranges = self._queue.take(self.width * max(1, several))
         self._room += sum(each.nbytes for each in ranges)
         return ranges
 

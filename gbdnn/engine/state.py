@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import graphblas as gb
     import numpy as np
 
+    from gbdnn.engine.answer import Answer
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.features import Features
 
@@ -46,6 +47,16 @@ class RowRange(NamedTuple):
             return 0.0
         return self.source.nbytes * self.nrows / self.source.nrows
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the rows can be had as an array."""
+        return hasattr(self.source, "dense_rows")
+
+    def dense_rows(self) -> np.ndarray:
+        """Return the rows as an array, if they can be had so."""
+        found: np.ndarray = self.source.dense_rows(self.start, self.stop)  # type: ignore[union-attr]
+        return found
+
     def rows(self) -> SparseRows:
         """Return the rows."""
         if isinstance(self.source, SparseRows):
@@ -63,6 +74,11 @@ class LayerQueue:
 
     def __repr__(self) -> str:
         return f"LayerQueue({self.inputs} inputs, {self.entries:.0f} entries)"
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the first rows can be had as an array."""
+        return bool(self._ranges) and self._ranges[0].is_dense
 
     @property
     def entries(self) -> float:
@@ -109,6 +125,8 @@ class RunState:
         Number of layers: rows that are queued behind the last one are finished.
     limit : int
         Bytes of queued rows; from half of it on, the largest queue is next.
+    answer : Answer
+        Where finished rows go.
     duplicates : Duplicates, optional
         Which inputs follow another one's course.
 
@@ -116,25 +134,23 @@ class RunState:
     ----------
     queues : dict of int to LayerQueue
         By layer.
-    finished : list of SparseRows
-        Activations after the last layer.
     """
 
-    def __init__(self, layers: int, limit: int, duplicates: Duplicates | None) -> None:
+    def __init__(
+        self, layers: int, limit: int, answer: Answer, duplicates: Duplicates | None
+    ) -> None:
         self._layers, self._limit = layers, limit
         self.queues: dict[int, LayerQueue] = {}
-        self.finished: list[SparseRows] = []
-        self.duplicates = duplicates
+        self.answer, self.duplicates = answer, duplicates
 
     def __repr__(self) -> str:
         queued = ", ".join(f"{k}: {queue!r}" for k, queue in sorted(self.queues.items()))
-        finished = sum(rows.nrows for rows in self.finished)
-        return f"RunState({finished} inputs finished of {self._layers} layers; {queued})"
+        return f"RunState({self._layers} layers; {queued})"
 
     def add(self, k: int, source: Features | SparseRows) -> None:
-        """Queue rows at layer `k`."""
+        """Queue rows at layer `k`; behind the last layer they are the answer's."""
         if k == self._layers:
-            self.finished.append(source)  # type: ignore[arg-type]
+            self.answer.add(source)  # type: ignore[arg-type]
         else:
             self.queues.setdefault(k, LayerQueue()).add(source)
 
@@ -151,9 +167,6 @@ class RunState:
         k = min(queues) if shallow else max(queues, key=lambda k: (queues[k].nbytes, k))
         return k, queues[k], self._limit / (2 if shallow else 1) - held
 
-    def answer(self, inputs: int, ncols: int, dtype: np.dtype) -> gb.Matrix:
-        """Return the finished rows of all inputs as a matrix; the state gives them up."""
-        followed = None if self.duplicates is None else self.duplicates.followed()
-        found = SparseRows.stacked(self.finished, inputs, ncols, dtype)
-        self.finished = []
-        return (found if followed is None else found.take(followed)).matrix()
+    def matrix(self) -> gb.Matrix:
+        """Return the answer of all inputs as a matrix; the state gives it up."""
+        return self.answer.matrix(None if self.duplicates is None else self.duplicates.followed())

@@ -28,7 +28,9 @@ __all__ = [
     "Block",
     "MovedBlock",
     "any_bit",
+    "dense_rows",
     "fill",
+    "fill_dense",
     "in_place",
     "living",
     "padded",
@@ -180,6 +182,27 @@ def fill(block: Block, rows: SparseRows, position: np.ndarray | None) -> None:
     at += np.repeat(np.arange(rows.nrows), rows.degrees)
     block.array.reshape(-1)[at] = rows.values
     block.inputs = rows.ids
+
+
+def fill_dense(
+    block: Block, rows: np.ndarray, ids: np.ndarray, position: np.ndarray | None
+) -> None:
+    """Put rows of an array into a block; neuron i goes to ``position[i]``, or i if that is None."""
+    array = block.array
+    array[:, len(rows) :] = 0
+    array[slice(None) if position is None else position, : len(rows)] = rows.T
+    block.inputs = ids
+
+
+def dense_rows(block: Block, values: np.ndarray, present: np.ndarray) -> int:
+    """Write a block's inputs to the rows ``block.inputs`` of an array; return their entries.
+
+    ``present`` tells which values are not 0.
+    """
+    rows = block.filled.T
+    values[block.inputs] = rows
+    present[block.inputs] = rows != 0
+    return int(np.count_nonzero(rows))
 
 
 def sparse_rows(block: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:

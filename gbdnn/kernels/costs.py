@@ -16,6 +16,10 @@ from gbdnn.kernels.blocks import padded
 
 __all__ = [
     "block_width",
+    "dense_answer_pays",
+    "dense_features_pay",
+    "dense_layer_pays",
+    "direct_width",
     "full_layer",
     "fused_layer",
     "fused_width",
@@ -38,6 +42,9 @@ SPARSE_CALL = 60_000.0
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
 EDGE_FUSED = 0.04  # a multiply-add in the fused form
+EDGE_DENSE = 0.022  # the same where a layer is dense: no row numbers are read
+DENSE_LAYER = 0.4  # of the edges there could be: from here on a layer is dense
+DENSE_ROW = 0.2  # the same for a single input, where a dense row is a vector
 PASS_FUSED = 0.1  # to store an element
 CALL_FUSED = 20_000.0  # a block's calls
 MOVE_FUSED = 0.7  # an activation, to the place of a dead one
@@ -46,12 +53,25 @@ PREPARE_EDGE = 12.0  # to prepare weights for the fused form
 PREPARE_LAYER = 200_000.0
 COMPILE = 5e9  # to compile the fused form, once on a machine
 
+RUN_CALLS = 1_500_000.0  # what a run takes before and after its blocks
+PREPARE_AT_ONCE = 1e8  # a network that takes less to prepare is prepared, whatever the call is
+DENSE_COPY = 1.2  # to move an element of an array into a block, or back
+FIND_ENTRIES = 8.0  # to look for entries in an element of an array, and make rows of them
+DENSE_FEATURES = 1 / 16  # of the elements are not 0: a bitmap matrix is taken as dense features
+DENSE_ANSWER = 1 / 16  # the same for an answer, which is dense from here on
+DEEP = 32  # layers: in deeper networks survivors of several blocks go on together
+FEW_INPUTS = 64  # so few go through a network without queues, however deep it is
+FEW_ELEMENTS = 1 << 20  # so many, sparse ones too, are made an array for that
+SPARSEST = 1 / 8  # times DENSE_FEATURES: an array with fewer entries may be better off as rows
+HAND_OVER = 150_000.0  # work from which on a second thread helps
+
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
 
 BLOCK_BYTES = 5 << 18  # 1.25 MiB: input and output of a product share the caches
 WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
 FUSED_BYTES = 3 << 19  # 1.5 MiB
+DIRECT_BYTES = 1 << 19  # 0.5 MiB
 LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
 REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
@@ -63,10 +83,17 @@ def full_layer(inputs: int, edges: int, ncols: int) -> float:
     return FULL_CALL + rows * (edges * MULTIPLY_ADD + ncols * PASSES)
 
 
-def fused_layer(inputs: int, edges: int, ncols: int) -> float:
+def fused_layer(inputs: int, edges: int, nrows: int, ncols: int) -> float:
     """Return ns of a layer in the fused form for one block of `inputs`."""
     rows = -(-inputs // 16) * 16
+    if dense_layer_pays(edges, nrows, ncols):
+        return rows * ncols * (nrows * EDGE_DENSE + PASS_FUSED)
     return rows * (edges * EDGE_FUSED + ncols * PASS_FUSED)
+
+
+def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
+    """Whether a layer has so many of its edges that blocks, or single inputs, take all of them."""
+    return edges >= (DENSE_ROW if single else DENSE_LAYER) * nrows * ncols
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
@@ -108,6 +135,16 @@ def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
 
+def direct_width(neurons: int, itemsize: int) -> int:
+    """Return how many inputs a block has where dense inputs go through all layers at once.
+
+    It does not depend on the threads; 64 or more, as many as keep a block near 0.5 MiB.
+    """
+    lanes = 64 // itemsize
+    fitting = min(max(DIRECT_BYTES // (max(neurons, 1) * itemsize), 4 * lanes), 192)
+    return fitting // (2 * lanes) * 2 * lanes
+
+
 def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:
     """Split `nthreads` into blocks side by side, and threads within a product.
 
@@ -129,3 +166,13 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
 def reordering_pays(inputs: int) -> bool:
     """Whether so many inputs are worth reordering a network's neurons."""
     return inputs >= REORDER_FROM
+
+
+def dense_features_pay(elements: float, entries: float) -> bool:
+    """Whether features with so many entries are to be read as an array."""
+    return entries >= DENSE_FEATURES * elements
+
+
+def dense_answer_pays(elements: float, entries: float) -> bool:
+    """Whether an answer with so many entries is to stay an array."""
+    return entries >= DENSE_ANSWER * elements

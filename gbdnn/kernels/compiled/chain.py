@@ -13,8 +13,8 @@ from __future__ import annotations
 from numba import njit, types
 
 from gbdnn.kernels.compiled.layer import Kinds, make_layer
-from gbdnn.kernels.compiled.record import DROPPABLE, EDGES, FIELDS, NCOLS
-from gbdnn.kernels.compiled.tile import offset, pointer_to
+from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, EDGES, FIELDS, NCOLS
+from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
 
 __all__ = ["make_chain"]
 
@@ -26,7 +26,7 @@ def make_chain(kind: Kinds, pair_lines: int):
     layer = make_layer(kind, pair_lines)
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     sign = (1 << 31) if bits == types.uint32 else (1 << 63)
-    any_but_sign = bits(sign - 1)
+    any_but_sign, size = bits(sign - 1), LINE // lanes
 
     @njit(no_cpython_wrapper=True)
     def lives(live, q):
@@ -83,8 +83,7 @@ def make_chain(kind: Kinds, pair_lines: int):
         counts : pointer to int64, or null
             Two per layer, added to: inputs computed, and living after it.
         """
-        live = pointer_to(scratch, bits)
-        overflow = offset(live, stride)
+        second = scratch + stride * size
         holes = pointer_to(scratch + 16 * stride, types.int64)
         movers = offset(holes, stride)
         y, z = Y, Z
@@ -93,16 +92,19 @@ def make_chain(kind: Kinds, pair_lines: int):
         k = first
         while k < last and count > 0:
             record = offset(pointer_to(table, types.int64), k * NFIELDS)
+            live = pointer_to(scratch if record[DROPPABLE] else 0, bits)
+            overflow = pointer_to(second if record[CHECKED] else 0, bits)
             layer(record, y, z, stride, count, live, overflow)
             y, z = z, y
             k += 1
             state[1] = 1 - state[1]
-            infinite = bits(0)
-            for q in range(count):
-                infinite |= overflow[q]
-            if infinite:
-                state[3] = k - 1
-                break
+            if record[CHECKED]:
+                infinite = bits(0)
+                for q in range(count):
+                    infinite |= overflow[q]
+                if infinite:
+                    state[3] = k - 1
+                    break
             living = count
             if record[DROPPABLE]:
                 living = 0

@@ -27,6 +27,9 @@ _SIGNATURES = {
     "extract": f"void({','.join([_INT] * 8)})",
     "patterns": f"void({','.join([_INT] * 5)})",
     "arrange": f"void({','.join([_INT] * 10)})",
+    "from_dense": f"int64({','.join([_INT] * 9)})",
+    "to_dense": f"int64({','.join([_INT] * 9)})",
+    "single": f"int64({','.join([_INT] * 5)})",
 }
 
 
@@ -36,9 +39,11 @@ def library(dtype: str) -> Library:
 
     def make() -> dict[str, Any]:
         from gbdnn.kernels.compiled.chain import make_chain
+        from gbdnn.kernels.compiled.dense_rows import make_from_dense, make_to_dense
         from gbdnn.kernels.compiled.layer import kinds, pair_lines
         from gbdnn.kernels.compiled.order import make_arrange, make_patterns
         from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill, make_move
+        from gbdnn.kernels.compiled.single import make_single
 
         kind = kinds(dtype)
         return {
@@ -49,6 +54,9 @@ def library(dtype: str) -> Library:
             "extract": make_extract(kind),
             "patterns": make_patterns(kind),
             "arrange": make_arrange(kind),
+            "from_dense": make_from_dense(kind),
+            "to_dense": make_to_dense(kind),
+            "single": make_single(kind),
         }
 
     sources = sorted(Path(__file__).parent.glob("*.py"))

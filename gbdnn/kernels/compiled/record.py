@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = [
     "BIAS",
     "BIAS_STEP",
+    "CHECKED",
+    "DENSE",
     "DROPPABLE",
     "EDGES",
     "FIELDS",
@@ -22,9 +24,11 @@ __all__ = [
 
 FIELDS = (
     "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
-    "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE",
+    "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE", "DENSE",
+    "CHECKED",
 )  # fmt: skip
 (
     NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
-    PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE,
+    PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE, DENSE,
+    CHECKED,
 ) = range(len(FIELDS))  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import DROPPABLE, FIELDS
+from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +30,10 @@ class FusedLayer(NamedTuple):
     ``arrays`` are, by the names of the record's fields: ``INDPTR`` (int64), ``ROWS`` (uint32) and
     ``WEIGHTS`` (one per edge, or a single one for all), the columns; ``BIAS``, one value or one per
     column; ``PLACES`` (uint32), which neuron a column is; ``PAIRS``, 1 where a column and the next
-    have the same rows and are computed together; ``LIMITS`` of the activations. ``record`` points
-    to them.
+    have the same rows and are computed together; ``LIMITS`` of the activations. A dense layer has
+    all weights, column by column, and no rows. ``record`` points to them.
+
+    For a single input the same arrays hold the rows of W: ``ROWS`` are their columns.
     """
 
     ncols: int
@@ -48,6 +50,10 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
     mean, mark = np.empty(ncols), np.empty(ncols, np.uint64)
     compiled["patterns"](_address(indptr), _address(rows), ncols, _address(mean), _address(mark))
     order = np.lexsort((mark, mean))
+    marks = mark[order]
+    paired = 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
+    if not paired:
+        order = np.argsort(columns.degrees, kind="stable")
     new_indptr, new_rows = np.empty(ncols + 1, np.int64), np.empty(len(rows), np.uint32)
     new_weights = weights if columns.is_iso else np.empty(len(rows), info.dtype)
     pairs = np.empty(ncols, np.uint8)
@@ -56,7 +62,6 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
         *map(_address, (new_indptr, new_rows, new_weights, pairs)),
     )  # fmt: skip
     bias = np.atleast_1d(np.asarray(b, info.dtype))
-    low = 0 if info.activation == "relu" else -np.inf
     arrays = {
         "INDPTR": new_indptr,
         "ROWS": new_rows,
@@ -64,19 +69,55 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
         "BIAS": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
         "PLACES": order.astype(np.uint32),
         "PAIRS": pairs,
-        "LIMITS": np.array([low, np.inf if info.clip is None else info.clip], info.dtype),
     }
-    numbers = {
+    return _layer(info, arrays, PAIRED=int(paired))
+
+
+def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
+    """Return a layer with all weights, zeros too, from its columns."""
+    places = np.arange(info.ncols, dtype=np.uint32)
+    return _layer(info, _dense(columns, b, info) | {"PLACES": places})
+
+
+def prepare_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
+    """Return a layer for a single input, from its rows."""
+    bias = np.atleast_1d(np.asarray(b, info.dtype))
+    arrays = {
+        "INDPTR": rows.indptr.astype(np.int64),
+        "ROWS": rows.columns.astype(np.uint32),
+        "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
+        "BIAS": bias,
+    }
+    return _layer(info, arrays)
+
+
+def prepare_dense_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
+    """Return a layer for a single input with all weights, zeros too, from its rows."""
+    return _layer(info, _dense(rows, b, info))
+
+
+def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
+    weights = np.zeros((rows.nrows, rows.ncols), info.dtype)
+    at = np.repeat(np.arange(rows.nrows), rows.degrees)
+    weights[at, rows.columns.view(np.int64)] = rows.values
+    return {"WEIGHTS": weights, "BIAS": np.atleast_1d(np.asarray(b, info.dtype))}
+
+
+def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> FusedLayer:
+    """Return the arrays with a record that points to them; those that are missing are null."""
+    low = 0 if info.activation == "relu" else -np.inf
+    high = np.inf if info.clip is None else info.clip
+    arrays = arrays | {"LIMITS": np.array([low, high], info.dtype)}
+    known = dict.fromkeys(FIELDS, 0) | {
         "NROWS": info.nrows,
-        "NCOLS": ncols,
-        "EDGES": len(new_rows),
-        "WEIGHT_STEP": int(len(new_weights) > 1),
-        "BIAS_STEP": int(len(bias) > 1),
-        "PAIRED": int(4 * int(pairs.sum()) >= ncols),  # half of the neurons
-        "DROPPABLE": 0,
+        "NCOLS": info.ncols,
+        "EDGES": info.edges,
+        "WEIGHT_STEP": int(arrays["WEIGHTS"].size > 1),
+        "BIAS_STEP": int(len(arrays["BIAS"]) > 1),
+        "DENSE": int("ROWS" not in arrays),
     }
-    known = numbers | {name: _address(array) for name, array in arrays.items()}
-    return FusedLayer(ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
+    known |= numbers | {name: _address(array) for name, array in arrays.items()}
+    return FusedLayer(info.ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
 
 
 def _address(array: np.ndarray) -> int:
@@ -91,6 +132,8 @@ class LayerTable:
     layers : sequence of FusedLayer
     droppable : sequence of bool
         For each layer whether inputs without an activation after it may be dropped.
+    checked : sequence of bool
+        For each layer whether its sums are checked.
 
     Attributes
     ----------
@@ -98,9 +141,12 @@ class LayerTable:
         Of the table.
     """
 
-    def __init__(self, layers: Iterable[FusedLayer], droppable: Iterable[bool]) -> None:
+    def __init__(
+        self, layers: Iterable[FusedLayer], droppable: Iterable[bool], checked: Iterable[bool]
+    ) -> None:
         self.layers = list(layers)
         records = [layer.record for layer in self.layers]
         self._array = np.array(records, np.int64).reshape(-1, len(FIELDS))
         self._array[:, DROPPABLE] = list(droppable)
+        self._array[:, CHECKED] = list(checked)
         self.address = _address(self._array)

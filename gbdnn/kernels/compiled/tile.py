@@ -23,9 +23,10 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-__all__ = ["LINE", "offset", "pointer_to", "tile"]
+__all__ = ["ALL", "LINE", "OWN", "SAME", "bits_of", "offset", "pointer_to", "tile"]
 
 LINE = 64  # bytes of a cache line, and of a vector
+OWN, SAME, ALL = range(3)  # which rows the neurons of a tile read
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
@@ -58,7 +59,8 @@ def tile(
     lines, neurons : literal int
         Their product, times the registers a line takes, are the sums held in registers.
     shared : literal int
-        1 if the neurons have the same rows, which are then read once; 0 if each has its own.
+        `OWN` if each neuron has rows of its own; `SAME` if all have the same, which are then read
+        once; `ALL` if they have all rows: then none is read, and `edges` is their number.
     Y, Z : pointer to float32 or float64
         The first input of the tile at neuron 0. Aligned.
     stride : int
@@ -76,7 +78,7 @@ def tile(
         Limits of the activations: 0 and the clip, or -inf and inf.
     live, overflow : pointer to uint32 or uint64, `lines` lines
         The bits of what was stored, and bits that are not 0 where a sum was not finite, are OR-ed
-        into these, input by input.
+        into these, input by input. Either may be null: then it is not recorded.
     places : pointer to uint32
         Where each of the neurons stands in Z.
     """
@@ -92,7 +94,7 @@ def tile(
 
     def codegen(context, builder, signature, args):
         _, _, _, *args = args
-        _tile(builder, L, N, bool(S), context.get_value_type(real), *args)
+        _tile(builder, L, N, S, context.get_value_type(real), *args)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -132,6 +134,9 @@ def _tile(
             flags = builder.or_(flags, builder.bitcast(value, integers))
         store(flags, pointer, line)
 
+    def is_there(pointer):
+        return builder.icmp_unsigned("!=", builder.ptrtoint(pointer, _I64), _I64(0))
+
     def far(pointer, index, stride):
         return builder.gep(pointer, [builder.mul(index, stride)])
 
@@ -159,7 +164,9 @@ def _tile(
     added = []
     for n in each:
         if place is None or not shared:
-            row = builder.zext(builder.load(builder.gep(own_rows[n], [e])), _I64)
+            row = e
+            if shared != ALL:
+                row = builder.zext(builder.load(builder.gep(own_rows[n], [e])), _I64)
             place = far(Y, row, stride)
             y = [load(place, line, vector) for line in range(lines)]
         w = splat(builder.load(far(own_weights[n], e, step)))
@@ -175,16 +182,21 @@ def _tile(
     low, high = splat(low), splat(high)
     places = [builder.zext(builder.load(builder.gep(places, [_I64(n)])), _I64) for n in each]
     targets = [far(Z, place, stride) for place in places]
-    for k in range(lines):
-        merge([builder.fsub(sums[n][k], sums[n][k]) for n in each], overflow, k)  # 0s, or NaN
-        stored = []
-        for n in each:
+    stored = []
+    for n in each:
+        stored.append([])
+        for k in range(lines):
             z = sums[n][k]
             z = builder.select(builder.fcmp_ordered(">", z, low), z, low)
             z = builder.select(builder.fcmp_ordered("<", z, high), z, high)
             store(z, targets[n], k)
-            stored.append(z)
-        merge(stored, live, k)
+            stored[n].append(z)
+    with builder.if_then(is_there(live)):
+        for k in range(lines):
+            merge([stored[n][k] for n in each], live, k)
+    with builder.if_then(is_there(overflow)):
+        for k in range(lines):
+            merge([builder.fsub(sums[n][k], sums[n][k]) for n in each], overflow, k)  # 0s, or NaN
 
 
 @intrinsic
@@ -206,3 +218,15 @@ def offset(typing, pointer, count):
         return builder.gep(args[0], [args[1]])
 
     return pointer(pointer, types.intp), codegen
+
+
+@intrinsic
+def bits_of(typing, pointer):
+    """Return a pointer to floats as one to unsigned integers of their size."""
+    single = pointer.dtype == types.float32
+    result = types.CPointer(types.uint32 if single else types.uint64)
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(result))
+
+    return result(pointer), codegen

@@ -1,0 +1,130 @@
+"""The answer of a run: finished rows, stacked, or written where they will stay.
+
+Dense features have a dense answer: an array in which each block writes its inputs' rows, and beside
+it which of its values are not 0. Both become the memory of a matrix, full or bitmap; where few
+values are not 0, they become a sparse one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Answer", "DenseAnswer", "SparseAnswer"]
+
+
+class Answer(Protocol):
+    """Where activations after the last layer go; a row that never comes has no entries."""
+
+    is_dense: bool
+
+    def add(self, rows: SparseRows, /) -> None:
+        """Take rows, by their ids."""
+        ...
+
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int], /) -> None:
+        """Let a function write rows into the arrays of a dense answer."""
+        ...
+
+    def matrix(self, followed: np.ndarray | None, /) -> gb.Matrix:
+        """Return a matrix of all rows, or for each the row that it followed; give them up."""
+        ...
+
+
+class SparseAnswer:
+    """Sparse rows, stacked at the end."""
+
+    is_dense = False
+
+    def __init__(self, nrows: int, ncols: int, dtype: np.dtype) -> None:
+        self._shape, self._dtype = (nrows, ncols), dtype
+        self._rows: list[SparseRows] = []
+
+    def add(self, rows: SparseRows) -> None:
+        """Take rows, by their ids."""
+        self._rows.append(rows)
+
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
+        """Not for sparse rows."""
+        raise NotImplementedError
+
+    def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
+        """Return a matrix of all rows, or for each the row that it followed; give them up."""
+        found = SparseRows.stacked(self._rows, *self._shape, self._dtype)
+        self._rows = []
+        return (found if followed is None else found.take(followed)).matrix()
+
+
+class DenseAnswer:
+    """Rows of an array.
+
+    Attributes
+    ----------
+    values : ndarray, shape (nrows, ncols)
+        The activations; 0 where nothing was written.
+    present : ndarray of bool, shape (nrows, ncols)
+        Which of them are not 0.
+    entries : int
+        How many of them.
+    """
+
+    is_dense = True
+
+    def __init__(self, nrows: int, ncols: int, dtype: np.dtype) -> None:
+        # Memory that is never written to is never taken.
+        self.values = np.zeros((nrows, ncols), dtype)
+        self.present = np.zeros((nrows, ncols), bool)
+        self.entries = 0
+        self._lock = threading.Lock()
+
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
+        """Let a function write rows into `values` and `present`; it returns their entries."""
+        entries = to_rows(self.values, self.present)
+        with self._lock:
+            self.entries += entries
+
+    def add(self, rows: SparseRows) -> None:
+        """Take rows, by their ids."""
+        at = np.repeat(rows.ids, rows.degrees), rows.columns.view(np.int64)
+        self.values[at] = rows.values
+        self.present[at] = True
+        with self._lock:
+            self.entries += rows.nvals
+
+    def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
+        """Return a matrix of all rows, or for each the row that it followed; give them up.
+
+        It is a `sparse` one, or as its entries are many.
+        """
+        values, present, entries = self.values, self.present, self.entries
+        if followed is not None:
+            values, present = values[followed], present[followed]
+            entries = int(np.count_nonzero(present))
+        del self.values, self.present
+        if sparse or not entries or not costs.dense_answer_pays(values.size, entries):
+            return _sparse(values, present)
+        if entries == values.size:
+            return gb.Matrix.ss.import_fullr(values, take_ownership=True)
+        return gb.Matrix.ss.import_bitmapr(
+            values=values, bitmap=present, nvals=entries, take_ownership=True
+        )
+
+
+def _sparse(values: np.ndarray, present: np.ndarray) -> gb.Matrix:
+    """Return the values that are present as a sparse matrix."""
+    nrows, ncols = values.shape
+    at = np.flatnonzero(present)
+    indptr = np.zeros(nrows + 1, np.uint64)
+    if ncols:
+        rows, at = np.divmod(at, ncols)
+        np.cumsum(np.bincount(rows, minlength=nrows), out=indptr[1:])
+    return SparseRows(indptr, at.astype(np.uint64), values[present], ncols).matrix()

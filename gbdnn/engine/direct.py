@@ -1,0 +1,313 @@
+"""Direct runs: dense inputs through all layers of a network, without queues.
+
+features ── rows of an array ──> block                  transposed and checked
+block    ── all layers ────────> block                  one compiled call
+block    ── transposed ────────> rows of the answer     written once, where they stay
+
+Inputs of a network of a few layers live to its end, or die too late for survivors of several blocks
+to go on together: there is nothing to schedule. A block has the same inputs, and an input the same
+bits, on any number of threads. A single input is multiplied by rows of W instead, which gives the
+same bits (`gbdnn.kernels.compiled.single`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gbdnn.arrays.threads import available
+from gbdnn.engine.answer import DenseAnswer
+from gbdnn.engine.features import DenseFeatures
+from gbdnn.engine.plan import plan_layers, read_layers
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.fused import FUSED, FusedChain, FusedSingle
+from gbdnn.kernels.overflow import may_overflow, non_finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import graphblas as gb
+
+    from gbdnn.engine.choice import Engine
+    from gbdnn.engine.features import Features
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
+
+__all__ = ["DirectNetwork", "direct_features", "is_direct", "takes_direct"]
+
+_log = logging.getLogger("gbdnn.inference")
+
+_MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
+_ANY = 1 << 62  # bytes of memory
+
+
+class _Facts(NamedTuple):
+    """What the choice needs to know of a network."""
+
+    is_exact: bool
+    edges: int
+    neurons: int
+    may_drop: bool
+    preparing: float
+    narrow_block_bytes: int
+
+    @classmethod
+    def of(cls, net: Network) -> _Facts:
+        edges, neurons = net.edges, max(max(info.shape) for info in net.infos)
+        return cls(
+            all(FUSED.is_exact(info) for info in net.infos),
+            edges,
+            neurons,
+            not net.infos[-1].revives,
+            edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER,
+            _block_bytes(neurons, 128 // net.infos[0].dtype.itemsize, net.infos[0].dtype),
+        )
+
+
+def is_direct(net: Network) -> bool:
+    """Whether direct runs give a network's answer, whatever they cost."""
+    return net.in_memory and net.prepared(_Facts.of).is_exact
+
+
+def takes_direct(net: Network, inputs: int, engine: Engine, memory: int) -> bool:
+    """Whether so many dense inputs go through a network's layers without queues.
+
+    `memory` is what blocks may take.
+    """
+    if engine not in ("auto", "fused") or not net.in_memory or not inputs:
+        return False
+    facts = net.prepared(_Facts.of)
+    deep = len(net) > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
+    if deep or not facts.is_exact or facts.narrow_block_bytes > memory:
+        return False
+    if engine == "fused":
+        FUSED.load(net.infos[0].dtype)
+        return True
+    work = costs.RUN_CALLS + inputs * facts.edges * costs.MULTIPLY_ADD
+    if facts.preparing > max(work, costs.PREPARE_AT_ONCE):
+        return False
+    return FUSED.is_worth_loading(net.infos[0].dtype, work)
+
+
+def direct_features(X: Features) -> DenseFeatures | None:
+    """Return features as those of a direct run: dense ones, or few rows made dense; else None."""
+    if isinstance(X, DenseFeatures):
+        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
+            costs.SPARSEST * X.nrows * X.ncols, X.nvals
+        )
+        return None if sparse else X
+    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
+        rows = X.sparse_rows(0, X.nrows)
+        return DenseFeatures(rows.dense(), rows.dtype)
+    return None
+
+
+class DirectNetwork:
+    """A network that is prepared for direct runs; the network keeps it.
+
+    Parameters
+    ----------
+    net : Network
+        In memory, with layers that the fused form gives exactly.
+    """
+
+    def __init__(self, net: Network) -> None:
+        plans = plan_layers(net, np.inf, (FUSED,))
+        self._ready = read_layers(net, plans, reordered=False)
+        self._net = net
+        self._facts = net.prepared(_Facts.of)
+        self.dtype: np.dtype = net.infos[0].dtype
+        self._width = costs.direct_width(self._facts.neurons, self.dtype.itemsize)
+        self._lanes = 64 // self.dtype.itemsize
+        self._safe = _safe(net)
+        self._lock = threading.Lock()
+        # Memory for the next call; a list's pop and append are done under Python's lock.
+        self._workspaces: list[_Workspace] = []
+        self._singles: list[FusedSingle] = []
+
+    def matrix(
+        self, X: DenseFeatures, *, nthreads: int | None, memory: int, sparse: bool
+    ) -> gb.Matrix:
+        """Return the activations after the last layer, as a sparse matrix or as its entries are.
+
+        Parameters are those of `run`.
+        """
+        answer = DenseAnswer(X.nrows, self._net.shape[1], self.dtype)
+        answer.entries = self.run(
+            X, answer.values, answer.present, nthreads=nthreads, memory=memory
+        )
+        return answer.matrix(sparse=sparse)
+
+    def run(
+        self,
+        X: DenseFeatures,
+        values: np.ndarray,
+        present: np.ndarray | None,
+        *,
+        nthreads: int | None,
+        memory: int = _ANY,
+    ) -> int:
+        """Write the activations after the last layer into `values`; return their entries.
+
+        Parameters
+        ----------
+        X : DenseFeatures
+        values : ndarray, shape (inputs, neurons of the last layer)
+            Zeros, in C order.
+        present : ndarray of bool, optional
+            Zeros of the same shape; becomes True where a value is not 0.
+        nthreads : int, optional
+            Default: those of the engaged GraphBLAS Context, or of the configuration.
+        memory : int
+            Bytes that blocks may take.
+        """
+        if X.nrows == 1:
+            return self._run_single(X, values, present)
+        width, workers = self._division(X.nrows, nthreads, memory)
+        _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
+        share = _Share(X, values, present, width)
+        if workers == 1:
+            self._work(share)
+        else:
+            helpers = [_helpers().submit(self._work, share) for _ in range(1, workers)]
+            try:
+                self._work(share)
+            finally:
+                share.stop()
+                for each in helpers:
+                    if not each.cancel():
+                        each.exception()
+            for each in helpers:
+                if not each.cancelled():
+                    each.result()
+        return share.entries
+
+    def _division(self, inputs: int, nthreads: int | None, memory: int) -> tuple[int, int]:
+        """Return how many inputs a block has, and how many threads have a share in the work."""
+        if inputs <= self._lanes:
+            return self._lanes, 1
+        lanes = 2 * self._lanes  # a tile of two lines is twice as fast as one
+        widest = self._width
+        while widest > lanes and _block_bytes(self._facts.neurons, widest, self.dtype) > memory:
+            widest -= lanes
+        if inputs * self._facts.edges * costs.EDGE_FUSED < costs.HAND_OVER:
+            nthreads = 1
+        most = max(1, memory // _block_bytes(self._facts.neurons, widest, self.dtype))
+        nthreads = min(most, available() if nthreads is None else nthreads)
+        blocks = -(-inputs // widest)
+        if blocks < 4 * nthreads:
+            blocks = -(-blocks // nthreads) * nthreads
+        width = min(widest, -(-inputs // (blocks * lanes)) * lanes)
+        return width, min(nthreads, -(-inputs // width))
+
+    def _work(self, share: _Share) -> None:
+        """Take blocks until there are none; an error ends the others' work too."""
+        try:
+            work = self._workspaces.pop()
+        except IndexError:
+            work = None
+        if work is None or work.width < share.width:
+            work = _Workspace(self._ready, self._facts.neurons, share.width, self.dtype)
+        try:
+            for start in share.starts:
+                self._block(share, work, start)
+        except BaseException:
+            share.stop()
+            raise
+        self._workspaces.append(work)
+
+    def _block(self, share: _Share, work: _Workspace, start: int) -> None:
+        X, Y = share.X, work.Y
+        rows = X.dense_rows(start, start + share.width)
+        stop = start + len(rows)
+        Y.neurons, Y.inputs = X.ncols, np.arange(start, stop)
+        largest = work.safe.from_dense(Y, rows, None)
+        if not largest < np.inf:
+            X.require_finite(start, stop)
+        chain = work.safe if largest <= self._safe else work.checked
+        Y, _, faulty = chain.run(0, len(self._ready), Y, work.Z, tidy=False)
+        if faulty >= 0:
+            raise non_finite(faulty, self._ready[faulty].layer)
+        entries = chain.to_dense(Y, share.values, share.present)
+        with self._lock:
+            share.entries += entries
+
+    def _run_single(self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None) -> int:
+        try:
+            single = self._singles.pop()
+        except IndexError:
+            layers = self._net.prepared(_single_layers)
+            single = FusedSingle(layers, self._facts.neurons, self.dtype)
+        faulty = single.run(X.dense_rows(0, 1)[0], values[0])
+        self._singles.append(single)
+        if faulty == len(self._ready):
+            X.require_finite(0, 1)
+        elif faulty >= 0:
+            raise non_finite(faulty, self._ready[faulty].layer)
+        if present is None:
+            return 0
+        np.not_equal(values, 0, out=present)
+        return int(np.count_nonzero(present))
+
+
+def _single_layers(net: Network) -> list:
+    layers: list[Layer] = list(net)
+    return [FUSED.prepare_single(layer) for layer in layers]
+
+
+def _safe(net: Network) -> float:
+    """Return a magnitude of features up to which no sum leaves the dtype's range."""
+    return max((x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0)
+
+
+class _Share:
+    """What the threads of a run share: blocks to be taken, and where rows come from and go to."""
+
+    def __init__(
+        self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None, width: int
+    ) -> None:
+        self.X, self.values, self.present, self.width = X, values, present, width
+        self.entries = 0
+        self.starts: Iterator[int] = iter(range(0, X.nrows, width))  # threads may share it
+
+    def stop(self) -> None:
+        """Leave no block to be taken."""
+        for _ in self.starts:
+            pass
+
+
+class _Workspace:
+    """A thread's blocks, and its chain of layers: one without and one with checks for overflow."""
+
+    def __init__(self, ready: list, neurons: int, width: int, dtype: np.dtype) -> None:
+        self.width = width
+        self.Y, self.Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
+        weights = [each.weights for each in ready]
+        # To look for the dead takes time: now and then is enough.
+        droppable = [each.plan.droppable_after and not each.plan.k % 4 for each in ready]
+        self.safe, self.checked = (
+            FusedChain(weights, droppable, dtype, [checked] * len(ready))
+            for checked in (False, True)
+        )
+
+
+def _block_bytes(neurons: int, width: int, dtype: np.dtype) -> int:
+    """Return the bytes that a thread works in."""
+    return 2 * AlignedBlock.size(neurons, width, dtype)
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads beside the caller's; they are kept, since starting one takes 0.1 ms."""
+    return ThreadPoolExecutor(os.cpu_count(), "gbdnn_direct")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.cache_clear)

@@ -1,0 +1,104 @@
+"""One input through several layers: the shortest way to one answer.
+
+    z = b;  z += y[i] W(i, :)  for every i with y[i] > 0 or < 0;  y' = min(max(z, 0), clip)
+
+W is row-wise here: an activation that is 0 is not multiplied, and sums of different neurons do not
+wait for each other. Every sum meets its edges in the same order as in a block, and what is left out
+adds nothing: both give the same bits.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from gbdnn.kernels.compiled.record import (
+    BIAS,
+    BIAS_STEP,
+    DENSE,
+    FIELDS,
+    INDPTR,
+    LIMITS,
+    NCOLS,
+    NROWS,
+    ROWS,
+    WEIGHT_STEP,
+    WEIGHTS,
+)
+from gbdnn.kernels.compiled.tile import offset, pointer_to
+
+__all__ = ["make_single"]
+
+NFIELDS = len(FIELDS)
+
+
+@intrinsic
+def fma(typing, a, b, c):
+    """Return a * b + c, rounded once."""
+
+    def codegen(context, builder, signature, args):
+        real = args[0].type
+        bits = 32 if isinstance(real, ir.FloatType) else 64
+        kind = ir.FunctionType(real, [real] * 3)
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.f{bits}")
+        return builder.call(function, args)
+
+    return a(a, b, c), codegen
+
+
+def make_single(kind):
+    """Return ``single``, see its docstring."""
+    real, i64 = kind.real, types.int64
+
+    def single(table, first, last, y, z):
+        """Take one input, a value per neuron in `y`, through layers `first` to `last`.
+
+        Records point to rows of W where those of a block point to columns. Returns -1, or the layer
+        in which a sum was not finite, or `last` if a value in `y` is not. The activations are in
+        `y` at the end if the number of layers is even, else in `z`.
+        """
+        bad = real(0)
+        for i in range(offset(pointer_to(table, i64), first * NFIELDS)[NROWS]):
+            bad += y[i] - y[i]
+        if bad != 0:
+            return types.int64(last)
+        for k in range(first, last):
+            record = offset(pointer_to(table, i64), k * NFIELDS)
+            nrows, ncols = record[NROWS], record[NCOLS]
+            weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
+            bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
+            limits = pointer_to(record[LIMITS], real)
+            low, high = limits[0], limits[1]
+            for j in range(ncols):
+                z[j] = bias[j * bias_step]
+            if record[DENSE]:
+                for i in range(nrows):
+                    v = y[i]
+                    if v != 0:
+                        row = offset(weights, i * ncols)
+                        for j in range(ncols):
+                            z[j] = fma(row[j], v, z[j])
+            else:
+                indptr = pointer_to(record[INDPTR], i64)
+                columns = pointer_to(record[ROWS], types.uint32)
+                for i in range(nrows):
+                    v = y[i]
+                    if v != 0:
+                        for e in range(indptr[i], indptr[i + 1]):
+                            j = types.intp(columns[e])
+                            z[j] = fma(weights[e * step], v, z[j])
+            bad = real(0)
+            for j in range(ncols):
+                total = z[j]
+                bad += total - total
+                total = total if total > low else low
+                z[j] = total if total < high else high
+            y, z = z, y
+            if bad != 0:
+                return types.int64(k)
+        return types.int64(-1)
+
+    p = types.CPointer
+    return single, i64(i64, i64, i64, p(real), p(real))

@@ -1,0 +1,64 @@
+"""A small square of a matrix, transposed in registers."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+__all__ = ["SQUARE", "transpose"]
+
+SQUARE = {"float32": 8, "float64": 4}  # rows and columns of a square: half a cache line
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+@intrinsic
+def transpose(typing, X, row, row_stride, Y, place, place_stride):
+    """Y[place[c] * place_stride + r] = X[row[r] * row_stride + c], for one square.
+
+    Parameters
+    ----------
+    X, Y : pointer to float
+        To the square's first column, and to its first row.
+    row, place : pointer to int64
+        One for each row of X, and one for each row of Y.
+    row_stride, place_stride : int
+        In elements. Addresses need no alignment beyond that of a number.
+    """
+
+    def codegen(context, builder, signature, args):
+        X, row, row_stride, Y, place, place_stride = args
+        real = context.get_value_type(signature.args[0].dtype)
+        size = SQUARE["float32" if isinstance(real, ir.FloatType) else "float64"]
+        vector = ir.VectorType(real, size)
+
+        def at(base, index, stride, k):
+            index = builder.load(builder.gep(index, [_I64(k)]))
+            address = builder.gep(base, [builder.mul(index, stride)])
+            return builder.bitcast(address, vector.as_pointer())
+
+        lines = []
+        for k in range(size):
+            line = builder.load(at(X, row, row_stride, k))
+            line.align = 32 // size
+            lines.append(line)
+        # Blocks off the diagonal are exchanged: of 1, 2, and 4 numbers.
+        step = 1
+        while step < size:
+            for k in range(size):
+                if k & step:
+                    continue
+                pair = lines[k], lines[k + step]
+                low = [lane if not lane & step else size + lane - step for lane in range(size)]
+                high = [lane + step if not lane & step else size + lane for lane in range(size)]
+                lines[k], lines[k + step] = (
+                    builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_I32, size), mask))
+                    for mask in (low, high)
+                )
+            step *= 2
+        for k, line in enumerate(lines):
+            builder.store(line, at(Y, place, place_stride, k)).align = 32 // size
+        return context.get_dummy_value()
+
+    return types.void(X, row, types.intp, Y, place, types.intp), codegen

@@ -1,0 +1,156 @@
+"""One network, called again and again: arrays in, arrays out, as little as can be in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.threads import MOST_THREADS
+from gbdnn.arrays.values import as_array, whole_number
+from gbdnn.engine.direct import DirectNetwork, is_direct
+from gbdnn.engine.features import DenseFeatures
+from gbdnn.errors import ArgumentTypeError, ShapeError
+from gbdnn.inference import infer
+from gbdnn.kernels.fused import FUSED
+from gbdnn.model.network import as_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import BiasLike, BiasRule, Layer
+    from gbdnn.model.network import Network
+
+__all__ = ["CompiledNetwork", "compile"]
+
+
+class CompiledNetwork:
+    """A network that is ready to be called with arrays; `gbdnn.compile` makes one.
+
+    Threads may call it at once. A pickle holds the network alone, and is prepared anew.
+
+    Attributes
+    ----------
+    network : Network
+        The network, in memory.
+    nthreads : int, optional
+        Threads of a call.
+    """
+
+    def __init__(self, network: Network, nthreads: int | None) -> None:
+        self.network, self.nthreads = network, nthreads
+        self._dtype = network.dtype or np.dtype(np.float32)
+        self._nrows, self._ncols = network.shape
+        self._direct: DirectNetwork | None = None
+        if is_direct(network):
+            FUSED.load(self._dtype)
+            self._direct = network.prepared(DirectNetwork)
+            for inputs in (1, 2):  # prepares both ways
+                self(np.zeros((inputs, self._nrows), self._dtype))
+
+    def __call__(self, x: Any) -> np.ndarray:
+        """Return the activations of the last layer.
+
+        Parameters
+        ----------
+        x : array_like, shape (inputs, neurons of the first layer) or (neurons of the first layer,)
+            Features; one input may be a vector.
+
+        Returns
+        -------
+        ndarray, shape (inputs, neurons of the last layer) or (neurons of the last layer,)
+            A new array of the network's dtype.
+
+        Raises
+        ------
+        ShapeError
+            The features do not fit the first layer.
+        ArgumentError, ArgumentTypeError
+            A value is not finite, or not a real number.
+        NonFiniteError
+            ``Y W + b`` overflowed; the message names the layer.
+        """
+        x = as_array(x, "features") if type(x) is not np.ndarray else x
+        rows = x[np.newaxis] if x.ndim == 1 else x
+        if rows.ndim != 2 or rows.shape[1] != self._nrows:
+            raise ShapeError(
+                f"features have shape {x.shape}; inputs x {self._nrows}, or {self._nrows} for one"
+                " input, are needed"
+            )
+        if self._direct is None:
+            Y = infer(self.network, rows, nthreads=self.nthreads)
+            values = Y.to_dense(fill_value=0)
+        else:
+            values = np.zeros((len(rows), self._ncols), self._dtype)
+            if len(rows):
+                X = DenseFeatures(rows, self._dtype)
+                self._direct.run(X, values, None, nthreads=self.nthreads)
+        found: np.ndarray = values[0] if x.ndim == 1 else values
+        return found
+
+    def __repr__(self) -> str:
+        threads = "" if self.nthreads is None else f", {self.nthreads} threads"
+        return f"CompiledNetwork({self._nrows} to {self._ncols}, {self._dtype}{threads})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledNetwork, (self.network, self.nthreads)
+
+
+def compile(  # noqa: A001
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    *,
+    bias: BiasLike | Sequence[BiasLike] | None = None,
+    bias_rule: BiasRule | None = None,
+    clip: float | None = None,
+    dtype: Any = None,
+    nthreads: int | None = None,
+) -> CompiledNetwork:
+    """Return a network that is ready to be called with arrays.
+
+    What `infer` does at its first calls is done here: machine code is loaded, or compiled (some
+    seconds, once on a machine), and weights are put into the forms that the code wants. A call
+    answers with an array, and makes no GraphBLAS object.
+
+    Parameters
+    ----------
+    layers : Network, list of Layer, or list of matrices
+        As for `infer`; a lazy network is loaded.
+    bias, bias_rule, clip, dtype
+        As for `infer`.
+    nthreads : int, optional
+        Threads of each call (default: those of the engaged GraphBLAS Context, or of the
+        configuration). A call with few inputs takes one.
+
+    Returns
+    -------
+    CompiledNetwork
+
+    Raises
+    ------
+    ShapeError, ArgumentError, ArgumentTypeError
+        As `infer`, for layers and options.
+    MissingPackageError
+        numba is missing or unknown; `infer` does without.
+
+    Notes
+    -----
+    Answers are those of `infer` with ``engine="fused"``, to the bit, whatever the number of inputs
+    in a call. A network with a layer that the fused form can't give (a positive bias under the rule
+    ``"entries"``) goes through `infer`.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> run = gbdnn.compile([np.array([[0.5, 0.0], [1.0, -1.0]])], bias=-0.25)
+    >>> run([2.0, 0.5])
+    array([1.25, 0.  ])
+    >>> run(np.eye(2)).tolist()
+    [[0.25, 0.0], [0.75, 0.0]]
+    """
+    if nthreads is not None:
+        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
+    if not len(net):
+        raise ArgumentTypeError("layers: there is none to compile")
+    return CompiledNetwork(net, nthreads)

@@ -1,0 +1,495 @@
+"""Direct runs: dense features, a few layers, dense answers; compiled networks."""
+
+import itertools
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import network, scheduled, uncompiled
+from oracles import Dense, dense_inference
+
+import gbdnn
+from gbdnn.engine import direct as module
+from gbdnn.engine.direct import DirectNetwork
+from gbdnn.engine.features import DenseFeatures
+from gbdnn.kernels import costs
+
+BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
+NUMPY = {"FP32": np.dtype("f4"), "FP64": np.dtype("f8")}
+
+
+def pruned(sizes, densities, *, seed=0, clip=None, bias=0.05):
+    """Layers, each with its density, some biases positive, a linear one at the end."""
+    random = np.random.default_rng(seed)
+    layers = []
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        density = densities[k % len(densities)]
+        W = random.normal(0, 1.4 / np.sqrt(max(1, density * n)), (n, m))
+        W[random.random((n, m)) >= density] = 0
+        b = random.normal(bias, 0.1, m)
+        last = k == len(sizes) - 2
+        W, b = (np.asarray(a, "f4").astype("f8") for a in (W, b))
+        activation = "identity" if last else "relu"
+        layers.append(Dense(W, b, activation=activation, clip=None if last else clip))
+    return layers
+
+
+def inputs(count, neurons, seed=1):
+    random = np.random.default_rng(seed)
+    return random.normal(0.3, 1, (count, neurons)).astype("f4")
+
+
+MIXED = pruned((50, 97, 33, 120, 10), (0.05, 0.9, 0.3, 0.6))
+
+
+def close(found, expected, dtype="FP32"):
+    scale = max(1.0, np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+@BOTH
+@pytest.mark.parametrize("count", [1, 2, 7, 16, 33, 64, 65, 100, 500])
+@pytest.mark.parametrize(
+    ("sizes", "densities"),
+    [
+        ((50, 97, 33, 120, 10), (0.05, 0.9, 0.3, 0.6)),
+        ((31, 10), (0.2,)),
+        ((31, 10), (1.0,)),
+        ((1, 1), (1.0,)),
+        ((784, 128, 128, 10), (0.6,)),
+        ((7, 300, 3), (0.0, 0.5)),
+    ],
+)
+def test_values(dtype, count, sizes, densities):
+    layers, X = pruned(sizes, densities), inputs(count, sizes[0])
+    net, expected = network(layers, dtype), dense_inference(layers, X)
+    assert np.count_nonzero(expected)
+    Y = gbdnn.infer(net, X, engine="fused", nthreads=2)
+    close(Y.to_dense(fill_value=0), expected, dtype)
+    assert Y.dtype == dtype
+    assert (Y.to_coo()[2] != 0).all()
+    close(gbdnn.compile(net)(X), expected, dtype)
+
+
+@BOTH
+def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
+    """In a block of any width, alone, and scheduled; neurons in their own order."""
+    net = network(MIXED, dtype)
+    X = inputs(300, 50)
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    run = gbdnn.compile(net, nthreads=3)
+    whole = run(X)
+    assert np.count_nonzero(whole[:, 0]) == 300
+    for count in (1, 2, 8, 16, 40, 100):
+        np.testing.assert_array_equal(run(X[:count]), whole[:count])
+    for nthreads in (1, 2, 5):
+        found = gbdnn.infer(net, X, engine="fused", nthreads=nthreads)
+        np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
+    np.testing.assert_array_equal([run(x) for x in X[:20]], whole[:20])
+    scheduled(monkeypatch)
+    found = gbdnn.infer(net, X, engine="fused", nthreads=2)
+    np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
+
+
+def test_dense_and_sparse_layers_give_the_same_bits(monkeypatch):
+    X = inputs(100, 50)
+    answers = []
+    for share in (0.0, 0.4, 2.0):
+        monkeypatch.setattr(costs, "DENSE_LAYER", share)
+        monkeypatch.setattr(costs, "DENSE_ROW", share)
+        run = gbdnn.compile(network(MIXED))
+        answers.append(np.concatenate((run(X), run(X[0])[np.newaxis])))
+    for other in answers[1:]:
+        np.testing.assert_array_equal(other, answers[0])
+    assert not np.array_equal(answers[0][0], answers[0][1])
+
+
+def test_neurons_that_are_computed_together_have_equally_many_edges():
+    """Columns of 0 to 9 edges in no order: groups of four, two, and single ones."""
+    random = np.random.default_rng(5)
+    W = np.zeros((40, 203))
+    for j in range(203):
+        W[random.choice(40, random.integers(0, 10), replace=False), j] = random.normal(0, 1)
+    layers = [Dense(W, random.normal(0, 0.3, 203))]
+    X = inputs(131, 40)
+    close(gbdnn.compile(network(layers))(X), dense_inference(layers, X))
+
+
+# What goes in
+
+HELD = {
+    "C": lambda X: X,
+    "F": np.asfortranarray,
+    "rows reversed": lambda X: np.ascontiguousarray(X[::-1])[::-1],
+    "columns reversed": lambda X: np.ascontiguousarray(X[:, ::-1])[:, ::-1],
+    "every other": lambda X: np.repeat(np.repeat(X, 2, axis=0), 3, axis=1)[::2, ::3],
+    "float64": lambda X: X.astype("f8"),
+    "half": lambda X: X.astype("f2").astype("f4").astype("f2"),
+    "big endian": lambda X: X.astype(">f4"),
+    "unaligned": lambda X: np.frombuffer(b"x" + X.tobytes(), "f4", offset=1).reshape(X.shape),
+    "a field": lambda X: field(X),
+    "read-only": lambda X: read_only(X),
+    "one row for all": lambda X: np.broadcast_to(X[:1], X.shape),
+    "full": gb.Matrix.from_dense,
+    "full by column": lambda X: gb.Matrix.ss.import_fullc(np.asfortranarray(X)),
+    "bitmap": lambda X: bitmap(X),
+    "transposed": lambda X: gb.Matrix.from_dense(np.ascontiguousarray(X.T)).T,
+}
+
+
+def field(X):
+    wide = np.zeros(X.shape, [("x", "f4"), ("pad", "u1")])
+    wide["x"] = X
+    return wide["x"]
+
+
+def read_only(X):
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+def bitmap(X):
+    """What is not stored holds a number even so."""
+    X = X.copy()
+    present = X > -0.5
+    assert 0.5 < present.mean() < 1
+    return gb.Matrix.ss.import_bitmapr(values=X, bitmap=present)
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+@pytest.mark.parametrize("held", HELD)
+def test_however_features_are_held(held, count):
+    X = HELD[held](inputs(count, 50))
+    dense = X.to_dense(fill_value=0) if hasattr(X, "nvals") else np.array(X, "f8")
+    before = X.dup() if hasattr(X, "ss") else dense.copy()
+    expected = dense_inference(MIXED, dense)
+    Y = gbdnn.infer(network(MIXED), X, engine="fused")
+    close(Y.to_dense(fill_value=0), expected)
+    if hasattr(X, "ss"):
+        assert X.isequal(before, check_dtype=True)
+        assert X.ss.format == before.ss.format
+    elif not hasattr(X, "nvals"):
+        np.testing.assert_array_equal(np.array(X, "f8"), before)
+
+
+@pytest.mark.parametrize("kind", ["bool", "u1", "i8", "i2"])
+def test_whole_numbers(kind):
+    X = (inputs(70, 50) * 3).astype(kind)
+    close(gbdnn.compile(network(MIXED))(X), dense_inference(MIXED, X.astype("f8")))
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("count", "at"), [(1, 0), (5, 3), (400, 399)])
+def test_what_is_not_finite_is_refused(dtype, bad, count, at):
+    X = inputs(count, 50).astype(NUMPY[dtype])
+    X[at, 49] = bad
+    for run in (gbdnn.compile(network(MIXED, dtype)), lambda X: gbdnn.infer(network(MIXED), X)):
+        with pytest.raises(gbdnn.ArgumentError, match=f"features: contains {bad}"):
+            run(X)
+
+
+def test_what_does_not_fit_the_dtype_is_refused():
+    run = gbdnn.compile(network(MIXED))
+    X = np.zeros((3, 50))
+    X[1, 2] = 1e300
+    with pytest.raises(gbdnn.ArgumentError, match="1e\\+300 does not fit float32"):
+        run(X)
+    with pytest.raises(gbdnn.ArgumentTypeError, match="complex"):
+        run(X.astype(complex))
+    with pytest.raises(gbdnn.ArgumentTypeError, match="real numbers"):
+        run([["a"] * 50])
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_overflow_names_the_layer(count, sign):
+    """Beyond what no check is needed for; a negative one would be hidden by the ReLU."""
+    layers = [Dense(np.eye(3) * sign * 1e12, np.zeros(3), activation="relu")] * 4
+    net = network(layers)
+    with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+        gbdnn.compile(net)(np.full((count, 3), 1e30))
+    if sign > 0:
+        with pytest.raises(gbdnn.NonFiniteError, match="layer 3"):
+            gbdnn.infer(net, np.ones((count, 3)), engine="fused")
+
+
+def test_a_large_input_is_checked_and_a_small_one_is_not():
+    """The same answer by both chains of layers."""
+    net = network(MIXED)
+    direct = net.prepared(DirectNetwork)
+    assert 1 < direct._safe < 1e10
+    X = inputs(50, 50)
+    small = gbdnn.compile(net)(X)
+    X[7] = direct._safe * 2
+    large = gbdnn.compile(net)(X)
+    others = np.arange(50) != 7
+    np.testing.assert_array_equal(large[others], small[others])
+    assert np.isfinite(large).all()
+
+
+# What comes out
+
+
+def test_a_dense_answer_stays_dense():
+    dense, some, none = (pruned((20, 30), (0.5,), bias=b) for b in (50, 0.1, -50))
+    X = inputs(200, 20)
+    full = gbdnn.infer(network(dense), X, engine="fused")
+    assert full.ss.format == "fullr"
+    assert full.nvals == full.nrows * full.ncols
+    for layers in (some, none):
+        layers[0].activation = "relu"
+    half = gbdnn.infer(network(some), X, engine="fused")
+    assert half.ss.format == "bitmapr"
+    expected = dense_inference(some, X)
+    assert half.nvals == np.count_nonzero(expected)
+    assert 0.2 < half.nvals / expected.size < 0.8
+    nothing = gbdnn.infer(network(none), X, engine="fused")
+    assert nothing.nvals == 0
+    assert nothing.shape == (200, 30)
+
+
+def test_an_answer_of_few_entries_is_sparse():
+    layers = pruned((20, 30), (0.5,), bias=-3.2)
+    layers[0].activation = "relu"
+    X = inputs(500, 20)
+    expected = dense_inference(layers, X)
+    assert 5 < np.count_nonzero(expected) < expected.size / 20
+    Y = gbdnn.infer(network(layers), X, engine="fused")
+    assert "bitmap" not in Y.ss.format
+    close(Y.to_dense(fill_value=0), expected)
+
+
+@pytest.mark.parametrize("count", [1, 10, 64])
+def test_few_sparse_inputs(count, monkeypatch):
+    runs = taken(monkeypatch)
+    X = inputs(count, 50)
+    X[X < 0.5] = 0
+    expected = dense_inference(MIXED, X)
+    rows, columns = np.nonzero(X)
+    A = gb.Matrix.from_coo(rows, columns, X[rows, columns], nrows=count, ncols=50, dtype="FP32")
+    before = A.dup()
+    Y = gbdnn.infer(network(MIXED), A, engine="fused")
+    assert len(runs) == 1
+    close(Y.to_dense(fill_value=0), expected)
+    assert A.isequal(before)
+
+
+def test_inputs_that_die_leave_rows_of_zeros():
+    """Dropped on the way, out of their order."""
+    layers = pruned((30, 40, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
+    layers[-1].activation, layers[-1].b = "relu", np.full(12, -0.01)
+    X = inputs(400, 30)
+    X[::3] *= 8
+    expected = dense_inference(layers, X)
+    alive = expected.any(axis=1)
+    assert 0.05 < alive.mean() < 0.8
+    close(gbdnn.compile(network(layers))(X), expected)
+    Y = gbdnn.infer(network(layers), X, engine="fused")
+    assert set(gbdnn.categories(Y)) == set(np.flatnonzero(alive))
+
+
+def test_no_inputs_and_no_neurons():
+    run = gbdnn.compile(network(MIXED))
+    assert run(np.empty((0, 50))).shape == (0, 10)
+    assert gbdnn.infer(network(MIXED), np.empty((0, 50))).shape == (0, 10)
+
+
+# Where it is taken
+
+
+def taken(monkeypatch):
+    runs, plain = [], DirectNetwork.run
+
+    def run(self, *args, **options):
+        runs.append(args)
+        return plain(self, *args, **options)
+
+    monkeypatch.setattr(DirectNetwork, "run", run)
+    return runs
+
+
+def test_a_callback_or_deduplication_is_scheduled(monkeypatch):
+    runs, net, X = taken(monkeypatch), network(MIXED), inputs(90, 50)
+    Y = gbdnn.infer(net, X, engine="fused")
+    assert len(runs) == 1
+    told = []
+    for options in ({"callback": told.append}, {"compress": True}):
+        found = gbdnn.infer(net, X, engine="fused", **options)
+        assert found.isclose(Y)
+        assert found.ss.format == Y.ss.format
+    assert len(runs) == 1
+    assert {record.layer for record in told} == {0, 1, 2, 3}
+
+
+def test_deep_networks_whose_inputs_die_are_scheduled(monkeypatch):
+    runs = taken(monkeypatch)
+    deep = gbdnn.radixnet(1024, 40)
+    X = (inputs(costs.FEW_INPUTS + 1, 1024) > 1.2).astype("f4")
+    assert np.isclose(gbdnn.infer(deep, X, engine="fused").nvals, 0, atol=X.size)
+    assert runs == []
+    gbdnn.infer(deep, X[:-1], engine="fused")
+    assert len(runs) == 1
+
+
+def test_without_compiled_code_dense_features_stay_dense(monkeypatch):
+    """By the full form."""
+    uncompiled(monkeypatch)
+    runs, X = taken(monkeypatch), inputs(90, 50)
+    Y = gbdnn.infer(network(MIXED), X)
+    assert runs == []
+    assert Y.ss.format == "fullr"
+    close(Y.to_dense(), dense_inference(MIXED, X))
+
+
+def test_small_calls_compile_in_the_end(monkeypatch):
+    """Once they have taken as long as that would."""
+    uncompiled(monkeypatch)
+    runs, net, X = taken(monkeypatch), network(MIXED), inputs(2, 50)
+    monkeypatch.setattr(costs, "COMPILE", 5 * costs.RUN_CALLS)
+    monkeypatch.setattr("gbdnn.kernels.fused.FUSED._work", {})
+    for _ in range(8):
+        gbdnn.infer(net, X)
+    assert len(runs) in (4, 3)
+
+
+def test_nearly_empty_arrays_go_as_rows(monkeypatch):
+    runs, sparse = taken(monkeypatch), np.zeros((3000, 400), "f4")
+    sparse[np.arange(3000), np.arange(3000) % 400] = 1
+    W = np.where(np.random.default_rng(0).random((400, 400)) < 0.3, 0.5, 0).astype("f4")
+    Y = gbdnn.infer([W], sparse)
+    assert runs == []
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), sparse @ W)
+
+
+@pytest.mark.parametrize("memory", [10_000_000, 600_000])
+def test_memory_is_kept(memory, monkeypatch):
+    made, plain = [], module._Workspace
+
+    def workspace(*args):
+        made.append(plain(*args))
+        return made[-1]
+
+    monkeypatch.setattr(module, "_Workspace", workspace)
+    net, X = network(pruned((400, 500, 400), (0.1,))), inputs(3000, 400)
+    gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
+    assert made
+    assert sum(each.Y.nbytes + each.Z.nbytes for each in made) <= memory
+    with pytest.raises(gbdnn.ArgumentError, match="too small"):
+        gbdnn.infer(net, X, engine="fused", memory=10_000)
+
+
+def test_a_full_matrix_beyond_the_memory_is_read_in_parts():
+    X = inputs(2000, 50)
+    Y = gbdnn.infer(network(MIXED), gb.Matrix.from_dense(X), engine="fused", memory=200_000)
+    close(Y.to_dense(fill_value=0), dense_inference(MIXED, X))
+
+
+def test_threads_share_a_network():
+    net, X = network(MIXED), inputs(300, 50)
+    run = gbdnn.compile(net, nthreads=2)
+    whole = run(X)
+    with ThreadPoolExecutor(8) as pool:
+        several = [pool.submit(run, X[: 1 + k % 7 * 40]) for k in range(200)]
+        for k, each in enumerate(several):
+            np.testing.assert_array_equal(each.result(), whole[: 1 + k % 7 * 40])
+
+
+def test_an_error_in_one_thread_ends_all(monkeypatch):
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    net, X = network(MIXED), inputs(5000, 50)
+    X[4000, 0] = np.nan
+    blocks = []
+    plain = DenseFeatures.dense_rows
+
+    def dense_rows(self, start, stop):
+        blocks.append(start)
+        return plain(self, start, stop)
+
+    monkeypatch.setattr(DenseFeatures, "dense_rows", dense_rows)
+    for _ in range(5):
+        with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
+            gbdnn.infer(net, X, engine="fused", nthreads=3)
+    assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
+
+
+def call_for_ever(run, X):
+    while True:
+        run(X)
+
+
+def test_ctrl_c_ends_it():
+    import _thread
+
+    run = gbdnn.compile(gbdnn.radixnet(1024, 30), nthreads=2)
+    X = np.ones((2000, 1024), "f4")
+    run(X)
+    ended = threading.Event()
+
+    def interrupt():
+        while not ended.wait(0.5):
+            _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        call_for_ever(run, X)
+    ended.set()
+    interrupter.join()
+    assert run(X).shape == (2000, 1024)
+
+
+# compile
+
+
+def test_a_compiled_network():
+    net = network(MIXED)
+    run = gbdnn.compile(net, nthreads=2)
+    assert repr(run) == "CompiledNetwork(50 to 10, float32, 2 threads)"
+    assert run.network is net
+    x = inputs(1, 50)[0]
+    assert run(x).shape == (10,)
+    np.testing.assert_array_equal(run(x), run(x[np.newaxis])[0])
+    np.testing.assert_array_equal(run(x.tolist()), run(x))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(run))(x), run(x))  # noqa: S301
+    first = run(x)
+    kept = first.copy()
+    run(-x)
+    np.testing.assert_array_equal(first, kept)
+
+
+@pytest.mark.parametrize("shape", [(49,), (3, 49), (2, 3, 50), ()])
+def test_a_compiled_network_refuses_what_does_not_fit(shape):
+    run = gbdnn.compile(network(MIXED))
+    with pytest.raises(gbdnn.ShapeError, match="inputs x 50, or 50 for one input"):
+        run(np.zeros(shape))
+
+
+def test_compile_takes_what_infer_takes(tmp_path):
+    W = np.array([[0.5, 0.0], [1.0, -1.0]])
+    X = np.array([[2.0, 0.5], [0.0, 3.0]])
+    run = gbdnn.compile([W, W], bias=-0.25, clip=1, dtype="FP32")
+    expected = gbdnn.infer([W, W], X, bias=-0.25, clip=1, dtype="FP32").to_dense(fill_value=0)
+    np.testing.assert_array_equal(run(X), expected)
+    net = network(MIXED)
+    streamed = gbdnn.Network.lazy(net.infos, lambda k: net[k])
+    x = inputs(5, 50)
+    np.testing.assert_array_equal(gbdnn.compile(streamed)(x), gbdnn.compile(net)(x))
+    with pytest.raises(gbdnn.ArgumentTypeError, match="none to compile"):
+        gbdnn.compile([])
+    with pytest.raises(gbdnn.ArgumentError, match="nthreads is at least 1"):
+        gbdnn.compile(net, nthreads=0)
+
+
+def test_layers_that_blocks_cannot_take():
+    """A positive bias under the rule `entries`: by the sparse form."""
+    net = gbdnn.Network([gbdnn.Layer(np.eye(3) / 2, 0.5, bias_rule="entries")])
+    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    expected = np.where(X, X / 2 + 0.5, 0)
+    np.testing.assert_array_equal(gbdnn.compile(net)(X), expected)
+    np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0])
