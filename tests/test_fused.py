@@ -12,6 +12,7 @@ import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.compiled.record import FIELDS
 from gbdnn.kernels.fused import FUSED, FusedChain
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -292,3 +293,43 @@ def test_aligned_blocks(dtype, width):
     assert block.stride >= width
     assert block.stride // line % 2 == 1
     assert block.stride % line == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
+    """Those for AVX-512 and those for AVX2, on whatever runs this."""
+    from gbdnn.kernels.compiled import functions as module
+    from gbdnn.kernels.compiled.chain import make_chain
+    from gbdnn.kernels.compiled.layer import kinds
+    from gbdnn.kernels.compiled.library import Library
+
+    monkeypatch.setenv("GBDNN_CACHE_DIR", "")
+    random = np.random.default_rng(3)
+    pattern = np.kron(np.ones((8, 8)), random.random((12, 12)) < 0.3)
+    layers = [
+        Dense(pattern * random.normal(0, 0.4, (96, 96)), random.normal(0, 0.1, 96)),
+        *rough(random, (96, 300, 301, 50)),
+        Dense(random.normal(0, 0.2, (50, 137)), random.normal(0, 0.1, 137)),
+        *rough(random, (137, 40), kind="power law"),
+    ]
+    name = {"float32": "FP32", "float64": "FP64"}[dtype]
+    weights, X = prepared(layers, name), features(random, 300, 96)
+    assert [bool(each.record[FIELDS.index("DENSE")]) for each in weights].count(True) == 1
+    answers = []
+    for pair_lines in (2, 4):
+        library = Library(  # owns the code
+            lambda lines=pair_lines: {"chain": make_chain(kinds(dtype), lines)},
+            {"chain": module._SIGNATURES["chain"]},
+            [],
+            f"test{pair_lines}",
+        )
+        made = library.functions()
+        monkeypatch.setattr(module, "functions", lambda _, made=made: made)
+        for inputs in (300, 71, 33, 16, 1):
+            answers.append(advance(weights, X[:inputs], name)[0])
+    expected = dense_inference(layers, X)
+    tolerance = TOLERANCE[name] * np.abs(expected).max()
+    np.testing.assert_allclose(answers[0], expected, rtol=0, atol=tolerance)
+    for k, answer in enumerate(answers):
+        np.testing.assert_array_equal(answer, answers[0][: len(answer)], err_msg=str(k))

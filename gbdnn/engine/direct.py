@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.choice import Engine
     from gbdnn.engine.features import Features
-    from gbdnn.model.layer import Layer
+    from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
 __all__ = ["DirectNetwork", "direct_features", "is_direct", "takes_direct"]
@@ -120,8 +120,8 @@ class DirectNetwork:
 
     def __init__(self, net: Network) -> None:
         plans = plan_layers(net, np.inf, (FUSED,))
+        # Not the network itself, which keeps this: it would outlive its last user.
         self._ready = read_layers(net, plans, reordered=False)
-        self._net = net
         self._facts = net.prepared(_Facts.of)
         self.dtype: np.dtype = net.infos[0].dtype
         self._width = costs.direct_width(self._facts.neurons, self.dtype.itemsize)
@@ -131,6 +131,7 @@ class DirectNetwork:
         # Memory for the next call; a list's pop and append are done under Python's lock.
         self._workspaces: list[_Workspace] = []
         self._singles: list[FusedSingle] = []
+        self._by_rows: list[FusedLayer] | None = None
 
     def matrix(
         self, X: DenseFeatures, *, nthreads: int | None, memory: int, sparse: bool
@@ -139,7 +140,7 @@ class DirectNetwork:
 
         Parameters are those of `run`.
         """
-        answer = DenseAnswer(X.nrows, self._net.shape[1], self.dtype)
+        answer = DenseAnswer(X.nrows, self._ready[-1].layer.ncols, self.dtype)
         answer.entries = self.run(
             X, answer.values, answer.present, nthreads=nthreads, memory=memory
         )
@@ -243,8 +244,7 @@ class DirectNetwork:
         try:
             single = self._singles.pop()
         except IndexError:
-            layers = self._net.prepared(_single_layers)
-            single = FusedSingle(layers, self._facts.neurons, self.dtype)
+            single = FusedSingle(self._rows(), self._facts.neurons, self.dtype)
         faulty = single.run(X.dense_rows(0, 1)[0], values[0])
         self._singles.append(single)
         if faulty == len(self._ready):
@@ -256,10 +256,12 @@ class DirectNetwork:
         np.not_equal(values, 0, out=present)
         return int(np.count_nonzero(present))
 
-
-def _single_layers(net: Network) -> list:
-    layers: list[Layer] = list(net)
-    return [FUSED.prepare_single(layer) for layer in layers]
+    def _rows(self) -> list[FusedLayer]:
+        """Return the layers as single inputs want them."""
+        with self._lock:
+            if self._by_rows is None:
+                self._by_rows = [FUSED.prepare_single(each.layer) for each in self._ready]
+            return self._by_rows
 
 
 def _safe(net: Network) -> float:
