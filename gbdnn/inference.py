@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_dtype, whole_number
-from gbdnn.engine.choice import Engine
-from gbdnn.engine.direct import DirectNetwork, direct_features, takes_direct
+from gbdnn.engine.choice import Engine, direct_features, takes_direct
+from gbdnn.engine.direct import DirectNetwork
 from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features
 from gbdnn.engine.memory import MEMORY, Budget

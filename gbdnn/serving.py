@@ -8,8 +8,9 @@ import numpy as np
 
 from gbdnn.arrays.threads import MOST_THREADS
 from gbdnn.arrays.values import as_array, whole_number
-from gbdnn.engine.direct import DirectNetwork, is_direct
-from gbdnn.engine.features import DenseFeatures
+from gbdnn.engine.choice import is_direct
+from gbdnn.engine.dense_features import DenseFeatures
+from gbdnn.engine.direct import DirectNetwork
 from gbdnn.errors import ArgumentTypeError, ShapeError
 from gbdnn.inference import infer
 from gbdnn.kernels.fused import FUSED
@@ -30,10 +31,10 @@ class CompiledNetwork:
 
     Threads may call it at once. A pickle holds the network alone, and is prepared anew.
 
-    Attributes
+    Parameters
     ----------
     network : Network
-        The network, in memory.
+        In memory, with a layer or more.
     nthreads : int, optional
         Threads of a call.
     """

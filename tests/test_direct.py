@@ -13,8 +13,8 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn.engine import direct as module
+from gbdnn.engine.dense_features import DenseFeatures, DenseMatrixFeatures
 from gbdnn.engine.direct import DirectNetwork
-from gbdnn.engine.features import DenseFeatures
 from gbdnn.kernels import costs
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -384,10 +384,19 @@ def test_memory_is_kept(memory, monkeypatch):
         gbdnn.infer(net, X, engine="fused", memory=10_000)
 
 
-def test_a_full_matrix_beyond_the_memory_is_read_in_parts():
-    X = inputs(2000, 50)
-    Y = gbdnn.infer(network(MIXED), gb.Matrix.from_dense(X), engine="fused", memory=200_000)
-    close(Y.to_dense(fill_value=0), dense_inference(MIXED, X))
+@pytest.mark.parametrize("make", [gb.Matrix.from_dense, bitmap])
+def test_a_matrix_beyond_the_memory_is_read_in_parts(make, monkeypatch):
+    runs, net = taken(monkeypatch), network(MIXED)
+    X = make(inputs(2000, 50))
+    Y = gbdnn.infer(net, X, engine="fused", memory=200_000, nthreads=2)
+    assert isinstance(runs[0][0], DenseMatrixFeatures)
+    assert Y.ss.format == "fullr"
+    assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
+    assert not isinstance(runs[1][0], DenseMatrixFeatures)
+    close(Y.to_dense(), dense_inference(MIXED, X.to_dense(fill_value=0)))
+    X[1999, 49] = np.inf
+    with pytest.raises(gbdnn.ArgumentError, match="features: contains inf"):
+        gbdnn.infer(net, X, engine="fused", memory=200_000)
 
 
 def test_threads_share_a_network():

@@ -7,10 +7,11 @@ in blocks depends on how many they are and how many entries they have, by the co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from gbdnn.engine.dense_features import DenseFeatures
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Block, padded
@@ -21,12 +22,23 @@ from gbdnn.kernels.sparse import SPARSE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gbdnn.engine.features import Features
     from gbdnn.engine.memory import Budget
     from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["Engine", "FormChoice", "block_form", "sample"]
+__all__ = [
+    "Engine",
+    "FormChoice",
+    "NetworkFacts",
+    "block_form",
+    "direct_bytes",
+    "direct_features",
+    "is_direct",
+    "sample",
+    "takes_direct",
+]
 
 Engine = Literal["auto", "sparse", "full", "fused"]
 
@@ -151,6 +163,73 @@ class FormChoice:
         else:
             workers, inner = costs.inner_threads(self._threads, blocks, width, edges)
         return max(1, min(workers, self._memory // self.block_bytes(width))), inner
+
+
+class NetworkFacts(NamedTuple):
+    """What the choice of a direct run needs to know of a network, found once."""
+
+    is_exact: bool
+    edges: int
+    neurons: int
+    may_drop: bool
+    preparing: float
+    narrow_block_bytes: int
+
+    @classmethod
+    def of(cls, net: Network) -> NetworkFacts:
+        """Return the facts of a network."""
+        edges, neurons = net.edges, max(max(info.shape) for info in net.infos)
+        return cls(
+            all(FUSED.is_exact(info) for info in net.infos),
+            edges,
+            neurons,
+            not net.infos[-1].revives,
+            edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER,
+            direct_bytes(neurons, 128 // net.infos[0].dtype.itemsize, net.infos[0].dtype),
+        )
+
+
+def is_direct(net: Network) -> bool:
+    """Whether direct runs give a network's answer, whatever they cost."""
+    return net.in_memory and net.prepared(NetworkFacts.of).is_exact
+
+
+def takes_direct(net: Network, inputs: int, engine: Engine, memory: int) -> bool:
+    """Whether so many dense inputs go through a network's layers without queues.
+
+    `memory` is what blocks may take.
+    """
+    if engine not in ("auto", "fused") or not net.in_memory or not inputs:
+        return False
+    facts = net.prepared(NetworkFacts.of)
+    deep = len(net) > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
+    if deep or not facts.is_exact or facts.narrow_block_bytes > memory:
+        return False
+    if engine == "fused":
+        FUSED.load(net.infos[0].dtype)
+        return True
+    work = costs.RUN_CALLS + inputs * facts.edges * costs.MULTIPLY_ADD
+    if facts.preparing > max(work, costs.PREPARE_AT_ONCE):
+        return False
+    return FUSED.is_worth_loading(net.infos[0].dtype, work)
+
+
+def direct_features(X: Features) -> DenseFeatures | None:
+    """Return features as those of a direct run: dense ones, or few rows made dense; else None."""
+    if isinstance(X, DenseFeatures):
+        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
+            costs.SPARSEST * X.nrows * X.ncols, X.nvals
+        )
+        return None if sparse else X
+    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
+        rows = X.sparse_rows(0, X.nrows)
+        return DenseFeatures(rows.dense(), rows.dtype)
+    return None
+
+
+def direct_bytes(neurons: int, width: int, dtype: np.dtype) -> int:
+    """Return the bytes that a thread of a direct run works in."""
+    return 2 * AlignedBlock.size(neurons, width, dtype)
 
 
 def block_form(info: LayerInfo, forms: Sequence[BlockForm]) -> BlockForm | None:

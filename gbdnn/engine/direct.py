@@ -17,13 +17,13 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.threads import available
 from gbdnn.engine.answer import DenseAnswer
-from gbdnn.engine.features import DenseFeatures
+from gbdnn.engine.choice import NetworkFacts, direct_bytes
 from gbdnn.engine.plan import plan_layers, read_layers
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
@@ -35,78 +35,16 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.engine.choice import Engine
-    from gbdnn.engine.features import Features
+    from gbdnn.engine.dense_features import DenseFeatures
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
-__all__ = ["DirectNetwork", "direct_features", "is_direct", "takes_direct"]
+__all__ = ["DirectNetwork"]
 
 _log = logging.getLogger("gbdnn.inference")
 
 _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 _ANY = 1 << 62  # bytes of memory
-
-
-class _Facts(NamedTuple):
-    """What the choice needs to know of a network."""
-
-    is_exact: bool
-    edges: int
-    neurons: int
-    may_drop: bool
-    preparing: float
-    narrow_block_bytes: int
-
-    @classmethod
-    def of(cls, net: Network) -> _Facts:
-        edges, neurons = net.edges, max(max(info.shape) for info in net.infos)
-        return cls(
-            all(FUSED.is_exact(info) for info in net.infos),
-            edges,
-            neurons,
-            not net.infos[-1].revives,
-            edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER,
-            _block_bytes(neurons, 128 // net.infos[0].dtype.itemsize, net.infos[0].dtype),
-        )
-
-
-def is_direct(net: Network) -> bool:
-    """Whether direct runs give a network's answer, whatever they cost."""
-    return net.in_memory and net.prepared(_Facts.of).is_exact
-
-
-def takes_direct(net: Network, inputs: int, engine: Engine, memory: int) -> bool:
-    """Whether so many dense inputs go through a network's layers without queues.
-
-    `memory` is what blocks may take.
-    """
-    if engine not in ("auto", "fused") or not net.in_memory or not inputs:
-        return False
-    facts = net.prepared(_Facts.of)
-    deep = len(net) > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
-    if deep or not facts.is_exact or facts.narrow_block_bytes > memory:
-        return False
-    if engine == "fused":
-        FUSED.load(net.infos[0].dtype)
-        return True
-    work = costs.RUN_CALLS + inputs * facts.edges * costs.MULTIPLY_ADD
-    if facts.preparing > max(work, costs.PREPARE_AT_ONCE):
-        return False
-    return FUSED.is_worth_loading(net.infos[0].dtype, work)
-
-
-def direct_features(X: Features) -> DenseFeatures | None:
-    """Return features as those of a direct run: dense ones, or few rows made dense; else None."""
-    if isinstance(X, DenseFeatures):
-        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
-            costs.SPARSEST * X.nrows * X.ncols, X.nvals
-        )
-        return None if sparse else X
-    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
-        rows = X.sparse_rows(0, X.nrows)
-        return DenseFeatures(rows.dense(), rows.dtype)
-    return None
 
 
 class DirectNetwork:
@@ -122,7 +60,7 @@ class DirectNetwork:
         plans = plan_layers(net, np.inf, (FUSED,))
         # Not the network itself, which keeps this: it would outlive its last user.
         self._ready = read_layers(net, plans, reordered=False)
-        self._facts = net.prepared(_Facts.of)
+        self._facts = net.prepared(NetworkFacts.of)
         self.dtype: np.dtype = net.infos[0].dtype
         self._width = costs.direct_width(self._facts.neurons, self.dtype.itemsize)
         self._lanes = 64 // self.dtype.itemsize
@@ -196,11 +134,11 @@ class DirectNetwork:
             return self._lanes, 1
         lanes = 2 * self._lanes  # a tile of two lines is twice as fast as one
         widest = self._width
-        while widest > lanes and _block_bytes(self._facts.neurons, widest, self.dtype) > memory:
+        while widest > lanes and direct_bytes(self._facts.neurons, widest, self.dtype) > memory:
             widest -= lanes
         if inputs * self._facts.edges * costs.EDGE_FUSED < costs.HAND_OVER:
             nthreads = 1
-        most = max(1, memory // _block_bytes(self._facts.neurons, widest, self.dtype))
+        most = max(1, memory // direct_bytes(self._facts.neurons, widest, self.dtype))
         nthreads = min(most, available() if nthreads is None else nthreads)
         blocks = -(-inputs // widest)
         if blocks < 4 * nthreads:
@@ -298,11 +236,6 @@ class _Workspace:
             FusedChain(weights, droppable, dtype, [checked] * len(ready))
             for checked in (False, True)
         )
-
-
-def _block_bytes(neurons: int, width: int, dtype: np.dtype) -> int:
-    """Return the bytes that a thread works in."""
-    return 2 * AlignedBlock.size(neurons, width, dtype)
 
 
 @cache

@@ -8,7 +8,6 @@ converted first.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -16,19 +15,21 @@ import numpy as np
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import finite, floating, require_room
+from gbdnn.arrays.values import finite, require_room
+from gbdnn.engine.dense_features import (
+    DenseFeatures,
+    DenseMatrixFeatures,
+    as_array,
+    is_dense,
+)
 from gbdnn.errors import ShapeError
-from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["ConvertedFeatures", "DenseFeatures", "Features", "MatrixFeatures", "as_features"]
-
-_SAMPLE = 64  # rows, or a few more, from which the number of entries is estimated
-_AT_ONCE = 256  # rows that are looked at at once
+__all__ = ["ConvertedFeatures", "Features", "MatrixFeatures", "as_features"]
 
 
 class Features(Protocol):
@@ -82,68 +83,12 @@ class MatrixFeatures:
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to before `stop`, without stored zeros."""
-        ids = _ids(start, stop)
+        ids = np.arange(start, stop)
         rows = SparseRows.from_matrix(self._X[start:stop, :].new(name="rows"), ids)
         if (rows.values[:1] if self._is_iso else rows.values).all():
             return rows
         zero = rows.dtype.type(0)
         return SparseRows.from_matrix(gb.select.valuene(rows.matrix(), zero).new(), ids)
-
-
-class DenseFeatures:
-    """Rows of a caller's array, which is only read: values are checked when a block is made.
-
-    Parameters
-    ----------
-    array : ndarray, shape (nrows, ncols)
-        Real numbers, in any order of memory.
-    dtype : float32 or float64
-        What rows are cast to.
-    """
-
-    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
-        self._array, self.dtype = array, dtype
-        self.nrows, self.ncols = array.shape
-        self._as_is = array.dtype is dtype and array.flags.carray
-        if not self._as_is:
-            floating(array.dtype, "features")
-            whole = not any(stride % dtype.itemsize for stride in array.strides)
-            self._as_is = array.dtype == dtype and array.flags.aligned and whole
-
-    @cached_property
-    def nvals(self) -> int:
-        """Number of entries, estimated from some rows."""
-        some = self._array[:: max(1, self.nrows // _SAMPLE)]
-        return round(np.count_nonzero(some) * self.nrows / max(1, len(some)))
-
-    @cached_property
-    def largest(self) -> float:
-        """The largest absolute value; all are looked at, and refused if they are not finite."""
-        found = 0.0
-        for start in range(0, self.nrows, _AT_ONCE):
-            rows = self.dense_rows(start, start + _AT_ONCE)
-            if rows.size:
-                found = max(found, float(rows.max()), -float(rows.min()))  # a NaN is passed on
-                if not math.isfinite(float(rows.max()) - float(rows.min())):
-                    self.require_finite(start, start + _AT_ONCE)
-        return found
-
-    def dense_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return rows `start` to before `stop` as an array of the dtype, a view where it can be."""
-        rows = self._array[start:stop]
-        if self._as_is:
-            return rows
-        with np.errstate(over="ignore", invalid="ignore"):
-            return rows.astype(self.dtype)
-
-    def require_finite(self, start: int, stop: int) -> None:
-        """Raise the error if some value among these rows is not finite, or not in the dtype."""
-        finite(self._array[start:stop], self.dtype, "features")
-
-    def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, without zeros."""
-        rows = as_rows(self._array[start:stop], what="features", dtype=self.dtype)
-        return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, _ids(start, stop))
 
 
 class ConvertedFeatures:
@@ -191,8 +136,10 @@ def as_features(features: Any, net: Network, room: float = math.inf) -> Features
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if not is_graphblas(features) and not is_scipy(features):
         return DenseFeatures(np.asarray(features), dtype)
-    if _is_dense(features) and nrows * ncols * dtype.itemsize <= room:
-        return DenseFeatures(_array(features), dtype)
+    if is_dense(features):
+        if nrows * ncols * dtype_of(features).itemsize <= room:
+            return DenseFeatures(as_array(features), dtype)
+        return DenseMatrixFeatures(features, dtype)
     if _is_readable(features, dtype):
         largest = _largest(features)
         if math.isfinite(largest):
@@ -202,28 +149,6 @@ def as_features(features: Any, net: Network, room: float = math.inf) -> Features
 
 def _ids(start: int, stop: int) -> np.ndarray:
     return np.arange(start, stop)
-
-
-def _is_dense(features: MatrixLike) -> bool:
-    """Whether a matrix is full, or a bitmap with enough entries."""
-    if not is_graphblas(features) or isinstance(features, gb.core.matrix.TransposedMatrix):
-        return False
-    complete(features)
-    kind = features.ss.format
-    if kind.startswith("bitmap"):
-        return costs.dense_features_pay(features.nrows * features.ncols, features.nvals)
-    return bool(kind.startswith("full"))
-
-
-def _array(X: gb.Matrix) -> np.ndarray:
-    """Return a full or bitmap matrix as an array, with 0 where nothing is stored."""
-    found = X.ss.export()
-    values: np.ndarray = found["values"]
-    if found["is_iso"]:
-        values = np.broadcast_to(values.reshape(1, 1), X.shape)
-    if "bitmap" in found:
-        values = np.where(found["bitmap"], values, values.dtype.type(0))
-    return values
 
 
 def _dtype(features: Features) -> np.dtype | None:
