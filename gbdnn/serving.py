@@ -37,6 +37,16 @@ class CompiledNetwork:
         In memory, with a layer or more.
     nthreads : int, optional
         Threads of a call.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> run = gbdnn.compile([np.array([[0.5, 0.0], [1.0, -1.0]])], nthreads=1)
+    >>> run
+    CompiledNetwork(2 to 2, float64, 1 threads)
+    >>> run(np.array([[2.0, 0.5], [0.0, 3.0]]))
+    array([[1.5, 0. ],
+           [3. , 0. ]])
     """
 
     def __init__(self, network: Network, nthreads: int | None) -> None:

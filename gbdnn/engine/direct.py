@@ -57,9 +57,9 @@ class DirectNetwork:
     """
 
     def __init__(self, net: Network) -> None:
-        plans = plan_layers(net, np.inf, (FUSED,))
         # Not the network itself, which keeps this: it would outlive its last user.
-        self._ready = read_layers(net, plans, reordered=False)
+        self._layers = net[:]
+        self._plans = plan_layers(net, np.inf, (FUSED,))
         self._facts = net.prepared(NetworkFacts.of)
         self.dtype: np.dtype = net.infos[0].dtype
         self._width = costs.direct_width(self._facts.neurons, self.dtype.itemsize)
@@ -69,6 +69,7 @@ class DirectNetwork:
         # Memory for the next call; a list's pop and append are done under Python's lock.
         self._workspaces: list[_Workspace] = []
         self._singles: list[FusedSingle] = []
+        self._by_columns: list[FusedLayer] | None = None
         self._by_rows: list[FusedLayer] | None = None
 
     def matrix(
@@ -78,7 +79,7 @@ class DirectNetwork:
 
         Parameters are those of `run`.
         """
-        answer = DenseAnswer(X.nrows, self._ready[-1].layer.ncols, self.dtype)
+        answer = DenseAnswer(X.nrows, self._layers.shape[1], self.dtype)
         answer.entries = self.run(
             X, answer.values, answer.present, nthreads=nthreads, memory=memory
         )
@@ -140,10 +141,12 @@ class DirectNetwork:
             nthreads = 1
         most = max(1, memory // direct_bytes(self._facts.neurons, widest, self.dtype))
         nthreads = min(most, available() if nthreads is None else nthreads)
-        blocks = -(-inputs // widest)
-        if blocks < 4 * nthreads:
-            blocks = -(-blocks // nthreads) * nthreads
-        width = min(widest, -(-inputs // (blocks * lanes)) * lanes)
+
+        def longest(width: int) -> tuple[int, int]:
+            """Return how many inputs the busiest thread has; of equals, the wider blocks first."""
+            return -(-inputs // (width * nthreads)) * width, -width
+
+        width = min(range(lanes, widest + 1, lanes), key=longest)
         return width, min(nthreads, -(-inputs // width))
 
     def _work(self, share: _Share) -> None:
@@ -153,7 +156,7 @@ class DirectNetwork:
         except IndexError:
             work = None
         if work is None or work.width < share.width:
-            work = _Workspace(self._ready, self._facts.neurons, share.width, self.dtype)
+            work = self._workspace(share.width)
         try:
             for start in share.starts:
                 self._block(share, work, start)
@@ -171,9 +174,9 @@ class DirectNetwork:
         if not largest < np.inf:
             X.require_finite(start, stop)
         chain = work.safe if largest <= self._safe else work.checked
-        Y, _, faulty = chain.run(0, len(self._ready), Y, work.Z, tidy=False)
+        Y, _, faulty = chain.run(0, len(self._layers), Y, work.Z, tidy=False)
         if faulty >= 0:
-            raise non_finite(faulty, self._ready[faulty].layer)
+            raise non_finite(faulty, self._layers[faulty])
         entries = chain.to_dense(Y, share.values, share.present)
         with self._lock:
             share.entries += entries
@@ -185,20 +188,33 @@ class DirectNetwork:
             single = FusedSingle(self._rows(), self._facts.neurons, self.dtype)
         faulty = single.run(X.dense_rows(0, 1)[0], values[0])
         self._singles.append(single)
-        if faulty == len(self._ready):
+        if faulty == len(self._layers):
             X.require_finite(0, 1)
         elif faulty >= 0:
-            raise non_finite(faulty, self._ready[faulty].layer)
+            raise non_finite(faulty, self._layers[faulty])
         if present is None:
             return 0
         np.not_equal(values, 0, out=present)
         return int(np.count_nonzero(present))
 
+    def _workspace(self, width: int) -> _Workspace:
+        with self._lock:
+            if self._by_columns is None:
+                ready = read_layers(self._layers, self._plans, reordered=False)
+                self._by_columns = [each.weights for each in ready]
+        # To look for the dead takes time: now and then is enough.
+        droppable = [plan.droppable_after and not plan.k % 4 for plan in self._plans]
+        safe, checked = (
+            FusedChain(self._by_columns, droppable, self.dtype, [check] * len(droppable))
+            for check in (False, True)
+        )
+        return _Workspace(safe, checked, self._facts.neurons, width)
+
     def _rows(self) -> list[FusedLayer]:
         """Return the layers as single inputs want them."""
         with self._lock:
             if self._by_rows is None:
-                self._by_rows = [FUSED.prepare_single(each.layer) for each in self._ready]
+                self._by_rows = [FUSED.prepare_single(layer) for layer in self._layers]
             return self._by_rows
 
 
@@ -226,16 +242,9 @@ class _Share:
 class _Workspace:
     """A thread's blocks, and its chain of layers: one without and one with checks for overflow."""
 
-    def __init__(self, ready: list, neurons: int, width: int, dtype: np.dtype) -> None:
-        self.width = width
-        self.Y, self.Z = (AlignedBlock(neurons, width, dtype) for _ in range(2))
-        weights = [each.weights for each in ready]
-        # To look for the dead takes time: now and then is enough.
-        droppable = [each.plan.droppable_after and not each.plan.k % 4 for each in ready]
-        self.safe, self.checked = (
-            FusedChain(weights, droppable, dtype, [checked] * len(ready))
-            for checked in (False, True)
-        )
+    def __init__(self, safe: FusedChain, checked: FusedChain, neurons: int, width: int) -> None:
+        self.safe, self.checked, self.width = safe, checked, width
+        self.Y, self.Z = (AlignedBlock(neurons, width, safe.dtype) for _ in range(2))
 
 
 @cache

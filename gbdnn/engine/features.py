@@ -147,10 +147,6 @@ def as_features(features: Any, net: Network, room: float = math.inf) -> Features
     return ConvertedFeatures(as_rows(features, what="features", dtype=dtype))
 
 
-def _ids(start: int, stop: int) -> np.ndarray:
-    return np.arange(start, stop)
-
-
 def _dtype(features: Features) -> np.dtype | None:
     return getattr(features, "dtype", None)
 

@@ -182,6 +182,7 @@ class FusedChain:
         from gbdnn.kernels.compiled.functions import functions
         from gbdnn.kernels.compiled.table import LayerTable
 
+        self.dtype = dtype
         checked = [True] * len(layers) if checked is None else checked
         self._table = LayerTable(layers, droppable, checked)
         self._compiled = functions(dtype.name)
