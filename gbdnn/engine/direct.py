@@ -142,11 +142,13 @@ class DirectNetwork:
         most = max(1, memory // direct_bytes(self._facts.neurons, widest, self.dtype))
         nthreads = min(most, available() if nthreads is None else nthreads)
 
-        def longest(width: int) -> tuple[int, int]:
-            """Return how many inputs the busiest thread has; of equals, the wider blocks first."""
-            return -(-inputs // (width * nthreads)) * width, -width
-
-        width = min(range(lanes, widest + 1, lanes), key=longest)
+        # Inputs of the busiest thread: the widest blocks that hardly make them more.
+        busiest = {
+            width: min(inputs, -(-inputs // (width * nthreads)) * width)
+            for width in range(lanes, widest + 1, lanes)
+        }
+        least = min(busiest.values())
+        width = max(width for width, most in busiest.items() if most <= 1.05 * least)
         return width, min(nthreads, -(-inputs // width))
 
     def _work(self, share: _Share) -> None:
