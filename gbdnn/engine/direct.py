@@ -134,7 +134,7 @@ class DirectNetwork:
         if inputs <= self._lanes:
             return self._lanes, 1
         lanes = 2 * self._lanes  # a tile of two lines is twice as fast as one
-        widest = self._width
+        widest = min(self._width, -(-inputs // lanes) * lanes)
         while widest > lanes and direct_bytes(self._facts.neurons, widest, self.dtype) > memory:
             widest -= lanes
         if inputs * self._facts.edges * costs.EDGE_FUSED < costs.HAND_OVER:
