@@ -119,6 +119,26 @@ def test_neurons_that_are_computed_together_have_equally_many_edges():
     close(gbdnn.compile(network(layers))(X), dense_inference(layers, X))
 
 
+def test_more_neurons_than_two_bytes_number():
+    random = np.random.default_rng(6)
+    wide = gb.Matrix.from_coo(
+        random.integers(0, 5, 3000),
+        random.permutation(70_000)[:3000],
+        random.normal(0, 1, 3000).astype("f4"),
+        nrows=5,
+        ncols=70_000,
+    )
+    narrow = gb.Matrix.from_coo(
+        np.arange(70_000), np.arange(70_000) % 3, np.float32(0.01), ncols=3, nrows=70_000
+    )
+    net = gbdnn.Network([gbdnn.Layer(wide), gbdnn.Layer(narrow, activation="identity")])
+    X = inputs(20, 5)
+    expected = np.maximum(X @ wide.to_dense(fill_value=0), 0) @ narrow.to_dense(fill_value=0)
+    run = gbdnn.compile(net)
+    close(run(X), expected)
+    np.testing.assert_array_equal([run(x) for x in X], run(X))
+
+
 # What goes in
 
 HELD = {

@@ -13,6 +13,7 @@ __all__ = [
     "INDPTR",
     "LIMITS",
     "NCOLS",
+    "NEAR",
     "NROWS",
     "PAIRED",
     "PAIRS",
@@ -32,3 +33,5 @@ FIELDS = (
     PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE, DENSE,
     CHECKED,
 ) = range(len(FIELDS))  # fmt: skip
+
+NEAR = 1 << 16  # neurons of a layer whose numbers take two bytes, where single inputs read them

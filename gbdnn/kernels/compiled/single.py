@@ -10,7 +10,7 @@ adds nothing: both give the same bits.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -22,6 +22,7 @@ from gbdnn.kernels.compiled.record import (
     INDPTR,
     LIMITS,
     NCOLS,
+    NEAR,
     NROWS,
     ROWS,
     WEIGHT_STEP,
@@ -30,7 +31,6 @@ from gbdnn.kernels.compiled.record import (
 from gbdnn.kernels.compiled.tile import offset, pointer_to
 
 __all__ = ["make_single"]
-
 NFIELDS = len(FIELDS)
 
 
@@ -52,10 +52,27 @@ def make_single(kind):
     """Return ``single``, see its docstring."""
     real, i64 = kind.real, types.int64
 
+    @njit(no_cpython_wrapper=True)
+    def add_row(columns, weights, step, first, last, v, z):
+        """Compute z += v W(i, :) for the edges `first` to `last` of a row; no neuron comes twice."""
+        e = first
+        while e + 4 <= last:
+            j, k = types.intp(columns[e]), types.intp(columns[e + 1])
+            m, n = types.intp(columns[e + 2]), types.intp(columns[e + 3])
+            a, b = fma(weights[e * step], v, z[j]), fma(weights[(e + 1) * step], v, z[k])
+            c, d = fma(weights[(e + 2) * step], v, z[m]), fma(weights[(e + 3) * step], v, z[n])
+            z[j], z[k], z[m], z[n] = a, b, c, d
+            e += 4
+        while e < last:
+            j = types.intp(columns[e])
+            z[j] = fma(weights[e * step], v, z[j])
+            e += 1
+
     def single(table, first, last, y, z):
         """Take one input, a value per neuron in `y`, through layers `first` to `last`.
 
-        Records point to rows of W where those of a block point to columns. Returns -1, or the layer
+        Records point to rows of W where those of a block point to columns; numbers of neurons are
+        uint16 where a layer has at most `NEAR`. Returns -1, or the layer
         in which a sum was not finite, or `last` if a value in `y` is not. The activations are in
         `y` at the end if the number of layers is even, else in `z`.
         """
@@ -82,13 +99,15 @@ def make_single(kind):
                             z[j] = fma(row[j], v, z[j])
             else:
                 indptr = pointer_to(record[INDPTR], i64)
-                columns = pointer_to(record[ROWS], types.uint32)
+                near = pointer_to(record[ROWS], types.uint16)
+                far = pointer_to(record[ROWS], types.uint32)
                 for i in range(nrows):
                     v = y[i]
                     if v != 0:
-                        for e in range(indptr[i], indptr[i + 1]):
-                            j = types.intp(columns[e])
-                            z[j] = fma(weights[e * step], v, z[j])
+                        if ncols <= NEAR:
+                            add_row(near, weights, step, indptr[i], indptr[i + 1], v, z)
+                        else:
+                            add_row(far, weights, step, indptr[i], indptr[i + 1], v, z)
             bad = real(0)
             for j in range(ncols):
                 total = z[j]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, FIELDS
+from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, FIELDS, NEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ def prepare_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fu
     bias = np.atleast_1d(np.asarray(b, info.dtype))
     arrays = {
         "INDPTR": rows.indptr.astype(np.int64),
-        "ROWS": rows.columns.astype(np.uint32),
+        "ROWS": rows.columns.astype(np.uint16 if info.ncols <= NEAR else np.uint32),
         "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
         "BIAS": bias,
     }
