@@ -8,7 +8,8 @@ import numpy as np
 
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, shape_of
-from gbdnn.arrays.values import finite
+from gbdnn.arrays.values import finite, floating
+from gbdnn.engine.dense_features import as_array, is_dense
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ def argmax(Y: MatrixLike) -> np.ndarray:
     nrows, ncols = shape_of(Y, "Y")
     if ncols == 0:
         raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
+    if isinstance(Y, np.ndarray) or is_dense(Y):
+        values = np.asarray(Y) if isinstance(Y, np.ndarray) else as_array(Y)
+        floating(values.dtype, "Y")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            finite(values, None, "Y")
+        return np.argmax(values, axis=1)
     own = dtype_of(Y)  # integers are compared as integers: FP32 has not all of them
     rows_of_Y = as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None)
     columns, values = rows_of_Y.columns.view(np.int64), rows_of_Y.values

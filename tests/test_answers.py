@@ -51,3 +51,18 @@ def test_argmax_tells_large_integers_apart(make, dtype):
 @pytest.mark.parametrize("dtype", [bool, np.float16, ">f8"])
 def test_argmax_of_other_dtypes(dtype):
     assert gbdnn.argmax(np.array([[0, 1, 1], [0, 0, 0]], dtype)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("kind", ["full", "bitmap"])
+def test_argmax_of_dense_matrices(kind):
+    """What is not stored counts as 0, whatever its memory holds."""
+    random = np.random.default_rng(0)
+    A = random.normal(-0.5, 1, (50, 7)).astype("f4")
+    present = np.ones(A.shape, bool) if kind == "full" else random.random(A.shape) < 0.7
+    Y = gb.Matrix.ss.import_bitmapr(values=A.copy(), bitmap=present.copy())
+    best = np.argmax(np.where(present, A, 0), axis=1)
+    assert len(set(best)) > 4
+    assert gbdnn.argmax(Y).tolist() == best.tolist()
+    Y[3, 2] = np.nan
+    with pytest.raises(gbdnn.ArgumentError, match="Y: contains nan"):
+        gbdnn.argmax(Y)

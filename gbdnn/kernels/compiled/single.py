@@ -54,7 +54,7 @@ def make_single(kind):
 
     @njit(no_cpython_wrapper=True)
     def add_row(columns, weights, step, first, last, v, z):
-        """Compute z += v W(i, :) for the edges `first` to `last` of a row; no neuron comes twice."""
+        """Compute z += v W(i, :) for the edges `first` to `last` of a row, all different."""
         e = first
         while e + 4 <= last:
             j, k = types.intp(columns[e]), types.intp(columns[e + 1])
