@@ -10,9 +10,6 @@ says in which call that was, and what the longest call took.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import problems
 import report
 import typer
+from processes import Process, answering, requests
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,18 +113,13 @@ def _beside(
     return list(rows.values())
 
 
-class _Calls:
+class _Calls(Process):
     """A process that calls `infer` on the first inputs of a problem, again and again."""
 
     def __init__(self, folder: Path, inputs: int, engine: str, code: Path) -> None:
+        command = (__file__, "--serve", str(folder), str(inputs), engine)
+        super().__init__(f"infer, {engine}", *command, GBDNN_CACHE_DIR=str(code))
         self._code = code
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", str(folder), str(inputs), engine],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"GBDNN_CACHE_DIR": str(code)},
-        )
 
     @property
     def has_code(self) -> bool:
@@ -135,21 +128,7 @@ class _Calls:
 
     def run(self, nthreads: int) -> dict[str, Any]:
         """Return seconds and categories of one call."""
-        assert self._process.stdin is not None  # noqa: S101 -- both are pipes
-        assert self._process.stdout is not None  # noqa: S101
-        self._process.stdin.write(f"{nthreads}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a process ended with exit code {self._process.wait()}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End the process: it reads no more lines."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._process.wait()
+        return self.ask(nthreads=nthreads)
 
 
 def _serve(folder: Path, inputs: int, engine: str) -> None:
@@ -159,12 +138,12 @@ def _serve(folder: Path, inputs: int, engine: str) -> None:
     import gbdnn
 
     net, X = peers.network(problems.load(folder, inputs))
-    for line in sys.stdin:
-        began = perf_counter()
-        Y = gbdnn.infer(net, X, engine=engine, nthreads=int(line))
-        seconds = perf_counter() - began
-        answer = {"seconds": seconds, "categories": gbdnn.categories(Y).tolist()}
-        print(json.dumps(answer), flush=True)
+    with answering() as answer:
+        for asked in requests():
+            began = perf_counter()
+            Y = gbdnn.infer(net, X, engine=engine, nthreads=asked["nthreads"])
+            seconds = perf_counter() - began
+            answer(seconds=seconds, categories=gbdnn.categories(Y).tolist())
 
 
 def _print(rows: list[dict[str, Any]], nthreads: int) -> None:

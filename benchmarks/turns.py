@@ -60,7 +60,7 @@ def _prepared(started: list[Worker], found: dict[str, Any]) -> list[Worker]:
     found["skipped"], found["prepared"] = {}, {}
     able = []
     for worker in started:
-        answer = worker.ready()
+        answer = worker.answer()
         if "missing" in answer:
             print(f"{worker.name}: skipped: {answer['missing']}")
             found["skipped"][worker.name] = answer["missing"]
