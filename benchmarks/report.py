@@ -25,8 +25,6 @@ _ENVIRONMENT = (
 
 def facts(problem: Problem, **more: Any) -> dict[str, Any]:
     """Return what goes with every measurement: problem, machine, versions, environment."""
-    from gbdnn.challenge.machine import machine, versions
-
     net = problem.network
     return {
         "problem": {
@@ -37,10 +35,19 @@ def facts(problem: Problem, **more: Any) -> dict[str, Any]:
             "inputs": problem.inputs,
             "seed": problem.seed,
         },
+        **circumstances(),
+        **more,
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Return machine, versions and environment."""
+    from gbdnn.challenge.machine import machine, versions
+
+    return {
         "machine": machine(),
         "versions": versions(),
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
-        **more,
     }
 
 

@@ -170,6 +170,38 @@ def test_small(tmp_path):
     assert all(0 < row["median"] <= row["longest"] for row in rows)
 
 
+def test_real_networks(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--network", "30-40x2-10@20,100", "--network", "16-8@50", "--inputs", "1,40")
+    options += ("--rounds", 2, "--at-least", 0.001, "--nthreads", 1, "--nthreads", 2)
+    done = start("real_networks.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert {"machine", "versions", "environment"} <= found.keys()
+    ran = {"infer", "compiled", "torch", "torch_csr", "onnxruntime"} - found["skipped"].keys()
+    assert ran >= {"infer", "compiled"}
+    cells = [(cell["network"], cell["nthreads"], cell["inputs"]) for cell in found["cells"]]
+    names = ("30-40x2-10, 20 %, last layer 100 %", "16-8, 50 %")
+    assert cells == [(name, n, size) for name in names for n in (1, 2) for size in (1, 40)]
+    for cell in found["cells"]:
+        assert cell["check"] == "PASSED"
+        assert cell["median"].keys() == ran
+        assert {len(taken) for taken in cell["seconds"].values()} == {2}
+        if "torch" in ran:
+            assert cell["times"].keys() == ran - {"torch", "torch_csr"}
+            assert min(cell["times"].values()) > 0
+            assert "x " in done.stdout
+    if "torch" in ran:
+        assert [row["cells"] for row in found["groups"]["2"]] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("spec", ["10-10", "10-x@5", "10-10@5,5,5", "10-10@"])
+def test_what_is_no_network_is_refused(spec):
+    done = start("real_networks.py", "--network", spec)
+    assert done.returncode == 2
+    assert "784-512x2-10@5" in done.stderr
+
+
 def test_merging(tmp_path):
     options = ("--inputs", 300, "--rounds", 1, "--depths", "20,40")
     options += ("--distinct-inputs", 200, "--distinct-layers", 4)

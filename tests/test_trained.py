@@ -1,5 +1,8 @@
 """A network trained and pruned in PyTorch, and its ONNX export, on all of MNIST's test images."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 from oracles import Dense, dense_inference
@@ -8,49 +11,28 @@ import gbdnn
 from gbdnn import io
 
 torch = pytest.importorskip("torch")
-nn = torch.nn
-prune = pytest.importorskip("torch.nn.utils.prune")
 
-LEARNT = 2000  # images of the 10,000 to learn from
+_SPEC = importlib.util.spec_from_file_location(
+    "trained", Path(__file__).parent.parent / "benchmarks" / "trained.py"
+)
+the_network = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(the_network)
+LEARNT = the_network.LEARNT
 
 
 @pytest.fixture(scope="module")
 def images(data):
-    pixels = io.read_idx(data / "mnist" / "t10k-images-idx3-ubyte.gz")
-    return pixels.reshape(10_000, 784) / 255
+    return the_network.images(data / "mnist")
 
 
 @pytest.fixture(scope="module")
 def labels(data):
-    return io.read_idx(data / "mnist" / "t10k-labels-idx1-ubyte.gz").astype(np.int64)
+    return the_network.labels(data / "mnist")
 
 
 @pytest.fixture(scope="module")
 def trained(images, labels):
-    """A network of 784-128-64-10 in double, 85 % of its weights pruned, and taught after it.
-
-    In double no image is so near a tie that the order of a sum could turn it.
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Sequential(
-            nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU6(), nn.Linear(64, 10)
-        ).double()
-        learn(model, images, labels, epochs=6)
-        parts = [(part, "weight") for part in model if isinstance(part, nn.Linear)]
-        prune.global_unstructured(parts, prune.L1Unstructured, amount=0.85)
-        learn(model, images, labels, epochs=3)
-    return model.eval()
-
-
-def learn(model, images, labels, epochs):
-    x, y = torch.from_numpy(images[:LEARNT]), torch.from_numpy(labels[:LEARNT])
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(epochs):
-        for batch in torch.randperm(LEARNT).split(100):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
-            optimiser.step()
+    return the_network.trained(images, labels)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,164 @@
+"""Networks with dense features: random ones of any sizes and densities, and the trained one.
+
+A program that is compared reads the problem from files, in a process of its own, as NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path  # noqa: TC003 -- for those who read the annotations
+from typing import Any
+
+import numpy as np
+
+_SPEC = re.compile(r"\d+(x\d+)?(-\d+(x\d+)?)*@[\d.]+(,[\d.]+)?")
+_CHECKED = 1000  # rows of an answer that are compared
+
+
+@dataclass(frozen=True)
+class DenseProblem:
+    """A network with zeros in place, and its inputs, in FP32.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    weights : list of ndarray, each of shape (neurons before, neurons)
+        ``W[i, j]`` is the edge from neuron i to neuron j.
+    biases : list of ndarray, each of shape (neurons,)
+        A bias for each neuron.
+    limits : list of (float or None, float or None)
+        Lower and upper limit of each layer's activations.
+    features : ndarray, shape (inputs, neurons of the first layer)
+        The inputs.
+    labels : ndarray
+        The right categories of the first inputs; empty where there are none.
+    """
+
+    name: str
+    weights: list[np.ndarray]
+    biases: list[np.ndarray]
+    limits: list[tuple[float | None, float | None]]
+    features: np.ndarray
+    labels: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def edges(self) -> int:
+        """Weights that are not 0."""
+        return sum(int(np.count_nonzero(W)) for W in self.weights)
+
+    @property
+    def density(self) -> float:
+        """Their share of all weights."""
+        return self.edges / sum(W.size for W in self.weights)
+
+    def network(self) -> Any:
+        """Return the network as gbdnn's."""
+        import gbdnn
+
+        return gbdnn.Network(
+            gbdnn.Layer(W, b, activation="identity" if low is None else "relu", clip=high)
+            for W, b, (low, high) in zip(self.weights, self.biases, self.limits, strict=True)
+        )
+
+    def answer(self, inputs: int) -> np.ndarray:
+        """Return what `checked` takes of the answer for the first `inputs` inputs, in FP64."""
+        Y = self.features[checked(inputs)].astype(np.float64)
+        for W, b, limits in zip(self.weights, self.biases, self.limits, strict=True):
+            Y = Y @ W.astype(np.float64) + b
+            if any(limit is not None for limit in limits):
+                Y = np.clip(Y, *limits)
+        return Y
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays into `folder`, for `load`."""
+        for k, (W, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            np.save(folder / f"W{k}.npy", W)
+            np.save(folder / f"b{k}.npy", b)
+        np.save(folder / "features.npy", self.features)
+        np.save(folder / "labels.npy", self.labels)
+        facts = {"name": self.name, "limits": self.limits}
+        (folder / "problem.json").write_text(json.dumps(facts))
+
+
+def load(folder: Path) -> DenseProblem:
+    """Return the problem that `DenseProblem.save` wrote."""
+    facts = json.loads((folder / "problem.json").read_text())
+    weights, biases = (
+        [np.load(folder / f"{name}{k}.npy") for k in range(len(facts["limits"]))] for name in "Wb"
+    )
+    features, labels = (np.load(folder / f"{name}.npy") for name in ("features", "labels"))
+    return DenseProblem(facts["name"], weights, biases, facts["limits"], features, labels)
+
+
+def checked(inputs: int) -> np.ndarray:
+    """Return the rows of an answer that are compared: all, or a thousand from first to last."""
+    return np.unique(np.linspace(0, inputs - 1, min(inputs, _CHECKED)).astype(np.int64))
+
+
+def is_spec(text: str) -> bool:
+    """Whether a text says what `random_problem` makes."""
+    return _SPEC.fullmatch(text) is not None
+
+
+def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
+    """Return a network with random weights, and dense inputs that live to its end.
+
+    Weights have the variance 2 / edges into a neuron (He et al., 2015), so that activations keep
+    their size. All layers have a ReLU, but for the last one of a classifier, with 10 neurons.
+
+    Parameters
+    ----------
+    spec : str
+        ``784-512x2-10@5``: neurons of the layers, 512 twice, and the percentage of edges;
+        ``784-512x2-10@5,100``: that of the last layer is another one.
+    inputs : int
+    seed : int
+    """
+    words, _, percentages = spec.partition("@")
+    sizes: list[int] = []
+    for word in words.split("-"):
+        size, _, times = word.partition("x")
+        sizes += [int(size)] * int(times or 1)
+    body, *last = percentages.split(",")
+    shares = [float(body) / 100] * (len(sizes) - 1)
+    if last:
+        shares[-1] = float(last[0]) / 100
+    random = np.random.default_rng(seed)
+    weights, biases = [], []
+    for (n, m), share in zip(itertools.pairwise(sizes), shares, strict=True):
+        W = random.normal(0, np.sqrt(2 / max(1, share * n)), (n, m)).astype(np.float32)
+        W[random.random((n, m)) >= share] = 0
+        weights.append(W)
+        biases.append(random.normal(0, 0.1, m).astype(np.float32))
+    limits: list[tuple[float | None, float | None]] = [(0.0, None)] * len(weights)
+    if sizes[-1] == 10:
+        limits[-1] = (None, None)
+    features = random.normal(0.3, 1, (inputs, sizes[0])).astype(np.float32)
+    name = f"{words}, {body} %" + (f", last layer {last[0]} %" if last else "")
+    return DenseProblem(name, weights, biases, limits, features)
+
+
+def trained_problem(mnist: Path) -> DenseProblem:
+    """Return the trained network on MNIST's 10,000 test images; needs PyTorch.
+
+    The images that it has not learnt from come first, and have labels.
+    """
+    import trained
+
+    from gbdnn import io
+
+    images, labels = trained.images(mnist), trained.labels(mnist)
+    net = io.from_torch(trained.trained(images, labels))
+    weights = [layer.weights.to_dense(fill_value=0, dtype="FP32") for layer in net]
+    return DenseProblem(
+        "784-128-64-10, trained on MNIST, 15 %",
+        weights,
+        [np.asarray(layer.bias, np.float32) for layer in net],
+        [(0.0 if layer.activation == "relu" else None, layer.clip) for layer in net],
+        np.roll(images, -trained.LEARNT, axis=0).astype(np.float32),
+        labels[trained.LEARNT :],
+    )

@@ -1,0 +1,183 @@
+"""The programs that `real_networks` compares: arrays in, an answer out, each in its own process.
+
+Each function prepares a network and returns ``ready(nthreads)``, which returns ``run(x)``; `run` is
+what is timed. Of PyTorch each form is as fast as its public interface allows: no gradients, ReLU in
+place, 32-bit indices, activations by columns beside CSR weights, a vector for a single input.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import dense_problems
+import numpy as np
+from processes import answering, requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Ready = Callable[[int], Callable[[np.ndarray], Any]]
+
+OWN = ("infer", "compiled")
+PYTORCH = ("torch", "torch_csr")
+TITLES = {
+    "infer": "gbdnn.infer",
+    "compiled": "gbdnn.compile",
+    "torch": "PyTorch dense",
+    "torch_csr": "PyTorch CSR",
+    "onnxruntime": "ONNX Runtime",
+}
+
+_MOST_CALLS = 300
+
+
+def infer(folder: Path) -> Ready:
+    """`gbdnn.infer`, whose answer is a Matrix."""
+    import gbdnn
+
+    net = dense_problems.load(folder).network()
+    gbdnn.compile(net)  # loads or makes machine code, which a first call with many inputs does
+    return lambda nthreads: partial(gbdnn.infer, net, nthreads=nthreads)
+
+
+def compiled(folder: Path) -> Ready:
+    """`gbdnn.compile`, whose answer is an array."""
+    import gbdnn
+
+    net = dense_problems.load(folder).network()
+    return lambda nthreads: gbdnn.compile(net, nthreads=nthreads)
+
+
+def torch(folder: Path) -> Ready:
+    """PyTorch, the zeros in place."""
+    import torch
+
+    problem = dense_problems.load(folder)
+    weights = [torch.from_numpy(np.ascontiguousarray(W.T)) for W in problem.weights]
+    biases = [torch.from_numpy(b) for b in problem.biases]
+    layers = list(zip(weights, biases, problem.limits, strict=True))
+
+    @torch.inference_mode()
+    def run(x: np.ndarray) -> np.ndarray:
+        Y = torch.from_numpy(x)
+        for W, b, limits in layers:
+            Y = _limited(torch.nn.functional.linear(Y, W, b), *limits)
+        return Y.numpy()
+
+    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
+        torch.set_num_threads(nthreads)
+        return run
+
+    return ready
+
+
+def torch_csr(folder: Path) -> Ready:
+    """PyTorch, CSR weights x dense activations."""
+    import torch
+
+    warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
+    problem = dense_problems.load(folder)
+    layers = [
+        (_csr(torch, W), torch.from_numpy(b), limits)
+        for W, b, limits in zip(problem.weights, problem.biases, problem.limits, strict=True)
+    ]
+
+    @torch.inference_mode()
+    def run(x: np.ndarray) -> np.ndarray:
+        single = len(x) == 1
+        Y = torch.from_numpy(x)[0] if single else torch.from_numpy(x).T.contiguous()
+        for W, b, limits in layers:
+            Y = _limited((W @ Y).add_(b if single else b[:, None]), *limits)
+        return (Y[None] if single else Y.T).numpy()
+
+    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
+        torch.set_num_threads(nthreads)
+        return run
+
+    return ready
+
+
+def onnxruntime(folder: Path) -> Ready:
+    """ONNX Runtime, the zeros in place."""
+    import onnxruntime
+
+    if not (folder / "net.onnx").exists():
+        raise ImportError("onnx, which writes the network, is not installed")
+
+    @cache
+    def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = nthreads, 1
+        session = onnxruntime.InferenceSession(
+            str(folder / "net.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        name = session.get_inputs()[0].name
+        return lambda x: session.run(None, {name: x})[0]
+
+    return ready
+
+
+PROGRAMS = {each.__name__: each for each in (infer, compiled, torch, torch_csr, onnxruntime)}
+
+
+def _limited(Z: Any, low: float | None, high: float | None) -> Any:
+    if low is None and high is None:
+        return Z
+    return Z.relu_() if high is None else Z.clamp_(low, high)
+
+
+def _csr(torch: Any, W: np.ndarray) -> Any:
+    """Return ``W'`` with 32-bit indices."""
+    import scipy.sparse as sp
+
+    A = sp.csr_array(W.T)
+    return torch.sparse_csr_tensor(
+        *(torch.from_numpy(each) for each in (A.indptr.astype("i4"), A.indices.astype("i4"))),
+        torch.from_numpy(A.data),
+        A.shape,
+    )
+
+
+def _serve(name: str, folder: Path) -> None:
+    with answering() as answer:
+        try:
+            began = perf_counter()
+            ready = PROGRAMS[name](folder)
+            seconds = perf_counter() - began
+        except ImportError as err:
+            answer(missing=str(err).splitlines()[0])
+            return
+        packages = [each for each in ("torch", "onnxruntime", "numba") if each in sys.modules]
+        answer(seconds=seconds, versions={each: version(each) for each in packages})
+        features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
+        for asked in requests():
+            inputs = asked["inputs"]
+            seconds, Y = _timed(ready(asked["nthreads"]), features[:inputs], asked["at_least"])
+            Y = Y.to_dense(fill_value=0) if name == "infer" else Y
+            truth = np.load(folder / f"answer-{inputs}.npy")
+            error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / np.abs(truth).max()
+            known = labels[:inputs]
+            right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
+            shape = list(Y.shape) == [inputs, truth.shape[1]]
+            answer(seconds=seconds, error=float(error) if shape else np.inf, right=right)
+
+
+def _timed(run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float) -> tuple[float, Any]:
+    """Return the median seconds of calls, one after the other, and an answer."""
+    taken: list[float] = []
+    while True:
+        began = perf_counter()
+        Y = run(x)
+        taken.append(perf_counter() - began)
+        if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
+            return float(np.median(taken)), Y
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,284 @@
+"""Networks that people have: a few layers, 1 to 60 % of their edges, dense features and answers.
+
+    python benchmarks/real_networks.py --nthreads 1 --nthreads 2 --json real.json
+    python benchmarks/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32,64,128,256,512
+
+gbdnn beside PyTorch (dense, and CSR weights) and ONNX Runtime, each in a process of its own, in
+turn. In each round a program calls one after the other for at least `--at-least` seconds, and its
+time is the median of the calls; ratios are of the same round. Answers are compared with FP64.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from statistics import geometric_mean, median
+from time import sleep
+from typing import Annotated, Any
+
+import dense_problems
+import numpy as np
+import problems
+import report
+import typer
+from dense_programs import OWN, PROGRAMS, PYTORCH, TITLES
+from processes import Process
+
+NETWORKS = (
+    "784-512x2-10@2",
+    "784-300-100-10@5",
+    "1024x7@1",
+    "1024x7@5",
+    "1024x7@10",
+    "2048-4096-2048@5",
+    "784-1024x3-10@5,100",
+    "512x2-10@20",
+    "1024x4@30",
+    "784-128x18-10@60",
+)
+FEATURES = "1024-1@0.1"  # one edge or so: to read the features is all there is to do
+INPUTS = (1, 32, 1000, 10_000)
+
+TOLERANCE = 1e-5
+_PAUSE = 0.2  # idle threads of the program before have fallen asleep
+GROUPS = {
+    "up to 10 %, 1,000 inputs or more": lambda d, n: d <= 0.105 and n >= 1000,
+    "up to 10 %, fewer inputs": lambda d, n: d <= 0.105 and n < 1000,
+    "up to 10 %": lambda d, n: d <= 0.105,
+    "10 to 40 %": lambda d, n: 0.105 < d < 0.4,
+    "40 % or more": lambda d, n: d >= 0.4,
+}
+
+
+def main(
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="By repetition: 784-512x2-10@5, neurons (512 twice) and percentage of edges; "
+            "@5,100 with that of the last layer.",
+        ),
+    ] = None,
+    mnist: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="MNIST's test set: run the trained network, too."),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="Inputs of a call; several by comma or repetition."),
+    ] = None,
+    nthreads: problems.Threads = None,
+    programs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
+    at_least: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights and features.")] = 0,
+    json_file: problems.Json = None,
+) -> None:
+    """Run gbdnn, PyTorch and ONNX Runtime on networks with dense features."""
+    sizes = problems.numbers(inputs, "--inputs", list(INPUTS))
+    counts = problems.thread_counts(nthreads, [2])
+    names = problems.words(programs, list(PROGRAMS))
+    for each in names:
+        if each not in PROGRAMS:
+            raise typer.BadParameter(f"{each!r} is none of {', '.join(PROGRAMS)}")
+    for spec in network or []:
+        if not dense_problems.is_spec(spec):
+            raise typer.BadParameter(f"{spec!r} is not as 784-512x2-10@5")
+    found: dict[str, Any] = {"problem": {"name": "networks with dense features, FP32"}}
+    found |= report.circumstances() | {"rounds": rounds, "seed": seed, "skipped": {}, "cells": []}
+    report.heading(found)
+    asked = {"rounds": rounds, "counts": counts, "names": names, "at_least": at_least}
+    for spec in network or NETWORKS:
+        problem = dense_problems.random_problem(spec, max(sizes), seed)
+        _run(problem, found, sizes=sizes, **asked)
+    if network is None:
+        problem = dense_problems.random_problem(FEATURES, max(sizes), seed)
+        _run(problem, found, sizes=[max(sizes)], features_alone=True, **asked)
+    if mnist is not None:
+        problem = dense_problems.trained_problem(mnist)
+        fitting = [size for size in sizes if size <= len(problem.features)]
+        _run(problem, found, sizes=fitting, **asked)
+    found["groups"] = {n: groups(found["cells"], n) for n in counts}
+    show(found, counts)
+    report.write(json_file, found)
+    if any(cell["check"] == "FAILED" for cell in found["cells"]):
+        raise typer.Exit(1)
+
+
+def _run(
+    problem: dense_problems.DenseProblem,
+    found: dict[str, Any],
+    *,
+    sizes: list[int],
+    counts: list[int],
+    names: list[str],
+    rounds: int,
+    at_least: float,
+    features_alone: bool = False,
+) -> None:
+    """Add a cell for each number of threads and inputs."""
+    print(f"{problem.name} ...", flush=True)
+    facts = {
+        "network": problem.name,
+        "density": problem.density,
+        "edges": problem.edges,
+        "features_alone": features_alone,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        problem.save(folder)
+        _write_onnx(problem, folder / "net.onnx")
+        for size in sizes:
+            np.save(folder / f"answer-{size}.npy", problem.answer(size))
+        script = str(Path(__file__).with_name("dense_programs.py"))
+        started = [Process(each, script, each, str(folder)) for each in names]
+        try:
+            able = _prepared(started, found)
+            for count in counts:
+                for size in sizes:
+                    asked = {"nthreads": count, "inputs": size, "at_least": at_least}
+                    found["cells"].append(facts | asked | _cell(able, asked, rounds))
+        finally:
+            for each in started:
+                each.close()
+
+
+def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
+    from gbdnn import io
+    from gbdnn.errors import MissingPackageError
+
+    try:
+        io.write_onnx(problem.network(), file)
+    except MissingPackageError:
+        return
+
+
+def _prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
+    """Return the programs whose packages are there."""
+    able = []
+    for each in started:
+        answer = each.answer()
+        if "missing" in answer:
+            if each.name not in found["skipped"]:
+                print(f"{each.name}: skipped: {answer['missing']}")
+            found["skipped"][each.name] = answer["missing"]
+        else:
+            found["versions"] |= answer["versions"]
+            able.append(each)
+    return able
+
+
+def _cell(able: list[Process], asked: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Return what the programs took, in turn; the round before the first is not counted."""
+    seconds: dict[str, list[float]] = {each.name: [] for each in able}
+    errors: dict[str, float] = dict.fromkeys(seconds, 0.0)
+    right: dict[str, float | None] = {}
+    for turn in range(rounds + 1):
+        first = turn % len(able)
+        for each in able[first:] + able[:first]:
+            answer = each.ask(**asked)
+            seconds[each.name].append(answer["seconds"])
+            errors[each.name] = max(errors[each.name], answer["error"])
+            right[each.name] = answer["right"]
+            sleep(_PAUSE)
+    timed = {name: taken[1:] for name, taken in seconds.items()}
+    peers = [timed[name] for name in PYTORCH if name in timed]
+    better = [min(taken) for taken in zip(*peers, strict=True)]
+    return {
+        "seconds": timed,
+        "first": {name: taken[0] for name, taken in seconds.items()},
+        "median": {name: median(taken) for name, taken in timed.items()},
+        # How many times as long the better of PyTorch's two takes.
+        "times": {
+            name: median(b / own for b, own in zip(better, timed[name], strict=True))
+            for name in timed
+            if better and name not in PYTORCH
+        },
+        "error": errors,
+        "right": right,
+        "check": "PASSED" if max(errors.values()) <= TOLERANCE else "FAILED",
+    }
+
+
+def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
+    """Return geometric mean and least ratio to PyTorch by density and number of inputs."""
+    rows = []
+    for title, belongs in GROUPS.items():
+        here = [
+            cell
+            for cell in cells
+            if cell["nthreads"] == nthreads
+            and not cell["features_alone"]
+            and belongs(cell["density"], cell["inputs"])
+        ]
+        for name in OWN:
+            ratios = {
+                f"{cell['network']}, {cell['inputs']} inputs": cell["times"][name]
+                for cell in here
+                if name in cell["times"]
+            }
+            if ratios:
+                worst = min(ratios, key=lambda where: ratios[where])
+                mean = geometric_mean(ratios.values())
+                row = {"group": title, "program": name, "cells": len(ratios), "mean": mean}
+                rows.append(row | {"least": ratios[worst], "at": worst})
+    return rows
+
+
+def show(found: dict[str, Any], counts: list[int]) -> None:
+    """Print a table per number of threads."""
+    for nthreads in counts:
+        cells = [cell for cell in found["cells"] if cell["nthreads"] == nthreads]
+        names = [name for name in TITLES if any(name in cell["median"] for cell in cells)]
+        own = [name for name in names if any(name in cell["times"] for cell in cells)]
+        report.table(
+            [
+                f"network, {nthreads} threads",
+                "inputs",
+                *(f"{TITLES[name]} ms" for name in names),
+                *(f"times {TITLES[name]}" for name in own),
+                "answers",
+            ],
+            [
+                (
+                    cell["network"],
+                    cell["inputs"],
+                    *(f"{1e3 * cell['median'][name]:.3g}" for name in names),
+                    *(f"x {cell['times'][name]:.2f}" for name in own),
+                    "right" if cell["check"] == "PASSED" else "WRONG",
+                )
+                for cell in cells
+            ],
+        )
+        report.table(
+            [f"geometric means, {nthreads} threads", "program", "cells", "times", "least", "at"],
+            [
+                (
+                    row["group"],
+                    TITLES[row["program"]],
+                    row["cells"],
+                    f"x {row['mean']:.2f}",
+                    f"x {row['least']:.2f}",
+                    row["at"],
+                )
+                for row in found["groups"][nthreads]
+            ],
+        )
+    for cell in found["cells"]:
+        right = {TITLES[name]: f"{share:.2%}" for name, share in cell["right"].items() if share}
+        if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
+            print(f"\n{cell['network']}, right: {json.dumps(right)}")
+    print(
+        "\ntimes: the better of PyTorch's two over the program, in the same round, median."
+        f"\nAnswers are right to {TOLERANCE:g} of their largest value, against FP64."
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
