@@ -8,6 +8,7 @@ import gbdnn
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import dense_tables  # noqa: E402
 import figures  # noqa: E402
 import structure  # noqa: E402
 import tables  # noqa: E402
@@ -70,6 +71,7 @@ def _generate():
     figures.make(generated)
     structure.make(generated)
     tables.make(HERE / "results.toml", generated)
+    dense_tables.make(HERE / "real-networks.toml", generated)
 
 
 def _public_name(app, env, node, contnode):

@@ -89,7 +89,7 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                 ]
                 for run in here
             ] or [[str(neurons), str(layers), "not measured", *[""] * 7]]
-    return _table(head, rows, right=(0, 1, 2, 4, 5, 6))
+    return table(head, rows, right=(0, 1, 2, 4, 5, 6))
 
 
 def setups(found: dict[str, Any]) -> str:
@@ -126,7 +126,7 @@ def published() -> str:
         seconds = {rate.neurons: f"{rate.seconds:#.3g}".rstrip(".") for rate in rates}
         cells = [seconds.get(n, "") for n in NEURONS]
         rows.append([f"{system} [{number}]", rates[0].machine, *cells])
-    return _table(head, rows, right=(2, 3, 4, 5))
+    return table(head, rows, right=(2, 3, 4, 5))
 
 
 def sources() -> str:
@@ -161,7 +161,8 @@ def line_of(found: dict[str, Any]) -> str:
     return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
 
 
-def _table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> str:
+def table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> str:
+    """Return a table in Markdown; the columns `right` are aligned to the right."""
     rule = ["---:" if at in right else "---" for at in range(len(head))]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in (head, rule, *rows))
 

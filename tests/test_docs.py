@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,42 @@ def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path, compres
     named.write_text(results)
     with pytest.raises(ValueError, match="4096 x 480: unknown setup"):
         tables.make(named, tmp_path)
+
+
+@pytest.fixture
+def dense_tables(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield importlib.import_module("dense_tables")
+    for name in ("dense_tables", "tables"):
+        sys.modules.pop(name, None)
+
+
+def test_real_networks_become_a_table(dense_tables):
+    programs = {"infer": 2e-3, "compiled": 1e-3, "torch": 2e-4, "torch_csr": 3e-3}
+    cell = {
+        "network": "4-2, 5 %",
+        "features_alone": False,
+        "density": 0.05,
+        "median": programs,
+        "times": {"infer": 0.1, "compiled": 0.2},
+        "right": dict.fromkeys(programs),
+        "check": "PASSED",
+    }
+    cells = [cell | {"nthreads": n, "inputs": size} for n in (1, 2) for size in (1, 1000)]
+    machine = {"processor": "P", "cores": 2, "system": "S"}
+    found = {"machine": machine, "versions": {"numpy": "2"}, "cells": cells}
+    text = dense_tables.toml_of(json.loads(json.dumps(found)))
+    shown = dense_tables.real_networks(tomllib.loads(text))
+    assert shown.count("| 4-2, 5 % | 1 / 1,000 | 2 / 2 | 1 / 1 | 0.2 / 0.2 | 3 / 3 |") == 2
+    assert "| **0.1** / **0.1** | **0.2** / **0.2** |" in shown
+    assert "On 1 thread:" in shown
+    cell["check"] = "FAILED"
+    with pytest.raises(ValueError, match="4-2, 5 %, 1 inputs: FAILED"):
+        dense_tables.toml_of(found | {"cells": [cell | {"nthreads": 1, "inputs": 1}]})
+
+
+def test_the_real_networks_of_the_page(dense_tables):
+    found = tomllib.loads((DOCS / "real-networks.toml").read_text())
+    shown = dense_tables.real_networks(found)
+    assert found["command"] in shown
+    assert all(f"| {cell['network']} |" in shown for cell in found["cells"])
