@@ -44,6 +44,13 @@ PLACES = {
     "gbdnn.engine.compiled_run:CompiledRun._layers": COMPILED,
     "gbdnn.kernels.fused:FusedChain.sparse_rows": "leave",
     "gbdnn.engine.compiled_run:CompiledRun.advance": "rest of the blocks",
+    # direct runs
+    "gbdnn.inference:direct_features": "read rows",
+    "gbdnn.engine.direct:DirectNetwork.__init__": "prepare",
+    "gbdnn.kernels.fused:FusedChain.from_dense": "read",
+    "gbdnn.kernels.fused:FusedChain.to_dense": "leave",
+    "gbdnn.engine.direct:DirectNetwork._block": "rest of the blocks",
+    "gbdnn.engine.answer:DenseAnswer.matrix": "stack",
     # blocks in the full form
     "gbdnn.engine.block_run:fill": "read",
     "gbdnn.engine.block_run:BlockRun.read": "read",
@@ -71,7 +78,7 @@ PLACES = {
     # the sparse form, and the answer
     "gbdnn.kernels.sparse:SparseForm.advance": "sparse form",
     "gbdnn.engine.run:Run._sparse": "sparse form",
-    "gbdnn.engine.state:RunState.answer": "stack",
+    "gbdnn.engine.state:RunState.matrix": "stack",
     "gbdnn.arrays.sparse_rows:SparseRows.matrix": "convert",
     "gbdnn:infer": "rest",
 }

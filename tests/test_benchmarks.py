@@ -110,7 +110,7 @@ def test_floor(tmp_path):
 
 PARTS = {
     "full": {"product", "bias", "activate", "read", "leave", "stack"},
-    "fused": {"layers (compiled)", "read", "read rows", "leave", "stack", "prepare"},
+    "fused": {"layers (compiled)", "read", "read rows", "leave", "stack"},
     "sparse": {"sparse form", "stack"},
 }
 
