@@ -161,7 +161,8 @@ def _serve(name: str, folder: Path) -> None:
             seconds, Y = _timed(ready(asked["nthreads"]), features[:inputs], asked["at_least"])
             Y = Y.to_dense(fill_value=0) if name == "infer" else Y
             truth = np.load(folder / f"answer-{inputs}.npy")
-            error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / np.abs(truth).max()
+            largest = np.abs(truth).max() or 1.0
+            error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / largest
             known = labels[:inputs]
             right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
             shape = list(Y.shape) == [inputs, truth.shape[1]]

@@ -37,7 +37,7 @@ NETWORKS = (
     "1024x4@30",
     "784-128x18-10@60",
 )
-FEATURES = "1024-1@0.1"  # one edge or so: to read the features is all there is to do
+FEATURES = "1024-1@1"  # some ten edges: to read the features is all there is to do
 INPUTS = (1, 32, 1000, 10_000)
 
 TOLERANCE = 1e-5
