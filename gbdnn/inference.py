@@ -6,8 +6,9 @@
 
 Rows of Y are inputs, columns are neurons. A layer is computed in the sparse form
 (`gbdnn.kernels.sparse`, all queued inputs at once) or in a block form (`gbdnn.kernels.full` or
-`gbdnn.kernels.fused`, in blocks of inputs, several layers in a row). Inputs are queued by layer, as
-sparse rows; each queue runs in the form that the cost model finds cheaper.
+`gbdnn.kernels.fused`, in blocks of inputs, several layers in a row). Dense features of a few layers
+take blocks of inputs through all of them at once (`gbdnn.engine.direct`); all other inputs are
+queued by layer, and each queue runs in the form that the cost model finds cheaper.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -67,8 +68,10 @@ def infer(
         Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input. Stored features, ``gbdnn.io.open_features(path)``, are accepted too:
-        only the rows of a block are read, when the block is computed.
+        One row per input. A NumPy array (any order, any real dtype), a full Matrix, or a bitmap one
+        with many entries is read as an array: nothing is made sparse. Stored features,
+        ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are read, when
+        the block is computed.
     bias : float, or a sequence with one item (a number or a vector) per layer, optional
         Only with bare matrices (default: 0).
     bias_rule : {"all", "entries"}, optional
@@ -80,13 +83,15 @@ def infer(
         become FP32). Features are cast to it.
     engine : {"auto", "sparse", "full", "fused"}, default "auto"
         The form of the layers: the cheaper one by a cost model, or this one. ``"full"`` and
-        ``"fused"`` are block forms; ``"fused"`` is compiled by numba. A layer whose answer block
+        ``"fused"`` are block forms; ``"fused"`` is compiled by numba, and computes layers with 40 %
+        of their edges or more as dense ones. A layer whose answer block
         forms cannot give (a positive bias under the rule ``"entries"``) is always computed in the
         sparse form.
     compress : {"auto", True, False}, default "auto"
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
         them is computed, each gets its row of the answer. ``"auto"`` checks less often where
-        activations were found distinct.
+        activations were found distinct, and not at all for dense features in a network of a few
+        layers.
     memory : int, default 512 MiB
         Bytes to use beyond weights, features and result. A network that is not in memory is read in
         it, some layers at a time: more memory means fewer passes over the weights.
@@ -95,12 +100,15 @@ def infer(
         configuration).
     callback : callable, optional
         Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
-        raises ends the inference and is raised by `infer`.
+        raises ends the inference and is raised by `infer`. With a callback blocks are scheduled
+        layer by layer, which takes longer for dense features in a network of a few layers.
 
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons of the last layer)
-        A new matrix, rows in the order of the inputs; it stores no zero. Without layers, the
+        A new matrix, rows in the order of the inputs; it stores no zero. Dense features have an
+        answer in full form, in bitmap form where some activations are 0 (its array of values holds
+        0 there), or in sparse form where fewer than one in sixteen is not. Without layers, the
         features.
 
     Raises
@@ -116,6 +124,10 @@ def infer(
         The process was forked after GraphBLAS was initialised with more than one thread: start it
         with ``spawn`` or ``forkserver``.
 
+    See Also
+    --------
+    compile : A network that is called with arrays, and answers with arrays: the least latency.
+
     Notes
     -----
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
@@ -125,12 +137,13 @@ def infer(
     Rounding: forms, and neurons in another order, add in different orders. Answers agree to the
     last bit where all sums are exact, elsewhere within rounding. Within one block form (``"full"``,
     ``"fused"``) the bits of an input's answer depend neither on `nthreads`, nor on its block, nor
-    on the other inputs in it. Within the sparse form they are reproducible with ``nthreads=1``, or
-    where all sums are exact; elsewhere GraphBLAS may split one input's sums over threads, and add
-    the parts in any order. Which form is chosen, and whether neurons are reordered, may depend on
-    the number of inputs and on `memory`; under ``"auto"`` also on whether the fused form has been
-    compiled, and where rows are queued between layers (a lazy network, little `memory`) on the
-    order in which threads finish.
+    on the other inputs in it; where dense features go through all layers at once, and in calls of a
+    `CompiledNetwork`, they do not depend on the number of inputs either. Within the sparse form
+    they are reproducible with ``nthreads=1``, or where all sums are exact; elsewhere GraphBLAS may
+    split one input's sums over threads, and add the parts in any order. Which form is chosen, and
+    whether neurons are reordered, may depend on the number of inputs and on `memory`; under
+    ``"auto"`` also on whether the fused form has been compiled, and where rows are queued between
+    layers (a lazy network, little `memory`) on the order in which threads finish.
 
     References
     ----------

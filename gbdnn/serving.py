@@ -43,7 +43,7 @@ class CompiledNetwork:
     >>> import numpy as np, gbdnn
     >>> run = gbdnn.compile([np.array([[0.5, 0.0], [1.0, -1.0]])], nthreads=1)
     >>> run
-    CompiledNetwork(2 to 2, float64, 1 threads)
+    CompiledNetwork(2 to 2, float64, nthreads=1)
     >>> run(np.array([[2.0, 0.5], [0.0, 3.0]]))
     array([[1.5, 0. ],
            [3. , 0. ]])
@@ -101,7 +101,7 @@ class CompiledNetwork:
         return found
 
     def __repr__(self) -> str:
-        threads = "" if self.nthreads is None else f", {self.nthreads} threads"
+        threads = "" if self.nthreads is None else f", nthreads={self.nthreads}"
         return f"CompiledNetwork({self._nrows} to {self._ncols}, {self._dtype}{threads})"
 
     def __reduce__(self) -> tuple[Any, ...]:

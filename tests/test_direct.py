@@ -479,7 +479,7 @@ def test_ctrl_c_ends_it():
 def test_a_compiled_network():
     net = network(MIXED)
     run = gbdnn.compile(net, nthreads=2)
-    assert repr(run) == "CompiledNetwork(50 to 10, float32, 2 threads)"
+    assert repr(run) == "CompiledNetwork(50 to 10, float32, nthreads=2)"
     assert run.network is net
     x = inputs(1, 50)[0]
     assert run(x).shape == (10,)

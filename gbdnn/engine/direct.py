@@ -108,8 +108,8 @@ class DirectNetwork:
         memory : int
             Bytes that blocks may take.
         """
-        if X.nrows == 1:
-            return self._run_single(X, values, present)
+        if X.nrows <= costs.SINGLES:
+            return self._run_singles(X, values, present)
         width, workers = self._division(X.nrows, nthreads, memory)
         _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
         share = _Share(X, values, present, width)
@@ -137,7 +137,8 @@ class DirectNetwork:
         widest = min(self._width, -(-inputs // lanes) * lanes)
         while widest > lanes and direct_bytes(self._facts.neurons, widest, self.dtype) > memory:
             widest -= lanes
-        if inputs * self._facts.edges * costs.EDGE_FUSED < costs.HAND_OVER:
+        elements = self._layers.shape[0] * costs.DENSE_COPY
+        if inputs * (self._facts.edges * costs.EDGE_FUSED + elements) < costs.HAND_OVER:
             nthreads = 1
         most = max(1, memory // direct_bytes(self._facts.neurons, widest, self.dtype))
         nthreads = min(most, available() if nthreads is None else nthreads)
@@ -183,17 +184,18 @@ class DirectNetwork:
         with self._lock:
             share.entries += entries
 
-    def _run_single(self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None) -> int:
+    def _run_singles(self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None) -> int:
         try:
             single = self._singles.pop()
         except IndexError:
             single = FusedSingle(self._rows(), self._facts.neurons, self.dtype)
-        faulty = single.run(X.dense_rows(0, 1)[0], values[0])
+        for x, out in zip(X.dense_rows(0, X.nrows), values, strict=True):
+            faulty = single.run(x, out)
+            if faulty == len(self._layers):
+                X.require_finite(0, X.nrows)
+            elif faulty >= 0:
+                raise non_finite(faulty, self._layers[faulty])
         self._singles.append(single)
-        if faulty == len(self._layers):
-            X.require_finite(0, 1)
-        elif faulty >= 0:
-            raise non_finite(faulty, self._layers[faulty])
         if present is None:
             return 0
         np.not_equal(values, 0, out=present)

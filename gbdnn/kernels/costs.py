@@ -63,6 +63,7 @@ DEEP = 32  # layers: in deeper networks survivors of several blocks go on togeth
 FEW_INPUTS = 64  # so few go through a network without queues, however deep it is
 FEW_ELEMENTS = 1 << 20  # so many, sparse ones too, are made an array for that
 SPARSEST = 1 / 8  # times DENSE_FEATURES: an array with fewer entries may be better off as rows
+SINGLES = 2  # so few inputs take less time one by one than as a block
 HAND_OVER = 150_000.0  # work from which on a second thread helps
 
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
