@@ -23,7 +23,8 @@ import typer
 
 from gbdnn.kernels import full
 from gbdnn.kernels.blocks import AlignedBlock, Block, padded
-from gbdnn.kernels.fused import FUSED, FusedChain
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import orders
 
 if TYPE_CHECKING:

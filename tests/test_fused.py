@@ -13,7 +13,8 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled.record import FIELDS
-from gbdnn.kernels.fused import FUSED, FusedChain
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import FusedChain
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 2e-5, "FP64": 1e-12}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.duplicates import is_meeting
-from gbdnn.kernels.fused import FusedChain
+from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:

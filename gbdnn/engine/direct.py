@@ -27,7 +27,8 @@ from gbdnn.engine.choice import NetworkFacts, direct_bytes
 from gbdnn.engine.plan import plan_layers, read_layers
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.fused import FUSED, FusedChain, FusedSingle
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import FusedChain, FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
 
 if TYPE_CHECKING:
