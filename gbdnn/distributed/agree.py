@@ -10,6 +10,7 @@ from gbdnn.errors import GbdnnError, RankError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
+    from typing import Self
 
     import numpy as np
     from mpi4py.MPI import Comm
@@ -32,7 +33,7 @@ class Ranks:
         self._comm = comm.Dup()  # no message meets one of the caller's
         self.rank, self.size = self._comm.rank, self._comm.size
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -62,9 +63,9 @@ class Ranks:
         outcomes = rank_wise(self._comm, (mine, told))
         if caught is not None and not isinstance(caught, Exception):
             raise caught
-        for _, error in outcomes:
-            if error is not None:
-                raise error from (None if isinstance(caught, Stopped) else caught)
+        for _, its_error in outcomes:
+            if its_error is not None:
+                raise its_error from (None if isinstance(caught, Stopped) else caught)
         return [each for each, _ in outcomes]  # type: ignore[misc]
 
     def linked(

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import ArrayLike
 
 __all__ = ["balanced_cuts"]
 
 
-def balanced_cuts(seconds: Sequence[float], moving: Sequence[float], ranks: int) -> tuple[int, ...]:
+def balanced_cuts(seconds: ArrayLike, moving: ArrayLike, ranks: int) -> tuple[int, ...]:
     """Return the cuts by which the slowest rank takes as little time as possible.
 
     Parameters
     ----------
-    seconds : sequence of float, shape (layers,)
+    seconds : array of float, shape (layers,)
         Of each layer.
-    moving : sequence of float, shape (layers + 1,)
-        To make rows of the activations before layer k, or behind the last one, and to take them:
-        both ranks at a cut spend it.
+    moving : array of float, shape (layers + 1,)
+        To take rows before layer k, or to make them behind layer k - 1: both ranks at a cut spend
+        it.
     ranks : int
         Parts; there may be more of them than layers.
 
@@ -42,10 +42,9 @@ def balanced_cuts(seconds: Sequence[float], moving: Sequence[float], ranks: int)
     >>> balanced_cuts([4, 1, 1, 2], [0, 0, 0, 0, 0], 2)
     (1,)
     """
-    layers = len(seconds)
     total = np.concatenate(([0.0], np.cumsum(seconds)))
-    moved = np.array(moving, np.float64)
-    moved[[0, -1]] = 0.0  # all splits read the features and write the answer
+    layers = len(total) - 1
+    moved = np.asarray(moving, np.float64)
     cost = total[None, :] - total[:, None] + moved[:, None] + moved[None, :]
     least = 1 if layers >= ranks else 0
     fits = np.arange(layers + 1)[None, :] - np.arange(layers + 1)[:, None] >= least

@@ -20,7 +20,6 @@ from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
 from gbdnn.distributed.cuts import balanced_cuts
 from gbdnn.distributed.stage import (
-    SURVIVORS,
     HeldLayers,
     Stage,
     as_inputs,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RankStats", "pipeline"]
 
-_SAMPLES = 8  # ranges of inputs that a sample is made of
+_SAMPLE, _RANGES = 1024, 8  # inputs of a sample, and ranges that they are taken from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,7 @@ def pipeline(
         The ranks (default: ``MPI.COMM_WORLD``).
     cuts : sequence of int, optional
         The first layers of ranks 1, 2, ...: with ``[3]`` rank 0 holds ``net[:3]`` and rank 1
-        ``net[3:]``. Default: rank 0 takes a sample of up to 2,048 inputs through all layers, and
+        ``net[3:]``. Default: rank 0 takes a sample of up to 1,024 inputs through all layers, and
         the slowest rank gets as little to do as possible.
     answer : {"root", "all"}, default "root"
         Which ranks get the answer.
@@ -221,12 +220,14 @@ class _Pipeline:
         if given is not None or self._X is None:
             return tuple(given or ())
         net, records = self._net, list[LayerStats]()
-        infer(net, _sample(self._X), **self._options | {"callback": records.append})
+        some = _sample(self._X)
+        infer(net, some, **self._options | {"callback": records.append})
         table = per_layer(records, len(net))
         seconds = table["seconds"] if self._X.nrows else [info.edges for info in net.infos]
+        before = some.size if isinstance(some, np.ndarray) else some.nvals
         # Of equal rows one was computed; all move.
         entries = table["entries"] * table["live"] / np.maximum(table["distinct"], 1)
-        moving = np.concatenate(([0.0], 2e-9 * costs.CONVERT * entries))
+        moving = 2e-9 * costs.CONVERT * np.append(before, entries)
         return balanced_cuts(seconds, moving, self._ranks.size)
 
     def run(self, cuts: Sequence[int], inputs: int, batch: int) -> list[RankStats]:
@@ -274,18 +275,14 @@ class _Pipeline:
 
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:
     """Return cuts as a tuple, or raise the error that says what they must be."""
-    found = tuple(
-        whole_number(each, "a cut", least=0, most=layers) for each in as_list(cuts, _CUTS)
-    )
+    given = as_list(cuts, "cuts is a sequence of whole numbers")
+    found = tuple(whole_number(each, "a cut", least=0, most=layers) for each in given)
     if len(found) != ranks - 1 or list(found) != sorted(found):
         raise ArgumentError(
             f"cuts are the first layers of ranks 1 to {ranks - 1}, ascending: {ranks - 1} numbers"
             f" for {ranks} ranks, not {list(found)}"
         )
     return found
-
-
-_CUTS = "cuts is a sequence of whole numbers"
 
 
 def _require_same(shared: Sequence[dict[str, Any]]) -> None:
@@ -300,10 +297,11 @@ def _require_same(shared: Sequence[dict[str, Any]]) -> None:
 
 
 def _sample(X: Features) -> Any:
-    """Return up to 2,048 features, from ranges spread over all of them."""
-    each = -(-min(X.nrows, SURVIVORS) // _SAMPLES)
-    starts = np.linspace(0, X.nrows - each, _SAMPLES).astype(int).tolist() if each else [0]
-    if X.nrows <= _SAMPLES * each:
+    """Return up to 1,024 features, from ranges spread over all of them."""
+    each = _SAMPLE // _RANGES
+    if X.nrows > _SAMPLE:
+        starts = np.linspace(0, X.nrows - each, _RANGES).astype(int).tolist()
+    else:
         starts, each = [0], X.nrows
     parts: list[Any] = [rows_between(X, start, start + each) for start in starts]
     if isinstance(parts[0], np.ndarray):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.network import Network
 
-__all__ = ["SURVIVORS", "HeldLayers", "Stage", "as_inputs", "batches", "rows_between"]
+__all__ = ["HeldLayers", "Stage", "as_inputs", "batches", "rows_between"]
 
-SURVIVORS = 2048  # rows that go on together: the engine reorders neurons from here on
+_SURVIVORS = 2048  # rows that go on together: the engine reorders neurons from here on
 _MOST_BYTES = 1 << 28  # fewer rows go on if they have so many
 
 
@@ -69,7 +69,7 @@ class Stage:
             rows = self._advance(batch)
             collected.append(rows)
             count, nbytes = count + rows.nrows, nbytes + rows.nbytes
-            full = count >= SURVIVORS or nbytes >= _MOST_BYTES
+            full = count >= _SURVIVORS or nbytes >= _MOST_BYTES
             together = SparseRows.joined(collected) if full else None
             self.busy += perf_counter() - began
             if together is not None:
@@ -109,6 +109,7 @@ class HeldLayers:
     stop: int
 
     def __call__(self, net: Network) -> Network:
+        """Return the layers."""
         return net[self.start : self.stop].loaded()
 
 

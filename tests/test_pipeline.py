@@ -1,0 +1,157 @@
+"""`gbdnn.pipeline` on real ranks: ``mpiexec`` starts ``tests/ranks.py``."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.distributed.cuts import balanced_cuts
+from gbdnn.gallery import digits, features_from_images
+
+RANKS = Path(__file__).with_name("ranks.py")
+
+
+def mpiexec():
+    """The command that starts ranks: that of this Python's environment, or the system's."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def start(ranks, *arguments, seconds=120):
+    pytest.importorskip("mpi4py")
+    if mpiexec() is None:
+        pytest.skip("mpiexec is not installed")
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    path = os.pathsep.join([str(RANKS.parent.parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [mpiexec(), "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+        + [sys.executable, str(RANKS), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+        env={**os.environ, **root, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def found(ranks, *arguments):
+    done = start(ranks, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def all_true(outcome):
+    return outcome and not [name for name, each in outcome.items() if each is not True]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A stored challenge network, and digits."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    gbdnn.save(gbdnn.radixnet(1024, 30), folder / "net")
+    X = features_from_images(np.concatenate([digits()] * 2), 1024)
+    gbdnn.save(X, folder / "X")
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_stored_network(ranks, made):
+    inputs = gbdnn.io.open_features(made / "X").shape[0]
+    outcome = found(ranks, "stored", made)
+    assert len(outcome) == 5
+    for cuts, (equal, reports) in outcome.items():
+        assert equal, cuts
+        assert [each[0] for each in reports] == [0, *(each[1] for each in reports[:-1])]
+        assert reports[-1][1] == 30
+        assert reports[0][2] == inputs
+        for before, after in zip(reports[:-1], reports[1:], strict=True):
+            assert before[3] == after[2]
+    at_three = outcome[str([3] * (ranks - 1))][1]
+    assert 0 < at_three[0][3] < inputs  # the dead stay behind
+    # 6 bytes an entry (16-bit columns, FP32), 16 a row, lengths.
+    entries = sum(
+        each["entries"]
+        for each in gbdnn.per_layer(records(made), 30)[2:3]
+    )  # fmt: skip
+    rows = at_three[0][3]
+    assert 6 * entries + 16 * rows < at_three[0][4] < 6 * entries + 16 * rows + 1000
+
+
+def records(made):
+    stats = []
+    net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
+    gbdnn.infer(net[:3].loaded(), X, callback=stats.append, compress=False)
+    return stats
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("case", ["kinds", "parts"])
+def test_equal_to_infer(case, ranks, tmp_path):
+    assert all_true(found(ranks, case, tmp_path))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_same_bits_in_one_block_form(ranks, tmp_path):
+    pytest.importorskip("numba")
+    assert all_true(found(ranks, "rough", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("how", "where", "error", "words"),
+    [
+        ("callback", 0, "RankError", "rank 0: RuntimeError: broken callback"),
+        ("callback", 1, "RankError", "rank 1: RuntimeError: broken callback"),
+        ("callback", 2, "RankError", "rank 2: RuntimeError: broken callback"),
+        ("overflow", 0, "NonFiniteError", "rank 0: layers 0 to 1, counted from 0: layer 1: Y W"),
+        ("overflow", 1, "NonFiniteError", "rank 1: layers 2 to 3, counted from 0: layer 1: Y W"),
+        ("overflow", 2, "NonFiniteError", "rank 2: layers 4 to 5, counted from 0: layer 1: Y W"),
+        ("options", 1, "ArgumentError", "rank 1: a cut is at most 6, not 9"),
+        ("network", 2, "ArgumentError", "take the same network"),
+        ("engine", 1, "ArgumentError", "rank 1: layers 2 to 3"),
+    ],
+)
+def test_an_error_on_one_rank_is_one_on_all(how, where, error, words, tmp_path):
+    outcome = found(3, "fails", tmp_path, how, where)
+    assert outcome["error"][0] == error
+    assert words in outcome["error"][1]
+    assert outcome["seconds"] < 20
+    assert outcome["again"] is True
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
+    began = time.monotonic()
+    done = start(3, "dies", tmp_path, "callback", where, seconds=60)
+    assert done.returncode != 0
+    assert time.monotonic() - began < 20
+    assert f"RankError: rank {where}: RuntimeError: broken callback" in done.stderr
+
+
+def test_cuts_are_balanced():
+    assert balanced_cuts([5, 1, 1, 1, 1, 1], [0] * 7, 2) == (1,)
+    assert balanced_cuts([1, 1, 1, 1, 1, 1], [0] * 7, 3) == (2, 4)
+    # A cut behind layer 0 would move more than it saves.
+    assert balanced_cuts([2, 1, 1], [0, 5, 0, 0], 2) == (2,)
+    assert len(balanced_cuts([1.0], [0, 0], 4)) == 3
+    rng = np.random.default_rng(0)
+    seconds, moving = rng.random(9), rng.random(10) / 4
+    cuts = balanced_cuts(seconds, moving, 3)
+
+    def slowest(a, b):
+        return max(seconds[i:j].sum() + moving[i] + moving[j] for i, j in ((0, a), (a, b), (b, 9)))
+
+    assert slowest(*cuts) == min(slowest(a, b) for a in range(1, 8) for b in range(a + 1, 9))
+
+
+def test_without_mpi4py(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
+        gbdnn.pipeline([np.eye(2)], np.eye(2))
