@@ -202,8 +202,8 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
     if "split" in facts:
-        split = shown.pop("split")
-        table = [*table, *_split_lines(split)]
+        del shown["split"]
+        table = [*table, *_split_lines(facts["split"])]
     echo("\n".join([fact_lines(shown), *table]))
 
 

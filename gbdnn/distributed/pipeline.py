@@ -13,25 +13,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
-import numpy as np
-
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
-from gbdnn.distributed.cuts import balanced_cuts
+from gbdnn.distributed.cuts import measured_cuts
 from gbdnn.distributed.stage import (
     HeldLayers,
     Stage,
-    as_inputs,
     batches,
-    rows_between,
 )
 from gbdnn.engine.features import as_features
 from gbdnn.engine.memory import MEMORY
-from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError
-from gbdnn.inference import infer
-from gbdnn.kernels import costs
 from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.optional import require
 
@@ -45,11 +38,10 @@ if TYPE_CHECKING:
     from gbdnn.distributed.links import Links
     from gbdnn.engine.choice import Engine
     from gbdnn.engine.features import Features
+    from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
 
 __all__ = ["RankStats", "pipeline"]
-
-_SAMPLE, _RANGES = 1024, 8  # inputs of a sample, and ranges that they are taken from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +168,8 @@ def pipeline(
         checked = partial(run.check, layers, features, answer, root, cuts, batch)
         shared = ranks.together(checked)
         _require_same(shared)
-        cuts = ranks.together(partial(run.cuts, cuts))[0]
-        stats = run.run(cuts, shared[0]["inputs"], batch)
+        chosen = ranks.together(partial(run.cuts, shared[0]["cuts"]))[0]
+        stats = run.run(chosen, shared[0]["inputs"], batch)
         if report is not None:
             report(tuple(stats))
         return run.answer
@@ -215,20 +207,11 @@ class _Pipeline:
             "inputs": None if self._X is None else self._X.nrows,
         }
 
-    def cuts(self, given: Sequence[int] | None) -> tuple[int, ...]:
+    def cuts(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
         """Return the cuts that were given, or on rank 0 those that a sample suggests."""
         if given is not None or self._X is None:
-            return tuple(given or ())
-        net, records = self._net, list[LayerStats]()
-        some = _sample(self._X)
-        infer(net, some, **self._options | {"callback": records.append})
-        table = per_layer(records, len(net))
-        seconds = table["seconds"] if self._X.nrows else [info.edges for info in net.infos]
-        before = some.size if isinstance(some, np.ndarray) else some.nvals
-        # Of equal rows one was computed; all move.
-        entries = table["entries"] * table["live"] / np.maximum(table["distinct"], 1)
-        moving = 2e-9 * costs.CONVERT * np.append(before, entries)
-        return balanced_cuts(seconds, moving, self._ranks.size)
+            return given or ()
+        return measured_cuts(self._net, self._X, self._ranks.size, self._options)
 
     def run(self, cuts: Sequence[int], inputs: int, batch: int) -> list[RankStats]:
         """Take all inputs through this rank's layers; the answer is there afterwards."""
@@ -294,16 +277,3 @@ def _require_same(shared: Sequence[dict[str, Any]]) -> None:
                     f"all ranks of a pipeline take the same {name}:"
                     f" {mine} on rank 0, {its[name]} on rank {rank}"
                 )
-
-
-def _sample(X: Features) -> Any:
-    """Return up to 1,024 features, from ranges spread over all of them."""
-    each = _SAMPLE // _RANGES
-    if X.nrows > _SAMPLE:
-        starts = np.linspace(0, X.nrows - each, _RANGES).astype(int).tolist()
-    else:
-        starts, each = [0], X.nrows
-    parts: list[Any] = [rows_between(X, start, start + each) for start in starts]
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return as_inputs(SparseRows.joined(parts))
