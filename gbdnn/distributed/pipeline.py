@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RankStats", "pipeline"]
 
+_SMALLEST, _LARGEST = 2048, 8192  # inputs of a batch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStats:
@@ -81,7 +83,7 @@ def pipeline(
     cuts: Sequence[int] | None = None,
     answer: Literal["root", "all"] = "root",
     root: int = 0,
-    batch: int = 4096,
+    batch: int | None = None,
     engine: Engine = "auto",
     compress: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
@@ -110,8 +112,9 @@ def pipeline(
         Which ranks get the answer.
     root : int, default 0
         The rank that gets it.
-    batch : int, default 4096
-        Inputs that rank 0 takes at a time.
+    batch : int, optional
+        Inputs that rank 0 takes at a time (default: from 2,048 to 8,192, so that there are eight
+        batches per rank or more).
     engine, compress, memory, nthreads, callback
         As for `infer`, on each rank. Ranks that share a machine share its threads:
         ``nthreads=`` gives each its part.
@@ -186,7 +189,7 @@ class _Pipeline:
         self.answer: gb.Matrix | None = None
 
     def check(
-        self, layers: Any, features: Any, answer: str, root: int, cuts: Any, batch: int
+        self, layers: Any, features: Any, answer: str, root: int, cuts: Any, batch: int | None
     ) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
         net = self._net = as_network(layers)
@@ -195,7 +198,8 @@ class _Pipeline:
         if answer not in ("root", "all"):
             raise ArgumentError(f"answer is 'root' or 'all', not {answer!r}")
         whole_number(root, "root", least=0, most=self._ranks.size - 1)
-        whole_number(batch, "batch", least=1)
+        if batch is not None:
+            whole_number(batch, "batch", least=1)
         if self._ranks.rank == 0:
             self._X = as_features(features, net, room=self._options["memory"])
         words = "".join(f"{info.shape} {info.describe()}\n" for info in net.infos)
@@ -213,10 +217,11 @@ class _Pipeline:
             return given or ()
         return measured_cuts(self._net, self._X, self._ranks.size, self._options)
 
-    def run(self, cuts: Sequence[int], inputs: int, batch: int) -> list[RankStats]:
+    def run(self, cuts: Sequence[int], inputs: int, batch: int | None) -> list[RankStats]:
         """Take all inputs through this rank's layers; the answer is there afterwards."""
         net, rank, last = self._net, self._ranks.rank, self._ranks.size - 1
         start, stop = [0, *cuts, len(net)][rank : rank + 2]
+        size = batch or min(max(inputs // (8 * (last + 1)), _SMALLEST), _LARGEST)
         widths = [info.nrows for info in net.infos] + [net.shape[1]]
         sources = {rank - 1: widths[start]} if rank else {}
         targets = [rank + 1]
@@ -229,7 +234,7 @@ class _Pipeline:
             drops = not any(info.revives for info in net.infos[stop:])
             part = net.prepared(HeldLayers(start, stop))
             stage = Stage(part, start, drops=drops, options=self._options)
-            came = links.receive(rank - 1) if self._X is None else batches(self._X, batch)
+            came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []
             for rows in stage.rows(links.watched(came)):
                 if rank == last:
