@@ -39,7 +39,9 @@ def main(
     import gbdnn
 
     comm = MPI.COMM_WORLD
-    problem = problems.build(neurons, layers, inputs, data, images, seed)
+    # Ranks but the first need the network alone.
+    given = (inputs, data, images) if comm.rank == 0 else (1, data, None)
+    problem = problems.build(neurons, layers, *given, seed)
     net, X, options = problem.network, problem.features, problems.merging(compress)
     asked = [None, *(list(map(int, each.split(","))) for each in cuts or [])]
     seconds: dict[str, list[float]] = {}

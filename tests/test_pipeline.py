@@ -28,7 +28,7 @@ def mpiexec():
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-def start(ranks, *arguments, seconds=120):
+def start(ranks, *arguments, script=RANKS, seconds=120):
     pytest.importorskip("mpi4py")
     if mpiexec() is None:
         pytest.skip("mpiexec is not installed")
@@ -36,7 +36,7 @@ def start(ranks, *arguments, seconds=120):
     path = os.pathsep.join([str(RANKS.parent.parent), os.environ.get("PYTHONPATH", "")])
     command = [mpiexec(), "--oversubscribe", "--bind-to", "none"]
     return subprocess.run(
-        [*command, "-n", str(ranks), sys.executable, str(RANKS), *map(str, arguments)],
+        [*command, "-n", str(ranks), sys.executable, str(script), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -136,6 +136,19 @@ def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
     assert done.returncode != 0
     assert time.monotonic() - began < 20
     assert f"RankError: rank {where}: RuntimeError: broken callback" in done.stderr
+
+
+def test_benchmark(tmp_path):
+    pytest.importorskip("typer")
+    script = RANKS.parent.parent / "benchmarks" / "pipeline.py"
+    options = "--neurons 1024 --layers 6 --inputs 300 --cuts 2 --rounds 1 --json".split()
+    done = start(2, *options, tmp_path / "found.json", script=script)
+    assert done.returncode == 0, done.stderr
+    assert "answers are equal" in done.stdout
+    runs = json.loads((tmp_path / "found.json").read_text())["runs"]
+    assert [run["name"] for run in runs] == ["one process", "cut by a sample", "cut at [2]"]
+    assert [rank["layers"] for rank in runs[2]["ranks"]] == [[0, 2], [2, 6]]
+    assert runs[2]["ranks"][0]["sent"] > 0
 
 
 def test_cuts_are_balanced():
