@@ -141,8 +141,9 @@ def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
 def test_benchmark(tmp_path):
     pytest.importorskip("typer")
     script = RANKS.parent.parent / "benchmarks" / "pipeline.py"
-    options = "--neurons 1024 --layers 6 --inputs 300 --cuts 2 --rounds 1 --json".split()
-    done = start(2, *options, tmp_path / "found.json", script=script)
+    problem = ["--neurons", 1024, "--layers", 6, "--inputs", 300]
+    options = ["--cuts", 2, "--rounds", 1, "--json", tmp_path / "found.json"]
+    done = start(2, *problem, *options, script=script)
     assert done.returncode == 0, done.stderr
     assert "answers are equal" in done.stdout
     runs = json.loads((tmp_path / "found.json").read_text())["runs"]
