@@ -22,6 +22,7 @@ from gbdnn.errors import (
     MissingPackageError,
     NonFiniteError,
     OutputError,
+    RankError,
     ShapeError,
     TooLargeError,
 )
@@ -33,6 +34,7 @@ from gbdnn.model.network import Network
 from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
+    from gbdnn.distributed.pipeline import RankStats, pipeline
     from gbdnn.io import load, save
 
 __all__ = [
@@ -51,6 +53,8 @@ __all__ = [
     "Network",
     "NonFiniteError",
     "OutputError",
+    "RankError",
+    "RankStats",
     "ShapeError",
     "TooLargeError",
     "argmax",
@@ -62,6 +66,7 @@ __all__ = [
     "load",
     "memory_needed",
     "per_layer",
+    "pipeline",
     "radix_layers",
     "radixnet",
     "save",
@@ -71,11 +76,13 @@ _ROOMS = ("challenge", "gallery", "io", "viz")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the rooms beside inference, and `load` and `save`, when they are first asked for."""
+    """Import the rooms beside inference, and some names, when they are first asked for."""
     if name in _ROOMS:
         return importlib.import_module(f"gbdnn.{name}")
     if name == "images":
         return importlib.import_module("gbdnn.gallery.images")
     if name in ("load", "save"):
         return getattr(importlib.import_module("gbdnn.io"), name)
+    if name in ("RankStats", "pipeline"):
+        return getattr(importlib.import_module("gbdnn.distributed.pipeline"), name)
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

@@ -41,6 +41,10 @@ class ForkError(GbdnnError, RuntimeError):
     """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``."""
 
 
+class RankError(GbdnnError, RuntimeError):
+    """Another rank of a pipeline failed, with an error that is not gbdnn's; the message has it."""
+
+
 class FormatError(GbdnnError, ValueError):
     """A file does not hold what its format promises; the message names file and line."""
 

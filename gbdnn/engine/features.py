@@ -95,7 +95,7 @@ class ConvertedFeatures:
     """Rows that were made of a caller's matrix."""
 
     def __init__(self, rows: SparseRows) -> None:
-        self._rows = rows
+        self._rows, self.dtype = rows, rows.dtype
         self.nrows, self.ncols, self.nvals = rows.nrows, rows.ncols, rows.nvals
         self.largest = rows.largest
 

@@ -1,0 +1,89 @@
+"""A pipeline of ranks beside one process with as many threads: seconds, bytes sent, by cut.
+
+    mpiexec -n 2 --bind-to none python benchmarks/pipeline.py --images FOLDER --cuts 3 --cuts 60
+
+Each rank has one thread. All ranks of this script are on one machine: what moves goes through its
+memory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from statistics import median
+from time import perf_counter, sleep
+from typing import Annotated, Any
+
+import problems
+import typer
+
+
+def main(
+    neurons: problems.Neurons = 4096,
+    layers: problems.Layers = 120,
+    inputs: problems.Inputs = 20_000,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    cuts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K,...", help="First layers of ranks 1, 2, ...; by repetition."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 3,
+    compress: problems.Compress = True,
+    json_file: problems.Json = None,
+) -> None:
+    """Run one process and the pipeline in turn, and report medians."""
+    from mpi4py import MPI
+
+    import gbdnn
+
+    comm = MPI.COMM_WORLD
+    # Ranks but the first need the network alone.
+    given = (inputs, data, images) if comm.rank == 0 else (1, data, None)
+    problem = problems.build(neurons, layers, *given, seed)
+    net, X, options = problem.network, problem.features, problems.merging(compress)
+    asked = [None, *(list(map(int, each.split(","))) for each in cuts or [])]
+    seconds: dict[str, list[float]] = {}
+    reports: dict[str, Any] = {}
+    equal = True
+    expected = None
+    for _ in range(rounds + 1):  # the first one prepares
+        if comm.rank == 0:
+            began = perf_counter()
+            expected = gbdnn.infer(net, X, nthreads=comm.size, **options)
+            seconds.setdefault("one process", []).append(perf_counter() - began)
+        _wait(comm)
+        for each in asked:
+            name = "cut by a sample" if each is None else f"cut at {each}"
+            began = perf_counter()
+            Y = gbdnn.pipeline(
+                net, X, comm=comm, cuts=each, nthreads=1, **options,
+                report=lambda stats, name=name: reports.__setitem__(name, stats),
+            )  # fmt: skip
+            seconds.setdefault(name, []).append(perf_counter() - began)
+            equal = equal and (Y is None or Y.isequal(expected, check_dtype=True))
+    if comm.rank:
+        return
+    rows = []
+    for name, each in seconds.items():
+        ranks = [asdict(stats) for stats in reports.get(name, ())]
+        rows.append({"name": name, "seconds": each[1:], "ranks": ranks})
+        sent = ", ".join(f"{rank['layers']} sent {rank['sent'] / 1e6:.1f} MB" for rank in ranks)
+        print(f"{name:<18} {median(each[1:]):.2f} s  {sent}")
+    print("answers are equal" if equal else "FAILED: answers differ")
+    if json_file is not None:
+        found = {"ranks": comm.size, "equal": equal, "runs": rows}
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+    raise SystemExit(0 if equal else 1)
+
+
+def _wait(comm: Any) -> None:
+    """Wait for all ranks, asleep."""
+    barrier = comm.Ibarrier()
+    while not barrier.Test():
+        sleep(0.001)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Many processes and machines, on engines that exist: MPI's ranks."""

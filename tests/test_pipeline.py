@@ -1,0 +1,238 @@
+"""`gbdnn.pipeline` on real ranks: ``mpiexec`` starts ``tests/ranks.py``."""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shell import fails, well
+
+import gbdnn
+from gbdnn.distributed.cuts import balanced_cuts
+from gbdnn.distributed.plan import plan_split
+from gbdnn.gallery import digits, features_from_images
+
+RANKS = Path(__file__).with_name("ranks.py")
+
+
+def mpiexec():
+    """The command that starts ranks: that of this Python's environment, or the system's."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+def start(ranks, *arguments, script=RANKS, seconds=120):
+    pytest.importorskip("mpi4py")
+    if mpiexec() is None:
+        pytest.skip("mpiexec is not installed")
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    path = os.pathsep.join([str(RANKS.parent.parent), os.environ.get("PYTHONPATH", "")])
+    command = [mpiexec(), "--oversubscribe", "--bind-to", "none"]
+    return subprocess.run(
+        [*command, "-n", str(ranks), sys.executable, str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+        env={**os.environ, **root, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def found(ranks, *arguments):
+    done = start(ranks, *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def all_true(outcome):
+    return outcome and not [name for name, each in outcome.items() if each is not True]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A stored challenge network, and digits."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    gbdnn.save(gbdnn.radixnet(1024, 30), folder / "net")
+    X = features_from_images(np.concatenate([digits()] * 2), 1024)
+    gbdnn.save(X, folder / "X")
+    return folder
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_stored_network(ranks, made):
+    inputs = gbdnn.io.open_features(made / "X").shape[0]
+    outcome = found(ranks, "stored", made)
+    assert len(outcome) == 5
+    for cuts, (equal, reports) in outcome.items():
+        assert equal, cuts
+        assert [each[0] for each in reports] == [0, *(each[1] for each in reports[:-1])]
+        assert reports[-1][1] == 30
+        assert reports[0][2] == inputs
+        for before, after in itertools.pairwise(reports):
+            assert before[3] == after[2]
+    at_three = outcome[str([3] * (ranks - 1))][1]
+    assert 0 < at_three[0][3] < inputs  # the dead stay behind
+    # 6 bytes an entry (16-bit columns, FP32), 16 a row, lengths.
+    entries = sum(
+        each["entries"]
+        for each in gbdnn.per_layer(records(made), 30)[2:3]
+    )  # fmt: skip
+    rows = at_three[0][3]
+    assert 6 * entries + 16 * rows < at_three[0][4] < 6 * entries + 16 * rows + 1000
+
+
+def records(made):
+    stats = []
+    net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
+    gbdnn.infer(net[:3].loaded(), X, callback=stats.append, compress=False)
+    return stats
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("case", ["kinds", "parts"])
+def test_equal_to_infer(case, ranks, tmp_path):
+    assert all_true(found(ranks, case, tmp_path))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_same_bits_in_one_block_form(ranks, tmp_path):
+    pytest.importorskip("numba")
+    assert all_true(found(ranks, "rough", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("how", "where", "error", "words"),
+    [
+        ("callback", 0, "RankError", "rank 0: RuntimeError: broken callback"),
+        ("callback", 1, "RankError", "rank 1: RuntimeError: broken callback"),
+        ("callback", 2, "RankError", "rank 2: RuntimeError: broken callback"),
+        ("overflow", 0, "NonFiniteError", "rank 0: layers 0 to 1, counted from 0: layer 1: Y W"),
+        ("overflow", 1, "NonFiniteError", "rank 1: layers 2 to 3, counted from 0: layer 1: Y W"),
+        ("overflow", 2, "NonFiniteError", "rank 2: layers 4 to 5, counted from 0: layer 1: Y W"),
+        ("options", 1, "ArgumentError", "rank 1: a cut is at most 6, not 9"),
+        ("network", 2, "ArgumentError", "take the same network"),
+        ("engine", 1, "ArgumentError", "rank 1: layers 2 to 3"),
+    ],
+)
+def test_an_error_on_one_rank_is_one_on_all(how, where, error, words, tmp_path):
+    outcome = found(3, "fails", tmp_path, how, where)
+    assert outcome["error"][0] == error
+    assert words in outcome["error"][1]
+    assert outcome["seconds"] < 20
+    assert outcome["again"] is True
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
+    began = time.monotonic()
+    done = start(3, "dies", tmp_path, "callback", where, seconds=60)
+    assert done.returncode != 0
+    assert time.monotonic() - began < 20
+    assert f"RankError: rank {where}: RuntimeError: broken callback" in done.stderr
+
+
+def test_benchmark(tmp_path):
+    pytest.importorskip("typer")
+    script = RANKS.parent.parent / "benchmarks" / "pipeline.py"
+    problem = ["--neurons", 1024, "--layers", 6, "--inputs", 300]
+    options = ["--cuts", 2, "--rounds", 1, "--json", tmp_path / "found.json"]
+    done = start(2, *problem, *options, script=script)
+    assert done.returncode == 0, done.stderr
+    assert "answers are equal" in done.stdout
+    runs = json.loads((tmp_path / "found.json").read_text())["runs"]
+    assert [run["name"] for run in runs] == ["one process", "cut by a sample", "cut at [2]"]
+    assert [rank["layers"] for rank in runs[2]["ranks"]] == [[0, 2], [2, 6]]
+    assert runs[2]["ranks"][0]["sent"] > 0
+
+
+def test_cuts_are_balanced():
+    assert balanced_cuts([5, 1, 1, 1, 1, 1], [0] * 7, 2) == (1,)
+    assert balanced_cuts([1, 1, 1, 1, 1, 1], [0] * 7, 3) == (2, 4)
+    # A cut behind layer 0 would move more than it saves.
+    assert balanced_cuts([2, 1, 1], [0, 5, 0, 0], 2) == (2,)
+    assert len(balanced_cuts([1.0], [0, 0], 4)) == 3
+    rng = np.random.default_rng(0)
+    seconds, moving = rng.random(9), rng.random(10) / 4
+    cuts = balanced_cuts(seconds, moving, 3)
+
+    def slowest(a, b):
+        return max(seconds[i:j].sum() + moving[i] + moving[j] for i, j in ((0, a), (a, b), (b, 9)))
+
+    assert slowest(*cuts) == min(slowest(a, b) for a in range(1, 8) for b in range(a + 1, 9))
+
+
+def test_without_mpi4py(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
+        gbdnn.pipeline([np.eye(2)], np.eye(2))
+
+
+def plan(ranks=2, inputs=20_000, neurons=4096, **options):
+    net = gbdnn.radixnet(neurons, 120, lazy=True)
+    return plan_split(net.infos, ranks, inputs, **options)
+
+
+def test_neurons_are_not_split():
+    """Exchanging the activations after each layer takes several times the computing."""
+    for ranks, times in ((2, 2), (4, 6), (16, 30)):
+        data, _, neurons = plan(ranks).costs
+        assert not neurons.built
+        assert neurons.moved > 5 * data.moved
+        assert neurons.seconds - neurons.computing > times * neurons.computing
+        assert plan(ranks).best.built
+
+
+def test_what_a_split_costs_follows_from_its_parts():
+    data, pipeline, _ = plan(1).costs
+    assert data.computing == pipeline.computing
+    data, pipeline, neurons = plan(4).costs
+    assert data.computing == neurons.computing == pytest.approx(plan(1).costs[0].computing / 4)
+    assert data.computing <= pipeline.computing
+    assert pipeline.memory < data.memory
+    slow, fast = plan(bandwidth=1e8), plan(bandwidth=1e11)
+    for a, b in zip(slow.costs, fast.costs, strict=True):
+        assert a.moved == b.moved or a.name == "pipeline"  # cut elsewhere
+        assert a.seconds > b.seconds >= b.computing
+    # Weights that are read again and again cost more than survivors that move.
+    assert plan(inputs=60_000, neurons=65536).best.name == "pipeline"
+    assert plan(inputs=60_000, neurons=65536, memory=16 << 30).best.name == "data parallel"
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"ranks": 0}, "ranks is at least 1"),
+        ({"bandwidth": 0}, "bandwidth is"),
+        ({"inputs": -1}, "inputs"),
+    ],
+)
+def test_plans_that_have_no_meaning(options, match):
+    with pytest.raises(gbdnn.ArgumentError, match=match):
+        plan(**options)
+    with pytest.raises(gbdnn.ArgumentError, match="without layers"):
+        plan_split([], 2, 10)
+
+
+def test_info(made, tmp_path):
+    pytest.importorskip("typer")
+    told = well("info", made / "net", "--ranks", 4, "--inputs", 5000, "--bandwidth", "100MB")
+    assert "4 processes of one thread, 5,000 inputs, 95.37 MiB/s; a pipeline cut at [" in told
+    assert [line.strip()[:13] for line in told.splitlines() if "iB  " in line] == [
+        "data parallel", "pipeline     ", "by neurons   ",
+    ]  # fmt: skip
+    assert told.count("take this") == told.count("not built") == 1
+    facts = json.loads(well("info", made / "net", "--ranks", 4, "--inputs", 5000, "--json"))
+    infos = gbdnn.load(made / "net").infos
+    expected = plan_split(infos, 4, 5000)
+    assert facts["split"]["ways"] == [asdict(each) for each in expected.costs]
+    assert facts["split"]["best"] == expected.best.name
+    fails("info", made / "X", "--ranks", 4, match="a network is needed")
+    fails("info", made / "net", "--ranks", 4, "--bandwidth", "fast", match="--bandwidth 'fast'")
