@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 import graphblas as gb
 import numpy as np
 import pytest
+import shell
 from conftest import network
 from oracles import case
 
@@ -482,6 +483,21 @@ def test_balance():
         balance([])
 
 
+def test_the_balance_as_a_picture(net, X):
+    pytest.importorskip("matplotlib")
+    records = []
+    with ThreadPoolExecutor(2) as pool:
+        gbdnn.infer(net, X, executor=pool, stats=records.append)
+    for of in ("seconds", "inputs", "living", "bytes"):
+        ax = gbdnn.viz.plot_balance(records, of=of, workers=3)
+        heights = sum(bar.get_height() for bar in ax.patches)
+        assert heights == pytest.approx(sum(getattr(each, of) for each in records))
+        mean = ax.lines[0].get_ydata()[0]
+        assert mean == pytest.approx(heights / 3)
+    with pytest.raises(gbdnn.ArgumentError, match="of is one of"):
+        gbdnn.viz.plot_balance(records, of="time")
+
+
 # Stores that are written part by part.
 
 
@@ -726,6 +742,55 @@ def test_ranks_of_mpi(folder, tmp_path):
     (tmp_path / "run.py").write_text(MPI)
     done = mpiexec(3, tmp_path / "run.py", folder, tmp_path / "Y")
     assert (done.stdout.split(), done.returncode) == (["2", "True"], 0), done.stderr
+
+
+# The shell.
+
+
+def test_workers_of_the_shell(folder, X, answers, tmp_path):
+    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "-o"]
+    printed = shell.well(*arguments, tmp_path / "Y", "--to", "store", "--workers", 2)
+    living = np.count_nonzero(CASE.Y.any(axis=1))
+    assert f"{living} of 9000 inputs have a category, {answers['full'].nvals} act" in printed
+    assert "4 batches on " in printed
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+    again = shell.well(*arguments, tmp_path / "Y", "--to", "store", "--workers", 1)
+    assert "nothing was left to compute" in again
+    printed = shell.well(*arguments, tmp_path / "c.tsv", "--categories", "--workers", 1)
+    assert "on 1 workers" in printed
+    ids = gbdnn.io.read_categories(tmp_path / "c.tsv")
+    assert np.array_equal(ids, np.flatnonzero(CASE.Y.any(axis=1)))
+
+
+def test_a_scheduler_of_the_shell(folder, answers, tmp_path):
+    with dask() as client:
+        arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
+        address = client.scheduler.address
+        shell.well(*arguments, "-o", tmp_path / "Y", "--scheduler", address)
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+
+
+def test_ranks_of_the_shell(folder, answers, tmp_path):
+    done = mpiexec(
+        3, "-m", "gbdnn", "infer", folder / "net", folder / "X", "--engine", "full",
+        "-o", tmp_path / "Y", "--to", "store", "--mpi",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 batches on 2 workers" in done.stdout
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+
+
+def test_mistakes_in_the_shell(folder, tmp_path):
+    net, X, out = folder / "net", folder / "X", tmp_path / "Y"
+    shell.fails(
+        "infer", net, X, "-o", out, "--workers", 2, "--mpi",
+        match="--mpi beside --workers: one of them",
+    )  # fmt: skip
+    shell.fails("infer", net, X, "-o", out, "--mpi", match="mpiexec -n 5 python -m mpi4py.futures")
+    gbdnn.io.write_network(gbdnn.radixnet(1024, 2), tmp_path / "tsv")
+    shell.fails(
+        "infer", tmp_path / "tsv", X, "-o", out, "--workers", 1, match="gbdnn convert"
+    )  # fmt: skip
 
 
 def test_the_task_is_a_function_of_a_module():
