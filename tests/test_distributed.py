@@ -435,9 +435,10 @@ def test_batches_cover_the_inputs(inputs, workers):
 
 
 def test_the_last_batches_are_smaller():
-    sizes = np.diff(cuts(480_000, 8))
-    assert sizes[:24].tolist() == [15_000] * 24
-    assert sizes[24:].tolist() == [7_500] * 16
+    sizes = np.diff(cuts(640_000, 8))
+    assert sizes[:24].tolist() == [20_000] * 24
+    assert sizes[24:].tolist() == [10_000] * 16
+    assert np.diff(cuts(480_000, 8)).tolist() == [15_000] * 32
     assert np.diff(cuts(60_000, 24)).tolist() == [2500] * 24  # one round, not one and a bit
     assert np.diff(cuts(10, 2, 3)).tolist() == [3, 3, 4]
 
