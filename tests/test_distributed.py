@@ -458,6 +458,30 @@ def test_hashing_deals_neighbours_evenly():
         assert (abs(counts - 200) < 5 * np.sqrt(200)).all()
 
 
+def end(work, batches, workers):
+    """When the last of some workers is done, each taking the next batch as it becomes idle."""
+    idle = [0.0] * workers
+    for batch in batches:
+        idle[idle.index(min(idle))] += work[batch].sum()
+    return max(idle)
+
+
+def test_inputs_sorted_by_class_are_balanced():
+    """Work differs by class, as that of the challenge's digits does."""
+    workers, inputs = 24, 24 * 4 * 2500
+    classes = np.sort(np.arange(inputs) % 10)
+    work = np.array([1, 9, 2, 3, 2, 1, 4, 2, 6, 2])[classes] / 10
+    ideal = work.sum() / workers
+    numbers, starts = np.arange(inputs), cuts(inputs, workers)
+    assert len(starts) - 1 == 4 * workers
+    static = end(work, np.array_split(numbers, workers), workers) / ideal
+    dynamic = end(work, np.split(numbers, starts[1:-1]), workers) / ideal
+    hashed = end(work, np.split(dealt(inputs), starts[1:-1]), workers) / ideal
+    assert static > 2
+    assert dynamic < 1.3
+    assert hashed < 1.03
+
+
 # What workers did.
 
 

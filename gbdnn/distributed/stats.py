@@ -31,7 +31,7 @@ _PER_WORKER = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStats:
-    """What a worker did with one batch of inputs; the calls with ``executor=`` pass it to `stats`.
+    """What a worker did with one batch of inputs; calls with ``executor=`` pass it to ``stats=``.
 
     Attributes
     ----------
