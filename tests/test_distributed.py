@@ -251,6 +251,32 @@ def test_rows_travel_in_few_bytes(net, X):
     assert sum(map(len, executor.tasks)) < 1.1 * entries * (1 + 4) + 9000 * 4 + 20_000
 
 
+def test_hashed_batches_have_inputs_from_everywhere(net, X):
+    executor = Recording()
+    gbdnn.infer(net, X, executor=executor, workers=2, order="hashed")
+    tasks = [pickle.loads(each)[1][0] for each in executor.tasks]  # noqa: S301
+    ids = [task.features.ids.astype(int) for task in tasks]
+    assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(9000))
+    for each in ids:
+        assert (np.diff(each) > 0).all()
+        assert np.histogram(each, 9, (0, 9000))[0].min() > 150  # 250 of each thousand
+    assert all(task.features.ids.dtype == np.uint16 for task in tasks)
+
+
+def test_two_networks_are_kept(tmp_path, monkeypatch):
+    nets, read = [], []
+    for n in range(3):
+        gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / (n + 1))]), tmp_path / str(n))
+        nets.append(gbdnn.load(tmp_path / str(n)))
+    loaded = gbdnn.Network.loaded
+    monkeypatch.setattr(gbdnn.Network, "loaded", lambda net: read.append(net) or loaded(net))
+    with ThreadPoolExecutor(2) as pool:
+        for n in (0, 1, 0, 1, 0, 2, 0, 1):
+            Y = gbdnn.infer(nets[n], np.eye(4), executor=pool, batch=1)
+            assert Y[0, 0].value == 1 / (n + 1)
+    assert len(read) == 4  # 0, 1, 2 in place of 1, and 1 again
+
+
 def test_compact_rows_are_the_rows():
     for ncols, dtype in [(200, "u1"), (300, "u2"), (70_000, "u4")]:
         columns = np.array([0, ncols - 1, 5], np.uint64)
