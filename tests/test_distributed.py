@@ -73,7 +73,10 @@ def loky():
 @contextlib.contextmanager
 def dask():
     distributed = pytest.importorskip("distributed")
+    # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
+    patient = {"distributed.deploy.lost-worker-timeout": "1h"}
     with (
+        pytest.importorskip("dask").config.set(patient),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         ) as cluster,
