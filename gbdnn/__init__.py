@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
+from gbdnn.calls import infer, infer_batches, infer_to_store
 from gbdnn.engine.memory import MemoryNeeded, memory_needed
 from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
 from gbdnn.errors import (
@@ -25,9 +26,9 @@ from gbdnn.errors import (
     RankError,
     ShapeError,
     TooLargeError,
+    WorkerError,
 )
 from gbdnn.gallery.radixnet import radix_layers, radixnet
-from gbdnn.inference import infer, infer_batches
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
@@ -57,12 +58,14 @@ __all__ = [
     "RankStats",
     "ShapeError",
     "TooLargeError",
+    "WorkerError",
     "argmax",
     "categories",
     "compile",
     "edge_rate",
     "infer",
     "infer_batches",
+    "infer_to_store",
     "load",
     "memory_needed",
     "per_layer",
@@ -72,7 +75,7 @@ __all__ = [
     "save",
 ]
 
-_ROOMS = ("challenge", "gallery", "io", "viz")
+_ROOMS = ("challenge", "distributed", "gallery", "io", "viz")
 
 
 def __getattr__(name: str) -> Any:

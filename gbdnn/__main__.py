@@ -2,4 +2,5 @@
 
 from gbdnn.cli import main
 
-main()
+if __name__ == "__main__":  # a spawned worker imports this module under another name
+    main()

@@ -6,6 +6,7 @@ initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphbla
 
 from __future__ import annotations
 
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,10 @@ class NonFiniteError(GbdnnError, ArithmeticError):
 
 class ForkError(GbdnnError, RuntimeError):
     """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``."""
+
+
+class WorkerError(GbdnnError, BrokenExecutor):
+    """A worker of an executor died; the message tells what is done, and how to go on."""
 
 
 class RankError(GbdnnError, RuntimeError):

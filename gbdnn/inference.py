@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _ENGINES = get_args(Engine)
 
-__all__ = ["Engine", "infer", "infer_batches"]
+__all__ = ["Engine", "checked", "infer", "infer_batches"]
 
 
 def infer(
@@ -164,15 +164,7 @@ def infer(
     array([0, 1])
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    if engine not in _ENGINES:
-        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
-    if compress not in (True, False, "auto"):
-        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
-    if not (callback is None or callable(callback)):
-        raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
-    memory = whole_number(memory, "memory")
-    if nthreads is not None:
-        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     if not len(net):
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
     budget = Budget.divided(memory, in_memory=net.in_memory)
@@ -196,6 +188,26 @@ def infer(
             callback=callback,
         )
         return run.answer()
+
+
+def checked(
+    engine: Any = "auto",
+    compress: Any = "auto",
+    memory: Any = MEMORY,
+    nthreads: Any = None,
+    callback: Any = None,
+) -> tuple[int, int | None]:
+    """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
+    if engine not in _ENGINES:
+        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
+    if compress not in (True, False, "auto"):
+        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
+    if not (callback is None or callable(callback)):
+        raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
+    memory = whole_number(memory, "memory")
+    if nthreads is not None:
+        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+    return memory, nthreads
 
 
 def infer_batches(

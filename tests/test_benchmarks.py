@@ -213,6 +213,29 @@ def test_merging(tmp_path):
     assert all(each["equal"] for each in [*found["depths"], found["distinct"]])
 
 
+def test_workers(tmp_path):
+    file = tmp_path / "found.json"
+    done = start(
+        "workers.py", "--inputs", 2100, "--layers", 4, "--rounds", 1, "--copies", 4,
+        "--replayed", "2,900", "--json", file,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert len(found["one_process"]) == len(found["ratio"]["stored"]) == 1
+    (simulation,) = found["simulation"]
+    assert (simulation["workers"], simulation["inputs"]) == (2, 8400)
+    assert all(simulation[way] >= 1 for way in ("static", "dynamic", "hashed"))
+    assert "900 workers would want" in done.stdout
+
+
+def test_batches_are_dealt_to_the_next_idle_worker(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    replay = importlib.import_module("workers").replay
+    assert replay([4, 1, 1, 1, 1], 2) == 4
+    assert replay([1, 1, 1, 4], 2) == 5
+    assert replay([3], 5) == 3
+
+
 def test_lock(tmp_path):
     file = tmp_path / "found.json"
     done = start("lock.py", "--repeat", 1, "--sizes", "1024", "--layers", 4, "--json", file)

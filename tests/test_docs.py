@@ -28,7 +28,14 @@ PAGES = [
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
-MODULES = ["gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz"]
+MODULES = [
+    "gbdnn",
+    "gbdnn.io",
+    "gbdnn.gallery",
+    "gbdnn.challenge",
+    "gbdnn.distributed",
+    "gbdnn.viz",
+]
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ DOWNWARDS = [
     ["gbdnn"],  # gbdnn/__init__.py, the index of public names
     ["viz"],
     ["challenge"],
+    ["calls"],
     ["distributed", "training"],
     ["serving"],
     ["inference", "answers"],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
+from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
@@ -23,6 +24,10 @@ from gbdnn.io import (
 
 if TYPE_CHECKING:
     import graphblas as gb
+
+    from gbdnn.io import StoredFeatures
+
+_AT_ONCE = 1 << 16  # inputs of an answer in a store
 
 
 @options.takes_given()
@@ -47,23 +52,45 @@ def infer(
     engine: options.Engine = "auto",
     compress: options.Compress = True,
     memory: options.Memory = None,
+    workers: pools.Workers = None,
+    scheduler: pools.Scheduler = None,
+    mpi: pools.Mpi = False,
 ) -> None:
     """Run features through a network and write the activations of its last layer.
 
     tsv is the challenge's format: tab-separated lines, 1-based, plain or gzip. The layers of a
     store are read during the run: the network may be larger than memory.
+
+    With workers the network is a store that all of them can read. They write a store part by part;
+    the same command after a failure computes the missing parts.
     """
     memory_bytes = options.size(memory)
     stored = to == "store" or (to is None and (out / "index.json").is_file())
     (require_storable if stored else require_writable)(out)
-    with Bars() as bars:
+    with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         name = given.from_ or formats.guess(network)
         net = formats.read(network, name, given, bars.add("reading layers"))
-        X = _features(features, net, inputs)
-        Y = gbdnn.infer(
-            net, X, nthreads=nthreads, engine=engine, compress="auto" if compress else False,
-            memory=memory_bytes, callback=bars.add_inference(len(net)),
-        )  # fmt: skip
+        X = _features(features, net, inputs, stays=executor is not None)
+        settings: dict[str, Any] = {
+            "nthreads": nthreads,
+            "engine": engine,
+            "compress": "auto" if compress else False,
+            "memory": memory_bytes,
+        }
+        if executor is None:
+            Y = gbdnn.infer(net, X, callback=bars.add_inference(len(net)), **settings)
+        else:
+            if len(net) and net.source is None:
+                raise ArgumentError(
+                    f"{network} is no store, which workers could read: gbdnn convert {network} ..."
+                )
+            records = pools.Records(bars.add("batches"))
+            settings |= {"executor": executor, "stats": records.add}
+            if stored and not categories:
+                written = gbdnn.infer_to_store(net, X, out, **settings)
+                _report(out, _living(written), X.nrows, written.nvals, records)
+                return
+            Y = gbdnn.infer(net, X, **settings)
     found = gbdnn.categories(Y)
     if stored:
         gbdnn.save(found if categories else Y, out)
@@ -71,13 +98,26 @@ def infer(
         write_categories(found, out)
     else:
         write_tsv(Y, out)
-    echo(f"{out}: {len(found)} of {X.nrows} inputs have a category, {Y.nvals} activations")
+    _report(out, len(found), X.nrows, Y.nvals, None if executor is None else records)
 
 
-def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> gb.Matrix:
-    """Return features from a store or a tsv file."""
+def _report(out: Path, living: int, inputs: int, nvals: int, records: pools.Records | None) -> None:
+    echo(f"{out}: {living} of {inputs} inputs have a category, {nvals} activations")
+    if records is not None:
+        echo(str(records))
+
+
+def _living(Y: StoredFeatures) -> int:
+    return sum(len(gbdnn.categories(batch)) for batch in Y.batches(_AT_ONCE))
+
+
+def _features(
+    path: Path, net: gbdnn.Network, inputs: int | None, *, stays: bool
+) -> gb.Matrix | StoredFeatures:
+    """Return features from a store or a tsv file; those of a store may stay in it."""
     if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
         return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
     if inputs is not None:
         raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
-    return open_features(path).rows()
+    stored = open_features(path)
+    return stored if stays else stored.rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -15,6 +16,7 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
 from gbdnn.model.prepared import Prepared
 from gbdnn.model.readers import read_all, read_cast, read_checked, read_part
+from gbdnn.model.source import NetworkSource
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -70,7 +72,13 @@ class Network(Sequence[Layer]):
         self._take(tuple(found), None)
 
     @classmethod
-    def lazy(cls, infos: Iterable[LayerInfo], read: LayerReader) -> Network:
+    def lazy(
+        cls,
+        infos: Iterable[LayerInfo],
+        read: LayerReader,
+        *,
+        reopen: Callable[[], Network] | None = None,
+    ) -> Network:
         """Return a network whose layers are read when they are requested.
 
         Parameters
@@ -80,6 +88,9 @@ class Network(Sequence[Layer]):
         read : callable
             ``read(k)`` returns layer k, a `Layer`; it is called repeatedly, and from several
             threads at once. The network can be pickled if the callable can.
+        reopen : callable, optional
+            ``reopen()`` returns this network, in any process that can read its layers: what
+            workers get in place of it. Small, hashable, and one that can be pickled.
 
         Raises
         ------
@@ -102,19 +113,30 @@ class Network(Sequence[Layer]):
         if not callable(read):
             raise ArgumentTypeError(f"read is a callable, not {type(read).__qualname__}")
         known = tuple(info.info for info in given)
-        return cls._made(known, partial(read_checked, known, read))
+        source = None if reopen is None else NetworkSource(reopen, range(len(known)))
+        return cls._made(known, partial(read_checked, known, read), source)
 
     @classmethod
-    def _made(cls, infos: tuple[LayerInfo, ...], read: LayerReader | None) -> Network:
+    def _made(
+        cls,
+        infos: tuple[LayerInfo, ...],
+        read: LayerReader | None,
+        source: NetworkSource | None = None,
+    ) -> Network:
         net = cls.__new__(cls)
-        net._take(infos, read)
+        net._take(infos, read, source)
         return net
 
-    def _take(self, infos: tuple[LayerInfo, ...], read: LayerReader | None) -> None:
+    def _take(
+        self,
+        infos: tuple[LayerInfo, ...],
+        read: LayerReader | None,
+        source: NetworkSource | None = None,
+    ) -> None:
         """Become the network of these layers: of what is known of them, and how to read them."""
         for k in range(1, len(infos)):
             require_fit(k, infos[k - 1], infos[k])
-        self._infos, self._read = infos, read
+        self._infos, self._read, self._source = infos, read, source
         self._prepared = Prepared()
 
     @property
@@ -126,6 +148,11 @@ class Network(Sequence[Layer]):
     def in_memory(self) -> bool:
         """Whether the layers are in memory; if not, each is read when it is requested."""
         return self._read is None
+
+    @property
+    def source(self) -> NetworkSource | None:
+        """From where another process can read this network; None if it is in this one alone."""
+        return self._source
 
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
         """Return this network with all layers in memory: itself, if they are.
@@ -166,7 +193,8 @@ class Network(Sequence[Layer]):
         if wanted == self.dtype:
             return self
         infos = tuple(info.astype(wanted) for info in self._infos)
-        return Network._made(infos, partial(read_cast, self._read, wanted))
+        source = self._source and replace(self._source, dtype=wanted.name)
+        return Network._made(infos, partial(read_cast, self._read, wanted), source)
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a network of equal layers, in the same order and dtype."""
@@ -187,7 +215,8 @@ class Network(Sequence[Layer]):
         if isinstance(index, slice):
             here = range(len(self))[index]
             part = None if self._read is None else partial(read_part, self._read, here)
-            return Network._made(self._infos[index], part)
+            source = self._source and replace(self._source, layers=self._source.layers[index])
+            return Network._made(self._infos[index], part, source)
         if self._read is None:
             layer: Any = self._infos[index]
             return layer

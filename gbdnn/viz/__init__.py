@@ -11,12 +11,14 @@ no display and are not registered anywhere. `run_figure` combines two plots.
 Curves differ in line style and marker and areas in hatches, not in colour alone.
 """
 
+from gbdnn.viz.balance import plot_balance
 from gbdnn.viz.edge_rates import plot_edge_rates
 from gbdnn.viz.figures import require_plottable, save_figure
 from gbdnn.viz.layers import plot_activity, plot_layer_times, run_figure
 
 __all__ = [
     "plot_activity",
+    "plot_balance",
     "plot_edge_rates",
     "plot_layer_times",
     "require_plottable",

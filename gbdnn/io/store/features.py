@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from threading import Lock
@@ -16,6 +17,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_dtype, floating, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.reader import Reader
+from gbdnn.io.store.rows import StoredRows
 from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.io.store.reader import Address
 
 PART = 4 << 20
 """Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
@@ -195,6 +198,11 @@ class StoredFeatures:
         nrows, ncols = self.shape
         return f"StoredFeatures({nrows} x {ncols}, {self.nvals} values, {self.dtype})"
 
+    @property
+    def source(self) -> FeaturesSource:
+        """From where another process can read these features."""
+        return FeaturesSource(self._reader.address)
+
     def rows(self, start: int = 0, stop: int | None = None) -> gb.Matrix:
         """Return rows `start` to before `stop` (default: all to the end).
 
@@ -227,6 +235,20 @@ class StoredFeatures:
         for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
             yield self.rows(start, stop)
 
+    def part(self, start: int, stop: int) -> StoredRows:
+        """Return rows `start` to before `stop`, which are read when they are computed.
+
+        `infer` takes them like a matrix; a worker gets their numbers.
+        """
+        start, stop, _ = slice(start, stop).indices(self.nrows)
+        return StoredRows(self, start, max(start, stop))
+
+    def parts(self, inputs: int) -> Iterator[StoredRows]:
+        """Yield parts of `inputs` rows each, for `infer_batches`; the last one may have fewer."""
+        step = whole_number(inputs, "inputs", least=1)
+        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
+            yield self.part(start, stop)
+
     def _cut(self, i: int, start: int, stop: int) -> SparseRows:
         """Return the rows of part `i` between two rows; the part is kept for the next call."""
         with self._lock:  # a second thread waits for the part instead of reading it again
@@ -244,3 +266,14 @@ class StoredFeatures:
                 f" {self._largest[i]:g}"
             )
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesSource:
+    """A few hundred bytes from which another process opens stored features."""
+
+    address: Address
+
+    def features(self) -> StoredFeatures:
+        """Return the features."""
+        return StoredFeatures(self.address.reader())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
-    from gbdnn.io.store.reader import Reader
+    from gbdnn.io.store.reader import Address, Reader
 
 
 def write_network(
@@ -49,7 +50,18 @@ def write_network(
 def read_network(reader: Reader) -> Network:
     """Return the network; layers are read when they are asked for."""
     source = _StoredLayers(reader)
-    return reader.parsed("layers", lambda: Network.lazy(source.infos, source))
+    reopen = _Reopen(reader.address)
+    return reader.parsed("layers", lambda: Network.lazy(source.infos, source, reopen=reopen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reopen:
+    """Opens a network's store again, in whatever process."""
+
+    address: Address
+
+    def __call__(self) -> Network:
+        return read_network(self.address.reader())
 
 
 class _StoredLayers:

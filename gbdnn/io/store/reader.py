@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,28 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+__all__ = ["Address", "Reader"]
+
 _OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What another process needs to open the same store: its path, and its index's checksum."""
+
+    path: str
+    checksum: str
+    verify: bool
+
+    def reader(self) -> Reader:
+        """Open the store; a FormatError says that it is no longer the same one."""
+        reader = Reader(self.path, verify=self.verify)
+        if reader.address != self:
+            raise FormatError(
+                f"{self.path}: has been saved anew since it was opened: open or load it again"
+            )
+        return reader
 
 
 class Reader:
@@ -37,6 +58,11 @@ class Reader:
         self.index = read_index(self.path)
         self._shards = self.parsed("shards", self._list_shards)
         self._opened: dict[str, Any] = {}
+
+    @property
+    def address(self) -> Address:
+        """From where another process can open this store."""
+        return Address(str(self.path), str(self.index["checksum"]), self._verify)
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
         """Return ``parse()``, which reads the index; its exceptions become a FormatError."""

@@ -9,6 +9,7 @@ overwritten. Files that a killed process left are removed by the next save.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -20,7 +21,7 @@ import numpy as np
 
 from gbdnn.errors import OutputError
 from gbdnn.io.atomic import output_errors, whole_file
-from gbdnn.io.store.index import INDEX, checksum, encode, is_index
+from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
 
 SHARD_BYTES = 256 << 20
@@ -85,6 +86,21 @@ class Writer:
             digest = checksum(array.view(np.uint8))
             places[role] = {"name": f"{name}.{role}", "xxh3_64": digest}
         return {"shard": self._shard(), "tensors": places}
+
+    def adopt(self, folder: Path) -> dict[str, Any]:
+        """Add the shards of another store, which is to be removed, and return its index."""
+        index = read_index(folder)
+        for shard in index["shards"]:
+            source, target = folder / shard["file"], self._new / shard["file"]
+            with output_errors(self._folder):
+                try:
+                    os.link(source, target)  # the other store stays whole until this one is
+                except FileNotFoundError:
+                    raise
+                except OSError:  # a file system without links
+                    source.rename(target)
+            self._shards.append(shard)
+        return index
 
     def finish(self, kind: str, content: dict[str, Any]) -> None:
         """Write the index, which makes this the folder's store."""
@@ -182,7 +198,9 @@ def _locked(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise OutputError(f"{folder}: another process is writing to this store") from None
+        failure = OutputError(f"{folder}: another process is writing to this store")
+        failure.errno = errno.EAGAIN
+        raise failure from None
     except OSError:  # a file system without locks
         pass
     return descriptor

@@ -1,0 +1,100 @@
+"""Workers for a command: processes of this machine, a Dask scheduler's, the ranks of MPI."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from gbdnn.distributed import balance
+from gbdnn.errors import ArgumentError, WorkerError
+from gbdnn.optional import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gbdnn.distributed import BatchStats
+
+Workers = Annotated[int | None, Option(min=1, help="Compute in so many processes.")]
+Scheduler = Annotated[
+    str | None,
+    Option(metavar="ADDRESS", help="Compute on the workers of a Dask scheduler, tcp://host:8786."),
+]
+Mpi = Annotated[
+    bool,
+    Option(
+        "--mpi",
+        help="Compute on MPI's ranks: mpiexec -n 5 python -m mpi4py.futures -m gbdnn ... --mpi",
+    ),
+]
+
+
+@contextmanager
+def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[Any]:
+    """Give the executor that the options name, None if there is none; at the end it is closed."""
+    given = [
+        option
+        for option, is_given in (
+            ("--workers", workers is not None),
+            ("--scheduler", scheduler is not None),
+            ("--mpi", mpi),
+        )
+        if is_given
+    ]
+    if len(given) > 1:
+        raise ArgumentError(f"{given[1]} beside {given[0]}: one of them")
+    if workers is not None:
+        # A forked process could not use GraphBLAS. Ctrl-C is the caller's, who cancels the tasks.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, context, signal.signal, _IGNORED) as pool:
+            yield pool
+    elif scheduler is not None:
+        distributed = require("distributed", "dask", "--scheduler needs Dask")
+        try:
+            client = distributed.Client(scheduler)
+        except (OSError, ValueError) as err:
+            raise WorkerError(f"--scheduler {scheduler}: cannot be reached: {err}") from err
+        with client:
+            yield client
+    elif mpi:
+        # Started by its module, it runs the command on one rank, and the tasks on the others.
+        if "mpi4py.futures" not in sys.modules:
+            raise ArgumentError(
+                "--mpi: start it as mpiexec -n 5 python -m mpi4py.futures -m gbdnn ... --mpi, which"
+                " computes on four ranks"
+            )
+        with require("mpi4py.futures", "mpi", "--mpi needs mpi4py").MPIPoolExecutor() as pool:
+            yield pool
+    else:
+        yield None
+
+
+_IGNORED = (signal.SIGINT, signal.SIG_IGN)
+
+
+class Records:
+    """Records of batches, and a progress bar of them."""
+
+    def __init__(self, show: Callable[[int, int | None], None] | None) -> None:
+        self._show, self._records = show, list[Any]()
+
+    def add(self, record: BatchStats) -> None:
+        """Take a record."""
+        self._records.append(record)
+        if self._show is not None:
+            self._show(record.done, record.batches)
+
+    def __str__(self) -> str:
+        if not self._records:
+            return "nothing was left to compute"
+        found = balance(self._records)
+        seconds = found.seconds
+        return (
+            f"{len(self._records)} batches on {len(found.workers)} workers, busy for"
+            f" {seconds.min:.3g} to {seconds.max:.3g} s, imbalance {seconds.imbalance:.2f}"
+        )

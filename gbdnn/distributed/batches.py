@@ -1,0 +1,55 @@
+"""Which inputs are computed together: batches in order, or dealt by a hash of their number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gbdnn.kernels.costs import REORDER_FROM
+
+__all__ = ["FEWEST", "cuts", "dealt", "part_size"]
+
+FEWEST = REORDER_FROM
+"""Inputs of a batch from which on its layers are computed as those of all inputs: reordered."""
+
+_ROUNDS = 4  # batches per worker, so that a slow one is made up for
+_HALVED = 8192  # inputs of a batch that takes a tenth more time than larger ones
+_PARTS, _LARGEST_PART = 64, 16_384
+
+
+def cuts(inputs: int, workers: int, batch: int | None = None) -> np.ndarray:
+    """Return where batches begin, and the number of inputs.
+
+    By default each worker gets up to four batches of equal size, of at least `FEWEST` inputs; the
+    last of them in two halves where these have `_HALVED` inputs: the end is where a worker waits
+    for others, and smaller batches take longer in all. With `batch`, equal shares of at least so
+    many inputs.
+    """
+    if batch is not None:
+        return _even(0, inputs, inputs // batch)
+    rounds = min(_ROUNDS, inputs // (FEWEST * workers))
+    if rounds < _ROUNDS or inputs // (_ROUNDS * workers) < 2 * _HALVED:
+        return _even(0, inputs, rounds * workers or inputs // FEWEST)
+    last = inputs - inputs // _ROUNDS
+    whole = _even(0, last, (_ROUNDS - 1) * workers)
+    return np.concatenate((whole[:-1], _even(last, inputs, 2 * workers)))
+
+
+def part_size(inputs: int) -> int:
+    """Return the default size of a stored part of an answer.
+
+    It does not depend on the workers: another number of them goes on with the same parts.
+    """
+    return max(FEWEST, min(_LARGEST_PART, inputs // _PARTS))
+
+
+def dealt(inputs: int) -> np.ndarray:
+    """Return all inputs in the order of a hash of their numbers (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = np.arange(1, inputs + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
+
+
+def _even(start: int, stop: int, count: int) -> np.ndarray:
+    return np.linspace(start, stop, max(1, count) + 1).astype(np.int64)

@@ -1,0 +1,121 @@
+"""Executors as gbdnn uses them: `submit`, the number of workers, and whether they share memory.
+
+Nothing here imports an engine: they are known by what they offer. A ``dask.distributed.Client``
+becomes an executor by its own ``get_executor``.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Workers", "here", "workers_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The workers of an executor.
+
+    Attributes
+    ----------
+    submit : callable
+        The executor's.
+    count : int
+        How many tasks run at a time.
+    shares_memory : bool
+        Whether they are threads of this process.
+    nthreads : int
+        Threads of a task, unless the caller says: this machine's cores over its workers; 1 where
+        workers may be on other machines.
+    """
+
+    submit: Callable[..., Future[Any]]
+    count: int
+    shares_memory: bool
+    nthreads: int
+
+
+def workers_of(executor: Any, workers: int | None) -> Workers:
+    """Return the workers of what a caller gave as executor.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It has no `submit`.
+    ArgumentError
+        It does not tell how many workers it has, and neither does the caller.
+    ForkError
+        Its processes are forked.
+    """
+    if workers is not None:
+        workers = whole_number(workers, "workers", least=1)
+    if hasattr(executor, "get_executor"):
+        threads = executor.nthreads()  # of each worker
+        submit = executor.get_executor(pure=False).submit
+        return Workers(submit, workers or max(1, sum(threads.values())), False, 1)
+    if not callable(getattr(executor, "submit", None)):
+        raise ArgumentTypeError(
+            "executor: a concurrent.futures.Executor or a dask.distributed.Client is needed, not"
+            f" {type(executor).__module__}.{type(executor).__qualname__}"
+        )
+    _require_unforked(executor)
+    count = workers or getattr(executor, "_max_workers", None)
+    if not isinstance(count, int) or count < 1:
+        raise ArgumentError(
+            f"executor: {type(executor).__qualname__} does not tell how many workers it has: give"
+            " workers="
+        )
+    on_this_machine = _start_method(executor) is not None
+    shares = isinstance(executor, ThreadPoolExecutor)
+    nthreads = max(1, cores() // count) if on_this_machine or shares else 1
+    return Workers(executor.submit, count, shares, nthreads)
+
+
+def here(nthreads: int) -> Workers:
+    """Return the caller itself as the only worker: a task is computed when it is submitted."""
+    return Workers(_Inline().submit, 1, True, nthreads)
+
+
+def cores() -> int:
+    """Return how many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Inline(Executor):
+    """An executor that runs a task where it is submitted."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as err:
+            future.set_exception(err)
+        return future
+
+
+def _start_method(executor: Any) -> str | None:
+    """Return how the executor's processes are started, None if that is not known."""
+    for name in ("_mp_context", "_context"):  # of the standard library, of loky
+        method = getattr(getattr(executor, name, None), "get_start_method", None)
+        if method is not None:
+            return str(method())
+    return None
+
+
+def _require_unforked(executor: Any) -> None:
+    if _start_method(executor) == "fork":
+        raise ForkError(
+            f"executor: the processes of this {type(executor).__qualname__} are forked, and may"
+            " wait for GraphBLAS's threads for ever: ProcessPoolExecutor(...,"
+            " mp_context=multiprocessing.get_context('spawn'))"
+        )

@@ -1,0 +1,167 @@
+"""Tasks through an executor: few in flight, their answers in turn, and none left behind.
+
+At most `ahead` tasks are in flight, so that memory is bounded however many batches there are. When
+a batch fails, the caller is interrupted or stops asking, all other tasks are cancelled; those that
+run come to their end, and the executor can be used again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+from concurrent.futures import BrokenExecutor, CancelledError
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from gbdnn.distributed.stats import BatchStats
+from gbdnn.distributed.worker import compute
+from gbdnn.errors import GbdnnError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.worker import BatchResult, Task
+
+__all__ = ["computed"]
+
+AHEAD = 2
+"""Tasks in flight per worker, by default: one that is computed, and one that has arrived."""
+
+
+def computed(
+    workers: Workers,
+    tasks: Iterator[Task],
+    *,
+    ahead: int | None,
+    in_order: bool,
+    batches: int | None,
+    stats: Callable[[BatchStats], object] | None,
+    advice: str,
+) -> Iterator[tuple[Task, BatchResult]]:
+    """Yield tasks with their results, in the tasks' order or as they are done.
+
+    Parameters
+    ----------
+    workers : Workers
+        Who computes.
+    tasks : iterator of Task
+        Asked for one when it can be submitted. If it raises, that is raised when the answers of
+        all tasks before have been taken.
+    ahead : int, optional
+        Most tasks in flight, `AHEAD` per worker by default.
+    in_order : bool
+        Whether a result waits for those of the tasks before it, and counts as in flight until then.
+    batches : int, optional
+        How many there are.
+    stats : callable, optional
+        Called with a `BatchStats` for each result.
+    advice : str
+        What a WorkerError says of how to go on.
+    """
+    most = ahead or AHEAD * workers.count
+    flight: dict[Future[BatchResult], Task] = {}
+    # `concurrent.futures.wait` waits for ever for futures that a shutdown has cancelled.
+    finished: SimpleQueue[Future[BatchResult]] = SimpleQueue()
+    failure: Exception | None = None
+    threads = _Threads()
+    done = 0
+    more = True
+    try:
+        while more or flight:
+            while more and len(flight) < most:
+                try:
+                    task = next(tasks)
+                except StopIteration:
+                    more = False
+                except Exception as err:
+                    more, failure = False, err
+                else:
+                    future = _submitted(workers, task, done, advice)
+                    flight[future] = task
+                    if not in_order:
+                        future.add_done_callback(finished.put)
+            if not flight:
+                break
+            future = next(iter(flight)) if in_order else finished.get()
+            task = flight.pop(future)
+            result = _result(future, task, done, advice)
+            done += 1
+            threads.check(result)
+            if stats is not None:
+                stats(_record(task, result, done, batches))
+            yield task, result
+        if failure is not None:
+            raise failure
+    finally:
+        for future in flight:
+            future.cancel()
+
+
+def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[BatchResult]:
+    try:
+        return workers.submit(compute, task)
+    except RuntimeError as err:  # BrokenExecutor is one, and so is what comes after a shutdown
+        raise WorkerError(
+            f"batch {task.batch}: the executor takes no task: {err}; {done} batches were done."
+            f" {advice}"
+        ) from err
+
+
+def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> BatchResult:
+    """Return what a worker answered, or raise what it raised, with the number of the batch."""
+    try:
+        return future.result()
+    except (Exception, CancelledError) as err:
+        engines = type(err).__module__.partition(".")[0] in ("distributed", "dask")
+        if engines or isinstance(err, BrokenExecutor | CancelledError):
+            raise WorkerError(
+                f"batch {task.batch}: a worker died ({type(err).__name__}: {err}); {done} batches"
+                f" were done. {advice}"
+            ) from err
+        if isinstance(err, GbdnnError):
+            raise type(err)(f"batch {task.batch}: {err}") from err
+        err.add_note(f"gbdnn: in batch {task.batch}")
+        raise
+
+
+def _record(task: Task, result: BatchResult, done: int, batches: int | None) -> BatchStats:
+    same = ("worker", "inputs", "living", "entries", "seconds", "loading", "bytes", "threads",
+            "cores")  # fmt: skip
+    return BatchStats(
+        batch=task.batch,
+        done=done,
+        batches=batches,
+        **{name: getattr(result, name) for name in same},
+    )
+
+
+class _Threads:
+    """Warns, once, if workers compute with more threads than there are cores."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, dict[str, int]] = {}
+        self._warned = False
+
+    def check(self, result: BatchResult) -> None:
+        there = self._threads.setdefault(result.host, {})
+        if self._warned or result.worker in there:
+            return
+        there[result.worker] = result.threads
+        running = sum(there.values())
+        if result.threads > result.cores:
+            text = (
+                f"worker {result.worker} computes with {result.threads} threads on {result.cores}"
+                " cores (Open MPI binds a rank to one: mpiexec --bind-to none)"
+            )
+        elif result.host == socket.gethostname() and running > (os.cpu_count() or running):
+            text = (
+                f"{len(there)} workers compute with {running} threads in all on"
+                f" {os.cpu_count()} cores of {result.host}"
+            )
+        else:
+            return
+        self._warned = True
+        warnings.warn(f"{text}; nthreads= is threads per worker", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,158 @@
+"""What travels between a caller and its workers: networks, features and answers, as few bytes.
+
+A stored network or store of features travels as its path and checksum; rows in memory with indices
+of as many bits as the number of columns needs, an eighth to a half of those of a pickled matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.features import as_features
+from gbdnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from gbdnn.distributed.executors import Workers
+    from gbdnn.model.network import Network
+    from gbdnn.model.source import NetworkSource
+
+__all__ = ["CompactRows", "SentFeatures", "StoredRange", "as_sent", "bytes_of", "network_to_send"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRows:
+    """Sparse rows with the smallest indices that their numbers fit into.
+
+    Attributes
+    ----------
+    indptr, columns : ndarray of unsigned integers
+        As in `SparseRows`, of 8 to 64 bits.
+    values : ndarray
+        A single one where all entries have it.
+    ncols : int
+        Number of columns.
+    """
+
+    indptr: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    ncols: int
+
+    @classmethod
+    def of(cls, rows: SparseRows) -> CompactRows:
+        """Return the rows, without their ids."""
+        return cls(
+            rows.indptr.astype(np.min_scalar_type(rows.nvals)),
+            rows.columns.astype(np.min_scalar_type(max(0, rows.ncols - 1))),
+            rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
+            rows.ncols,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.indptr.nbytes + self.columns.nbytes + self.values.nbytes
+
+    def rows(self, ids: np.ndarray | None = None) -> SparseRows:
+        """Return them as sparse rows with these ids."""
+        indptr, columns = self.indptr.astype(np.uint64), self.columns.astype(np.uint64)
+        return SparseRows(indptr, columns, self.values, self.ncols, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Rows of a store, which the worker reads: a range, or the ones with these ids."""
+
+    source: Any
+    start: int
+    stop: int
+    ids: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the ids."""
+        return 0 if self.ids is None else int(self.ids.nbytes)
+
+
+def bytes_of(features: Any) -> int:
+    """Return how many bytes of features a task holds."""
+    return int(getattr(features, "nbytes", 0))
+
+
+def network_to_send(net: Network, workers: Workers) -> Network | NetworkSource:
+    """Return what a task holds of a network: itself among threads, else where it is stored."""
+    if net.source is not None:
+        return net.source
+    if not workers.shares_memory:
+        raise ArgumentError(
+            "executor= with a network that is not in a store: its weights would go with every"
+            " batch. Save it where all workers can read it, and load it:"
+            " gbdnn.save(net, folder); net = gbdnn.load(folder)"
+        )
+    return net
+
+
+class SentFeatures:
+    """Features of one call, of which workers get some rows each.
+
+    Parameters
+    ----------
+    features : MatrixLike, or stored features
+        As for `infer`.
+    net : Network
+        Whose first layer reads them.
+    room : float
+        Bytes for an array that is made of a matrix with many entries, as `infer` makes one.
+    """
+
+    def __init__(self, features: Any, net: Network, room: float = math.inf) -> None:
+        X: Any = as_features(features, net, room=room)
+        self.nrows = X.nrows
+        self._array: np.ndarray | None = None
+        if isinstance(features, np.ndarray):
+            self._array = features  # its own dtype may be the smaller one
+        elif hasattr(X, "dense_rows"):
+            self._array = X.dense_rows(0, X.nrows)
+        self._X, self._source, self._start = X, None, 0
+        if hasattr(features, "source"):  # in a store: all, or some of its rows
+            self._source, self._start = features.source, getattr(features, "start", 0)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Return what a task holds of rows `start` to before `stop`."""
+        if self._source is not None:
+            return StoredRange(self._source, self._start + start, self._start + stop)
+        if self._array is not None:
+            return self._array[start:stop]
+        return CompactRows.of(self._X.sparse_rows(start, stop))
+
+    def take(self, ids: np.ndarray) -> Any:
+        """Return what a task holds of some rows."""
+        if self._source is not None:
+            within = self._start + ids
+            small = within.astype(np.min_scalar_type(self._start + self.nrows))
+            return StoredRange(self._source, int(within[0]), int(within[-1]) + 1, small)
+        if self._array is not None:
+            return self._array[ids]
+        return CompactRows.of(taken(self._X, ids))
+
+
+def as_sent(features: Any, net: Network) -> Any:
+    """Return what a task holds of all rows of some features."""
+    found = SentFeatures(features, net)
+    return found.rows(0, found.nrows)
+
+
+def taken(features: Any, ids: np.ndarray, step: int = 1 << 14) -> SparseRows:
+    """Return the rows with these ascending ids, read range by range."""
+    found = []
+    for start in range(int(ids[0]) if len(ids) else 0, int(ids[-1]) + 1 if len(ids) else 0, step):
+        some = ids[np.searchsorted(ids, start) : np.searchsorted(ids, start + step)]
+        if len(some):
+            rows = features.sparse_rows(start, min(start + step, features.nrows))
+            found.append(rows.take(some - start))
+    return SparseRows.joined(found) if found else features.sparse_rows(0, 0)

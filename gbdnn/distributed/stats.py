@@ -1,0 +1,186 @@
+"""What workers did: a record per batch, their sums per worker, and how even these are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+__all__ = ["Balance", "BatchStats", "Spread", "balance"]
+
+_SUMS = ("inputs", "living", "seconds", "bytes")
+_PER_WORKER = np.dtype(
+    [
+        ("worker", np.str_, 64),
+        ("batches", np.int64),
+        ("inputs", np.int64),
+        ("living", np.int64),
+        ("seconds", np.float64),
+        ("bytes", np.int64),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStats:
+    """What a worker did with one batch of inputs; calls with ``executor=`` pass it to ``stats=``.
+
+    Attributes
+    ----------
+    batch : int
+        The batch, counted from 0.
+    worker : str
+        Who computed it: host, process and thread.
+    inputs : int
+        Inputs of the batch.
+    living : int
+        Inputs with at least one entry after the last layer.
+    entries : int
+        Activations after the last layer that are not 0.
+    seconds : float
+        Wall time of the worker: features read, weights read if they were not there, computed.
+    loading : float
+        Seconds of it for reading the network; 0 where the worker had it.
+    bytes : int
+        Bytes of features and answer that moved between caller and worker.
+    threads : int
+        Threads that computed.
+    cores : int
+        Cores that the worker may run on.
+    done : int
+        Batches that are done, this one among them.
+    batches : int, optional
+        Batches in all; None where the caller's iterator does not tell.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    >>> sorted((each.batch, each.inputs, each.living) for each in records)
+    [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
+    """
+
+    batch: int
+    worker: str
+    inputs: int
+    living: int
+    entries: int
+    seconds: float
+    loading: float
+    bytes: int
+    threads: int
+    cores: int
+    done: int
+    batches: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How evenly something is spread over workers.
+
+    Attributes
+    ----------
+    min, mean, max : float
+        Over the workers.
+    """
+
+    min: float
+    mean: float
+    max: float
+
+    @property
+    def imbalance(self) -> float:
+        """The largest over the mean: 1 where all are equal."""
+        return self.max / self.mean if self.mean else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What each worker did, and how evenly.
+
+    Attributes
+    ----------
+    workers : structured ndarray
+        A row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``living``, ``seconds``
+        (busy) and ``bytes``.
+    seconds, inputs, living, bytes : Spread
+        Of these sums over the workers.
+    """
+
+    workers: NDArray[np.void]
+    seconds: Spread
+    inputs: Spread
+    living: Spread
+    bytes: Spread
+
+    def __str__(self) -> str:
+        rows = [f"{'':8}{'min':>12}{'mean':>12}{'max':>12}  imbalance"]
+        for name in ("seconds", "inputs", "living", "bytes"):
+            found: Spread = getattr(self, name)
+            numbers = "".join(f"{x:12.4g}" for x in (found.min, found.mean, found.max))
+            rows.append(f"{name:8}{numbers}  {found.imbalance:.2f}")
+        return "\n".join(rows)
+
+
+def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
+    """Return what each worker did, and how evenly.
+
+    Parameters
+    ----------
+    stats : iterable of BatchStats
+        Of one call, in any order.
+    workers : int, optional
+        How many workers there are; those without a batch count with 0 (default: those that had
+        one).
+
+    Returns
+    -------
+    Balance
+
+    Raises
+    ------
+    ArgumentError
+        There are no records, or records of more than `workers` workers.
+
+    Notes
+    -----
+    The imbalance, the largest over the mean, is what KK-SpDNN reports per rank.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(1) as pool:
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    >>> found = gbdnn.distributed.balance(records)
+    >>> found.inputs, found.seconds.imbalance
+    (Spread(min=3.0, mean=3.0, max=3.0), 1.0)
+    """
+    records = list(stats)
+    names = sorted({record.worker for record in records})
+    count = len(names) if workers is None else workers
+    if not records or len(names) > count:
+        raise ArgumentError(f"records of {len(names)} workers; workers={workers}")
+    table = np.zeros(count, _PER_WORKER)
+    table["worker"][: len(names)] = names
+    for record in records:
+        row = table[names.index(record.worker)]
+        row["batches"] += 1
+        for name in _SUMS:
+            row[name] += getattr(record, name)
+    spreads = {
+        name: Spread(*(float(f(table[name])) for f in (np.min, np.mean, np.max))) for name in _SUMS
+    }
+    return Balance(workers=table, **spreads)

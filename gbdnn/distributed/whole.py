@@ -1,0 +1,104 @@
+"""Answers returned to the caller: of one call of `infer`, and batch by batch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import whole_number
+from gbdnn.distributed.batches import cuts, dealt
+from gbdnn.distributed.flow import computed
+from gbdnn.distributed.sent import SentFeatures, as_sent, network_to_send
+from gbdnn.distributed.worker import Task
+from gbdnn.engine.memory import MEMORY
+from gbdnn.errors import ArgumentError, naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import graphblas as gb
+
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.stats import BatchStats
+    from gbdnn.model.network import Network
+
+__all__ = ["infer_batches_over", "infer_over"]
+
+_ADVICE = (
+    "With a new executor the call can be repeated; gbdnn.infer_to_store keeps what is done, and"
+    " goes on"
+)
+
+
+def infer_over(
+    net: Network,
+    features: MatrixLike,
+    workers: Workers,
+    *,
+    ahead: int | None,
+    batch: int | None,
+    order: str,
+    stats: Callable[[BatchStats], object] | None,
+    options: dict[str, Any],
+) -> gb.Matrix:
+    """Return the activations after the last layer; see `gbdnn.infer`."""
+    if order not in ("given", "hashed"):
+        raise ArgumentError(f"order is 'given' or 'hashed', not {order!r}")
+    if batch is not None:
+        batch = whole_number(batch, "batch", least=1)
+    network = network_to_send(net, workers)
+    X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
+    starts = cuts(X.nrows, workers.count, batch)
+    deal = dealt(X.nrows) if order == "hashed" else None
+
+    def ids(k: int) -> np.ndarray:
+        start, stop = starts[k], starts[k + 1]
+        return np.arange(start, stop) if deal is None else np.sort(deal[start:stop])
+
+    def tasks() -> Iterator[Task]:
+        for k, (start, stop) in enumerate(pairwise(starts)):
+            rows = X.rows(int(start), int(stop)) if deal is None else X.take(ids(k))
+            yield Task(batch=k, network=network, features=rows, options=options)
+
+    found = []
+    for task, result in computed(
+        workers, tasks(), ahead=ahead, in_order=False, batches=len(starts) - 1, stats=stats,
+        advice=_ADVICE,
+    ):  # fmt: skip
+        if result.rows is not None:
+            found.append(result.rows.rows(ids(task.batch)))
+    found.sort(key=lambda rows: int(rows.ids[0]) if rows.nrows else 0)
+    ncols, dtype = net.shape[1], np.dtype(net.infos[0].dtype)
+    if deal is not None:
+        return SparseRows.stacked(found, X.nrows, ncols, dtype).matrix()
+    nvals = sum(rows.nvals for rows in found)
+    return SparseRows.collected(found, X.nrows, nvals, ncols, dtype).matrix()
+
+
+def infer_batches_over(
+    net: Network,
+    batches: Iterator[MatrixLike],
+    workers: Workers,
+    *,
+    ahead: int | None,
+    stats: Callable[[BatchStats], object] | None,
+    options: dict[str, Any],
+) -> Iterator[gb.Matrix]:
+    """Yield the activations after the last layer, batch by batch; see `gbdnn.infer_batches`."""
+    network = network_to_send(net, workers)
+
+    def tasks() -> Iterator[Task]:
+        for k, features in enumerate(batches):
+            with naming(f"batch {k}"):
+                sent = features if workers.shares_memory else as_sent(features, net)
+            yield Task(batch=k, network=network, features=sent, options=options)
+
+    for _, result in computed(
+        workers, tasks(), ahead=ahead, in_order=True, batches=None, stats=stats, advice=_ADVICE
+    ):
+        if result.rows is not None:
+            yield result.rows.rows().matrix()

@@ -1,0 +1,166 @@
+"""What a worker does: one batch, on a network that it reads once and keeps prepared.
+
+A worker keeps few networks, the ones used last, by the checksums of their stores: a store that was
+saved anew is another network.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.distributed.executors import cores
+from gbdnn.distributed.sent import CompactRows, StoredRange, bytes_of, taken
+from gbdnn.engine.memory import MEMORY, layer_bytes
+from gbdnn.errors import MissingFileError
+from gbdnn.inference import infer
+from gbdnn.model.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from gbdnn.model.source import NetworkSource
+
+__all__ = ["BatchResult", "Task", "compute"]
+
+_KEPT = 2
+_LOADED = 8
+"""A network is kept in memory if it takes at most so many times `memory`; else it is streamed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One batch, as it is submitted.
+
+    Attributes
+    ----------
+    batch : int
+        Its number, from 0.
+    network : NetworkSource or Network
+        The network.
+    features : CompactRows, StoredRange, ndarray, or what `infer` takes
+        The inputs.
+    options : dict
+        Of `infer`.
+    folder : str, optional
+        Where the worker writes the answer, a part of a store; by default it is returned.
+    """
+
+    batch: int
+    network: NetworkSource | Network
+    features: Any
+    options: dict[str, Any]
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """The answer to one batch, and what it took; attributes as in `BatchStats`."""
+
+    rows: CompactRows | None
+    worker: str
+    host: str
+    inputs: int
+    living: int
+    entries: int
+    seconds: float
+    loading: float
+    bytes: int
+    threads: int
+    cores: int
+
+
+class _Kept:
+    """The results of a few functions, the ones used last, by a key."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._found: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what was made for the key; threads wait for the one that makes it."""
+        with self._lock:
+            if key not in self._found:
+                while len(self._found) >= self._most:
+                    self._found.popitem(last=False)
+                self._found[key] = make()
+            self._found.move_to_end(key)
+            return self._found[key]
+
+
+_NETWORKS, _FEATURES = _Kept(_KEPT), _Kept(_KEPT)
+
+
+def compute(task: Task) -> BatchResult:
+    """Compute one batch."""
+    began = perf_counter()
+    net = _network(task.network, task.options.get("memory", MEMORY))
+    loading = perf_counter() - began
+    Y = infer(net, _features(task.features), **task.options)
+    inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
+    living, entries = int((rows.degrees > 0).sum()), rows.nvals
+    sent = None
+    if task.folder is None:
+        sent = CompactRows.of(rows)
+    else:
+        from gbdnn.io.store.parts import write_part
+
+        write_part(task.folder, rows.matrix())
+    return BatchResult(
+        rows=sent,
+        worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",
+        host=socket.gethostname(),
+        inputs=inputs,
+        living=living,
+        entries=entries,
+        seconds=perf_counter() - began,
+        loading=loading,
+        bytes=bytes_of(task.features) + bytes_of(sent),
+        threads=task.options["nthreads"],
+        cores=cores(),
+    )
+
+
+def _network(given: NetworkSource | Network, memory: int) -> Network:
+    """Return the network, in memory if it is not too large."""
+    if isinstance(given, Network):
+        return given
+
+    def read() -> Network:
+        net = _opened(given.network)
+        small = sum(map(layer_bytes, net.infos)) <= _LOADED * memory
+        return net.loaded() if small else net
+
+    found: Network = _NETWORKS.get((given, memory), read)
+    return found
+
+
+def _features(given: Any) -> Any:
+    """Return features as `infer` takes them."""
+    if isinstance(given, CompactRows):
+        return given.rows().matrix()
+    if not isinstance(given, StoredRange):
+        return given
+    stored = _FEATURES.get(given.source, lambda: _opened(given.source.features))
+    if given.ids is None:
+        return stored.part(given.start, given.stop)
+    ids: np.ndarray = given.ids.astype("int64")
+    return taken(stored, ids).matrix()
+
+
+def _opened(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except MissingFileError as err:
+        raise MissingFileError(
+            f"worker on {socket.gethostname()}: {err} (every worker reads the store by its path:"
+            " it has to be in a file system that all of them share)"
+        ) from err

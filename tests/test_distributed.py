@@ -1,0 +1,852 @@
+"""Batches over executors: real ones, each test under a time limit."""
+
+import contextlib
+import errno
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+import graphblas as gb
+import numpy as np
+import pytest
+import shell
+from conftest import network
+from oracles import case
+
+import gbdnn
+from gbdnn.distributed import balance
+from gbdnn.distributed.batches import cuts, dealt, part_size
+from gbdnn.distributed.executors import workers_of
+from gbdnn.distributed.sent import CompactRows
+from gbdnn.distributed.worker import compute
+from gbdnn.io.store.parts import PartWriter
+
+pytest.importorskip("safetensors")
+
+CASE = case(5, sizes=(48, 64, 40, 32), inputs=9000, bias="mixed vector", exact=False)
+SECONDS = 120
+
+
+@pytest.fixture(autouse=True)
+def _time_limit():
+    """A hang ends the test, and not the run."""
+
+    def ring(*_):
+        raise TimeoutError(f"no end after {SECONDS} s")
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def threads():
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def spawned():
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def loky():
+    executor = pytest.importorskip("loky").ProcessPoolExecutor(2)
+    yield executor
+    executor.shutdown(kill_workers=True)
+
+
+@contextlib.contextmanager
+def dask():
+    distributed = pytest.importorskip("distributed")
+    # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
+    patient = {"distributed.deploy.lost-worker-timeout": "1h"}
+    with (
+        pytest.importorskip("dask").config.set(patient),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module", params=[threads, spawned, loky, dask], ids=lambda f: f.__name__)
+def executor(request):
+    with request.param() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The case in stores, and the answer of one process."""
+    path = tmp_path_factory.mktemp("stores")
+    gbdnn.save(network(CASE.layers), path / "net")
+    gbdnn.save(CASE.X.astype("f4"), path / "X")
+    return path
+
+
+@pytest.fixture
+def net(folder):
+    return gbdnn.load(folder / "net")
+
+
+@pytest.fixture
+def X(folder):
+    return gbdnn.io.open_features(folder / "X")
+
+
+@pytest.fixture(scope="module")
+def answers(folder):
+    """What one process answers, by engine."""
+    net, X = network(CASE.layers), gbdnn.load(folder / "X")
+    return {engine: gbdnn.infer(net, X, engine=engine) for engine in ("full", "fused")}
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+@pytest.mark.parametrize("order", ["given", "hashed"])
+@pytest.mark.parametrize("kind", ["stored", "part", "sparse", "dense", "scipy"])
+def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kind):
+    features = {
+        "stored": lambda: X,
+        "part": lambda: X.part(0, 9000),
+        "sparse": X.rows,
+        "dense": lambda: CASE.X.astype("f4"),
+        "scipy": lambda: pytest.importorskip("scipy.sparse").csr_array(CASE.X.astype("f4")),
+    }[kind]()
+    records = []
+    Y = gbdnn.infer(
+        net, features, executor=executor, engine=engine, order=order, stats=records.append
+    )
+    want = gbdnn.infer(net.loaded(), features, engine=engine)
+    assert Y.isequal(want)
+    assert kind == "dense" or Y.isequal(answers[engine])
+    assert sorted(each.batch for each in records) == [0, 1, 2, 3]
+    assert all(each.inputs == 2250 and each.batches == 4 for each in records)
+    assert [each.done for each in records] == [1, 2, 3, 4]
+    assert sum(each.living for each in records) == np.count_nonzero(CASE.Y.any(axis=1))
+    assert sum(each.entries for each in records) == Y.nvals
+
+
+def test_batches_come_in_order(executor, net, X, answers):
+    found = list(gbdnn.infer_batches(net, X.parts(3000), executor=executor, engine="full"))
+    assert [Y.nrows for Y in found] == [3000] * 3
+    assert gb.ss.concat([[Y] for Y in found]).isequal(answers["full"])
+
+
+def test_workers_write_the_store(executor, net, X, answers, tmp_path):
+    Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, engine="full")
+    assert Y.rows().isequal(answers["full"])
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+    assert [each.name for each in (tmp_path / "Y").iterdir() if each.name.startswith(".")] == []
+
+
+def test_an_error_names_the_batch_and_leaves_the_executor_usable(executor, net, X, answers):
+    wrong = CASE.X.astype("f4")
+    wrong[5000, 3] = np.nan  # the third of four
+    with pytest.raises(gbdnn.ArgumentError, match=r"^batch 2: features: contains nan"):
+        gbdnn.infer(net, wrong, executor=executor)
+    assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
+
+
+def test_ctrl_c_leaves_the_executor_usable(executor, net, X, answers):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer(net, X, executor=executor, batch=300, stats=interrupt)
+    assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
+
+
+def test_a_network_in_memory_is_for_threads_alone(executor, X, answers):
+    given = network(CASE.layers)
+    if isinstance(executor, ThreadPoolExecutor):
+        Y = gbdnn.infer(given, X, executor=executor, engine="full")
+        assert Y.isequal(answers["full"])
+        return
+    with pytest.raises(gbdnn.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
+        gbdnn.infer(given, X, executor=executor)
+    with pytest.raises(gbdnn.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
+        gbdnn.infer_batches(given, [X], executor=executor)
+
+
+def test_parts_of_a_network_and_other_dtypes_travel(executor, net, X):
+    part = net[1:].astype("FP64")
+    middle = gbdnn.infer(net[:1], X, engine="full")
+    Y = gbdnn.infer(part, middle, executor=executor, engine="full")
+    assert Y.isequal(gbdnn.infer(part.loaded(), middle, engine="full"), check_dtype=True)
+    assert Y.dtype == "FP64"
+
+
+def test_the_network_is_read_once(executor, net, X):
+    first, second = [], []
+    for records in (first, second, second):
+        gbdnn.infer(net[:2], X, executor=executor, batch=500, stats=records.append)
+    late = {each.worker for each in second} - {each.worker for each in first}
+    assert all(each.loading < 0.01 for each in second if each.worker not in late)
+
+
+def test_a_replaced_store_is_another_network(executor, X, tmp_path):
+    layers = [gbdnn.Layer(np.eye(48, dtype="f4")), gbdnn.Layer(-np.eye(48, dtype="f4"))]
+    gbdnn.save(gbdnn.Network(layers[:1]), tmp_path / "net")
+    old = gbdnn.load(tmp_path / "net")
+    assert gbdnn.infer(old, X, executor=executor).nvals > 0
+    gbdnn.save(gbdnn.Network(layers[1:]), tmp_path / "net")
+    new = gbdnn.load(tmp_path / "net")
+    want = gbdnn.infer(new.loaded(), X)
+    assert gbdnn.infer(new, X, executor=executor).isequal(want)
+    with pytest.raises(gbdnn.FormatError, match=r"batch \d: .*has been saved anew"):
+        gbdnn.infer(old[:1].astype("FP64"), X, executor=executor)
+
+
+# One call, seen from the caller.
+
+
+class Recording(Executor):
+    """Computes at once what it is given; keeps the pickled tasks and the unfinished futures."""
+
+    _max_workers = 4
+
+    def __init__(self):
+        self.tasks, self.held = [], []
+
+    def submit(self, fn, /, *args):
+        self.tasks.append(pickle.dumps((fn, args)))
+        future = Future()
+        fn, args = pickle.loads(self.tasks[-1])  # noqa: S301
+        try:
+            future.set_result(pickle.loads(pickle.dumps(fn(*args))))  # noqa: S301
+        except Exception as err:
+            future.set_exception(err)
+        return future
+
+
+def test_a_task_is_small(tmp_path):
+    executor = Recording()
+    gbdnn.save(gbdnn.radixnet(1024, 480, lazy=True), tmp_path / "net")
+    deep, X = gbdnn.load(tmp_path / "net"), np.zeros((8, 1024), "f4")
+    gbdnn.save(X, tmp_path / "X")
+    stored = gbdnn.io.open_features(tmp_path / "X")
+    gbdnn.infer(deep[2:50], stored, executor=executor)
+    assert max(map(len, executor.tasks)) < 2000
+    assert len(pickle.dumps(deep)) > 100_000
+
+
+def test_rows_travel_in_few_bytes(net, X):
+    executor = Recording()
+    matrix = X.rows()
+    gbdnn.infer(net, matrix, executor=executor)
+    entries = matrix.nvals
+    assert sum(map(len, executor.tasks)) < 1.1 * entries * (1 + 4) + 9000 * 4 + 20_000
+
+
+def test_hashed_batches_have_inputs_from_everywhere(net, X):
+    executor = Recording()
+    gbdnn.infer(net, X, executor=executor, workers=2, order="hashed")
+    tasks = [pickle.loads(each)[1][0] for each in executor.tasks]  # noqa: S301
+    ids = [task.features.ids.astype(int) for task in tasks]
+    assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(9000))
+    for each in ids:
+        assert (np.diff(each) > 0).all()
+        assert np.histogram(each, 9, (0, 9000))[0].min() > 150  # 250 of each thousand
+    assert all(task.features.ids.dtype == np.uint16 for task in tasks)
+
+
+def test_two_networks_are_kept(tmp_path, monkeypatch):
+    nets, read = [], []
+    for n in range(3):
+        gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / (n + 1))]), tmp_path / str(n))
+        nets.append(gbdnn.load(tmp_path / str(n)))
+    loaded = gbdnn.Network.loaded
+    monkeypatch.setattr(gbdnn.Network, "loaded", lambda net: read.append(net) or loaded(net))
+    with ThreadPoolExecutor(2) as pool:
+        for n in (0, 1, 0, 1, 0, 2, 0, 1):
+            Y = gbdnn.infer(nets[n], np.eye(4), executor=pool, batch=1)
+            assert Y[0, 0].value == 1 / (n + 1)
+    assert len(read) == 4  # 0, 1, 2 in place of 1, and 1 again
+
+
+def test_compact_rows_are_the_rows():
+    for ncols, dtype in [(200, "u1"), (300, "u2"), (70_000, "u4")]:
+        columns = np.array([0, ncols - 1, 5], np.uint64)
+        rows = gbdnn.arrays.sparse_rows.SparseRows(
+            np.array([0, 2, 2, 3], np.uint64), columns, np.array([0.5], "f4"), ncols
+        )
+        compact = CompactRows.of(rows)
+        assert compact.columns.dtype == dtype
+        assert len(compact.values) == 1
+        back = compact.rows()
+        assert back.is_iso
+        assert back.columns.tolist() == columns.tolist()
+        assert back.matrix().isequal(rows.matrix())
+
+
+@pytest.mark.parametrize("ahead", [None, 1, 3])
+def test_a_million_batches(net, ahead):
+    asked = []
+
+    def batches():
+        for n in range(1_000_000):
+            asked.append(n)
+            yield np.full((2, 48), n % 7, "f4")
+
+    with ThreadPoolExecutor(2) as executor:
+        answers = gbdnn.infer_batches(net, batches(), executor=executor, ahead=ahead)
+        assert asked == []
+        for given in range(200):
+            next(answers)
+            assert len(asked) <= given + (ahead or 4)
+        answers.close()
+
+
+def test_an_iterator_that_raises_comes_in_its_turn(net):
+    def batches():
+        yield np.ones((2, 48), "f4")
+        yield np.ones((2, 5), "f4")
+
+    def failing():
+        yield np.ones((2, 48), "f4")
+        raise KeyError("mine")
+
+    for each in (Recording(), ThreadPoolExecutor(2)):
+        answers = gbdnn.infer_batches(net, batches(), executor=each)
+        assert next(answers).nrows == 2
+        with pytest.raises(gbdnn.ShapeError, match=r"^batch 1: features are 2 x 5"):
+            next(answers)
+        answers = gbdnn.infer_batches(net, failing(), executor=each)
+        assert next(answers).nrows == 2
+        with pytest.raises(KeyError, match="mine"):
+            next(answers)
+
+
+def test_an_error_cancels_the_rest(net):
+    """Of 100 batches few are submitted, and those that wait are cancelled."""
+    submitted, release = [], threading.Event()
+
+    class Slow(ThreadPoolExecutor):
+        def submit(self, fn, task):
+            def run():
+                if task.batch == 0:
+                    raise gbdnn.ArgumentError("mine")
+                release.wait()
+
+            submitted.append(super().submit(run))
+            return submitted[-1]
+
+    with Slow(2) as executor:
+        with pytest.raises(gbdnn.ArgumentError, match=r"^batch 0: mine"):
+            gbdnn.infer(net, np.ones((100, 48), "f4"), executor=executor, batch=1, ahead=10)
+        release.set()
+    assert 10 <= len(submitted) <= 11
+    assert sum(future.cancelled() for future in submitted) >= 6
+
+
+class Unfinished(Executor):
+    """Never begins a task."""
+
+    _max_workers = 2
+
+    def __init__(self, failing=None):
+        self.futures, self.failing = [], failing
+
+    def submit(self, fn, /, *args):
+        if self.failing:
+            raise self.failing
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def test_an_executor_that_takes_no_task(net):
+    for failure in (BrokenProcessPool("gone"), RuntimeError("after shutdown")):
+        with pytest.raises(gbdnn.WorkerError, match="batch 0: the executor takes no task"):
+            gbdnn.infer(net, np.ones((3, 48)), executor=Unfinished(failure))
+
+
+def test_a_cancelled_task_is_a_worker_lost(net):
+    executor = Unfinished()
+    threading.Timer(0.3, lambda: [each.cancel() for each in executor.futures]).start()
+    with pytest.raises(gbdnn.WorkerError, match=r"batch 0: a worker died \(CancelledError"):
+        gbdnn.infer(net, np.ones((3, 48)), executor=executor)
+
+
+def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as executor:
+        calls = [
+            lambda: gbdnn.infer(net, X, executor=executor),
+            lambda: gbdnn.infer_batches(net, [X], executor=executor),
+            lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor),
+        ]
+        for call in calls:
+            with pytest.raises(gbdnn.ForkError, match="spawn"):
+                call()
+        assert not executor._processes
+    assert not (tmp_path / "Y").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"executor": 5}, "a concurrent.futures.Executor or a dask.distributed.Client"),
+        ({"workers": 2}, "workers= goes with executor="),
+        ({"order": "hashed"}, "order= goes with executor="),
+        ({"executor": Recording(), "order": "sorted"}, "order is 'given' or 'hashed'"),
+        ({"executor": Recording(), "ahead": 0}, "ahead is at least 1"),
+        ({"executor": Recording(), "batch": 0}, "batch is at least 1"),
+        ({"executor": Recording(), "workers": 0}, "workers is at least 1"),
+        ({"executor": Recording(), "engine": "fast"}, "engine is"),
+        ({"executor": Recording(), "nthreads": 0}, "nthreads is at least 1"),
+        ({"executor": Recording(), "callback": print}, "callback= .* stats="),
+        ({"executor": Executor()}, "does not tell how many workers it has: give workers="),
+    ],
+)
+def test_mistakes_before_any_task(net, X, options, match):
+    with pytest.raises(gbdnn.GbdnnError, match=match):
+        gbdnn.infer(net, X, **options)
+
+
+def test_workers_are_counted():
+    with ThreadPoolExecutor(3) as pool:
+        found = workers_of(pool, None)
+        assert (found.count, found.shares_memory) == (3, True)
+        assert workers_of(pool, 7).count == 7
+
+    class Client:
+        def nthreads(self):
+            return {"tcp://a": 2, "tcp://b": 3}
+
+        def get_executor(self, *, pure):
+            assert pure is False
+            return Recording()
+
+    found = workers_of(Client(), None)
+    assert (found.count, found.shares_memory, found.nthreads) == (5, False, 1)
+    assert workers_of(Recording(), None).nthreads == 1
+
+
+def test_threads_reach_the_worker_and_too_many_warn(net, X):
+    executor = Recording()
+    records = []
+    gbdnn.infer(net, X, executor=executor, stats=records.append)
+    assert {each.threads for each in records} == {1}
+    many = 10 * (os.cpu_count() or 1)
+    with pytest.warns(RuntimeWarning, match=rf"{many} threads on \d+ cores .*--bind-to none"):
+        gbdnn.infer(net, X, executor=executor, nthreads=many)
+
+
+# Which inputs are computed together.
+
+
+@pytest.mark.parametrize("workers", [1, 2, 24, 1000])
+@pytest.mark.parametrize("inputs", [0, 1, 2047, 5000, 60_000, 10**6])
+def test_batches_cover_the_inputs(inputs, workers):
+    found = cuts(inputs, workers)
+    sizes = np.diff(found)
+    assert found[0] == 0
+    assert found[-1] == inputs
+    assert (sizes >= min(inputs, 2048)).all()
+    assert len(sizes) <= 5 * workers
+    if inputs >= 4 * 2048 * workers:
+        assert len(sizes) >= 4 * workers
+
+
+def test_the_last_batches_are_smaller():
+    sizes = np.diff(cuts(640_000, 8))
+    assert sizes[:24].tolist() == [20_000] * 24
+    assert sizes[24:].tolist() == [10_000] * 16
+    assert np.diff(cuts(480_000, 8)).tolist() == [15_000] * 32
+    assert np.diff(cuts(60_000, 24)).tolist() == [2500] * 24  # one round, not one and a bit
+    assert np.diff(cuts(10, 2, 3)).tolist() == [3, 3, 4]
+
+
+def test_parts_do_not_depend_on_workers():
+    assert [part_size(n) for n in (100, 60_000, 640_000, 10**9)] == [2048, 2048, 10_000, 16_384]
+
+
+def test_hashing_deals_neighbours_evenly():
+    order = dealt(48_000)
+    assert np.array_equal(np.sort(order), np.arange(48_000))
+    assert np.array_equal(order, dealt(48_000))
+    # 10 classes in stretches: every batch of 2,000 gets a tenth of each, within five deviations
+    classes = np.sort(np.arange(48_000) % 10)
+    for batch in order.reshape(24, 2000):
+        counts = np.bincount(classes[batch], minlength=10)
+        assert (abs(counts - 200) < 5 * np.sqrt(200)).all()
+
+
+def end(work, batches, workers):
+    """When the last of some workers is done, each taking the next batch as it becomes idle."""
+    idle = [0.0] * workers
+    for batch in batches:
+        idle[idle.index(min(idle))] += work[batch].sum()
+    return max(idle)
+
+
+def test_inputs_sorted_by_class_are_balanced():
+    """Work differs by class, as that of the challenge's digits does."""
+    workers, inputs = 24, 24 * 4 * 2500
+    classes = np.sort(np.arange(inputs) % 10)
+    work = np.array([1, 9, 2, 3, 2, 1, 4, 2, 6, 2])[classes] / 10
+    ideal = work.sum() / workers
+    numbers, starts = np.arange(inputs), cuts(inputs, workers)
+    assert len(starts) - 1 == 4 * workers
+    static = end(work, np.array_split(numbers, workers), workers) / ideal
+    dynamic = end(work, np.split(numbers, starts[1:-1]), workers) / ideal
+    hashed = end(work, np.split(dealt(inputs), starts[1:-1]), workers) / ideal
+    assert static > 2
+    assert dynamic < 1.3
+    assert hashed < 1.03
+
+
+# What workers did.
+
+
+def test_balance():
+    def record(batch, worker, seconds, inputs):
+        return gbdnn.distributed.BatchStats(
+            batch=batch, worker=worker, inputs=inputs, living=1, entries=2, seconds=seconds,
+            loading=0.0, bytes=100, threads=1, cores=2, done=batch + 1, batches=3,
+        )  # fmt: skip
+
+    records = [record(0, "a", 1.0, 10), record(1, "b", 2.0, 20), record(2, "a", 3.0, 30)]
+    found = balance(records)
+    assert found.workers["worker"].tolist() == ["a", "b"]
+    assert found.workers["batches"].tolist() == [2, 1]
+    assert (found.seconds.min, found.seconds.mean, found.seconds.max) == (2.0, 3.0, 4.0)
+    assert found.seconds.imbalance == pytest.approx(4 / 3)
+    assert found.inputs.imbalance == pytest.approx(4 / 3)
+    assert found.bytes.max == 200
+    assert balance(records, workers=4).seconds.imbalance == pytest.approx(4 / 1.5)
+    assert "seconds" in str(found)
+    with pytest.raises(gbdnn.ArgumentError, match="records of 2 workers; workers=1"):
+        balance(records, workers=1)
+    with pytest.raises(gbdnn.ArgumentError, match="0 workers"):
+        balance([])
+
+
+def test_the_balance_as_a_picture(net, X):
+    pytest.importorskip("matplotlib")
+    records = []
+    with ThreadPoolExecutor(2) as pool:
+        gbdnn.infer(net, X, executor=pool, stats=records.append)
+    for of in ("seconds", "inputs", "living", "bytes"):
+        ax = gbdnn.viz.plot_balance(records, of=of, workers=3)
+        heights = sum(bar.get_height() for bar in ax.patches)
+        assert heights == pytest.approx(sum(getattr(each, of) for each in records))
+        mean = ax.lines[0].get_ydata()[0]
+        assert mean == pytest.approx(heights / 3)
+    with pytest.raises(gbdnn.ArgumentError, match="of is one of"):
+        gbdnn.viz.plot_balance(records, of="time")
+
+
+# Stores that are written part by part.
+
+
+def test_one_process_writes_part_by_part(net, X, answers, tmp_path):
+    records = []
+    Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
+    assert Y.rows().isequal(answers["full"])
+    assert [each.inputs for each in records] == [2250] * 4
+    again = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
+    assert again.rows().isequal(answers["full"])
+    assert len(records) == 4
+
+
+@pytest.mark.parametrize("kind", ["stored", "in memory"])
+def test_a_second_call_computes_what_is_missing(net, X, answers, tmp_path, kind):
+    if kind == "in memory":
+        net, X = net.loaded(), X.rows()
+    records = []
+
+    def stop(record):
+        records.append(record)
+        if len(records) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, engine="full")
+    with pytest.raises(gbdnn.MissingFileError):
+        gbdnn.load(tmp_path / "Y")
+    with ThreadPoolExecutor(2) as pool:  # another number of workers
+        Y = gbdnn.infer_to_store(
+            net, X, tmp_path / "Y", executor=pool, stats=records.append, engine="full"
+        )
+    assert sorted(each.batch for each in records) == [0, 1, 2, 3]
+    assert [each.batches for each in records] == [4, 4, 2, 2]
+    assert Y.rows().isequal(answers["full"])
+
+
+@pytest.mark.parametrize("other", ["network", "features", "options", "parts", "weights", "rows"])
+def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "Y"
+    if other in ("weights", "rows"):
+        net, X = net.loaded(), X.rows()
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(net, X, path, stats=stop, engine="full")
+    options = {"engine": "full"}
+    if other == "network":
+        net = net[:2]
+    elif other == "features":
+        gbdnn.save(2 * CASE.X.astype("f4"), tmp_path / "X2")
+        X = gbdnn.io.open_features(tmp_path / "X2")
+    elif other == "options":
+        options = {"engine": "sparse"}
+    elif other == "parts":
+        options |= {"batch": 3000}
+    elif other == "weights":
+        first = net[0]
+        W = first.W.dup()
+        W[0, 0] = 0.125
+        net = gbdnn.Network(
+            [gbdnn.Layer(W, first.bias, bias_rule=first.bias_rule, clip=first.clip), *net[1:]]
+        )
+    else:
+        X = X.dup()
+        X[0, 0] = 0.125
+    records = []
+    Y = gbdnn.infer_to_store(net, X, path, stats=records.append, **options)
+    assert len(records) == (3 if other == "parts" else 4)
+    want = gbdnn.infer(net.loaded(), X, engine=options["engine"])
+    assert Y.rows().isequal(want)
+    assert len(list(path.glob(".gbdnn-*"))) == 0
+
+
+def test_a_damaged_part_is_computed_again(net, X, answers, tmp_path):
+    records = []
+
+    def stop(record):
+        records.append(record)
+        if len(records) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, engine="full")
+    parts = sorted((tmp_path / "Y").glob(".gbdnn-*/part-*"))
+    next(parts[0].glob("shard-*")).unlink()
+    (parts[1] / "index.json").write_text("{")
+    Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
+    assert sorted(each.batch for each in records) == [0, 0, 1, 1, 2, 3]
+    assert Y.rows().isequal(answers["full"])
+
+
+def test_an_old_store_is_replaced_at_the_end(net, X, tmp_path):
+    gbdnn.save(np.eye(3), tmp_path / "Y")
+
+    def look(_):
+        assert gbdnn.load(tmp_path / "Y").shape == (3, 3)
+
+    Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=look)
+    assert Y.shape == CASE.Y.shape
+    named = {each["file"] for each in _index(tmp_path / "Y")["shards"]}
+    assert {each.name for each in (tmp_path / "Y").iterdir()} == named | {"index.json"}
+
+
+def _index(path):
+    from gbdnn.io.store.index import read_index
+
+    return read_index(path)
+
+
+def test_two_callers_do_not_write_one_store(net, X, tmp_path):
+    with PartWriter(tmp_path / "Y", "0" * 16), pytest.raises(gbdnn.OutputError, match="another"):
+        gbdnn.infer_to_store(net, X, tmp_path / "Y")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(gbdnn.OutputError, match="is not empty and no store"):
+        gbdnn.infer_to_store(net, X, tmp_path / "mine")
+
+
+def test_two_writers_of_a_part_wait_for_each_other(tmp_path):
+    from gbdnn.io.store.parts import write_part
+    from gbdnn.io.store.writer import Writer
+
+    Y = gb.Matrix.from_coo([0, 2], [1, 3], [0.5, 2.0], nrows=4, ncols=4)
+    with ThreadPoolExecutor(1) as pool:
+        with Writer(tmp_path / "part"):
+            with pytest.raises(gbdnn.OutputError) as caught, Writer(tmp_path / "part"):
+                pass
+            assert caught.value.errno == errno.EAGAIN
+            waiting = pool.submit(write_part, tmp_path / "part", Y)
+            time.sleep(0.3)
+            assert not waiting.done()
+        waiting.result(20)
+    assert gbdnn.load(tmp_path / "part").isequal(Y)
+
+
+def test_no_inputs(net, tmp_path):
+    empty = np.zeros((0, 48), "f4")
+    assert gbdnn.infer(net, empty, executor=Recording()).shape == (0, 32)
+    assert gbdnn.infer_to_store(net, empty, tmp_path / "Y").shape == (0, 32)
+    assert gbdnn.infer(net, empty, executor=Recording(), order="hashed").shape == (0, 32)
+
+
+# Workers that die.
+
+
+def pid_of(record):
+    return int(record.worker.split("-")[-2])
+
+
+@pytest.mark.parametrize("kind", [spawned, loky])
+def test_a_killed_worker_is_an_error_and_its_parts_are_computed_later(
+    kind, net, X, answers, tmp_path
+):
+    records = []
+
+    def kill(record):
+        if not records:
+            os.kill(pid_of(record), signal.SIGKILL)
+        records.append(record)
+
+    with kind() as executor, pytest.raises(gbdnn.WorkerError) as caught:
+        gbdnn.infer_to_store(
+            net, X, tmp_path / "Y", executor=executor, stats=kill, batch=500, engine="full"
+        )
+    assert "Complete parts are kept" in str(caught.value)
+    assert str(tmp_path / "Y") in str(caught.value)
+    before = len(list((tmp_path / "Y").glob(".gbdnn-*/part-*/index.json")))
+    assert 1 <= before < 18
+    later = []
+    with kind() as executor:
+        Y = gbdnn.infer_to_store(
+            net, X, tmp_path / "Y", executor=executor, stats=later.append, batch=500,
+            engine="full",
+        )  # fmt: skip
+    assert len(later) == 18 - before
+    assert Y.rows().isequal(gbdnn.infer(net.loaded(), X, engine="full")) or np.allclose(
+        Y.rows().to_dense(fill_value=0), answers["full"].to_dense(fill_value=0), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_killed_dask_worker_is_replaced(net, X, answers, times):
+    with dask() as client:
+        for _ in range(times):
+            killed = []
+
+            def kill(record, killed=killed):
+                if not killed:
+                    killed.append(pid_of(record))
+                    os.kill(killed[0], signal.SIGKILL)
+
+            began = time.monotonic()
+            Y = gbdnn.infer(net, X, executor=client, workers=2, stats=kill, engine="full")
+            assert Y.isequal(answers["full"])
+            assert time.monotonic() - began < 60
+            client.wait_for_workers(2, timeout=60)
+            signal.alarm(SECONDS)
+
+
+# Ranks of MPI.
+
+MPI = """
+import sys
+import gbdnn
+from mpi4py.futures import MPIPoolExecutor
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    net, X = gbdnn.load(folder + "/net"), gbdnn.io.open_features(folder + "/X")
+    with MPIPoolExecutor() as executor:
+        records = []
+        Y = gbdnn.infer(net, X, executor=executor, engine="full", stats=records.append)
+        gbdnn.infer_to_store(net, X, sys.argv[2], executor=executor, engine="full")
+        try:
+            gbdnn.infer(net, X.rows()[:, :5].new(), executor=executor)
+        except gbdnn.ShapeError:
+            pass
+        assert Y.isequal(gbdnn.load(sys.argv[2]))
+        print(len({each.worker for each in records}), Y.isequal(gbdnn.infer(net, X, engine="full")))
+"""
+
+
+def mpiexec(ranks, *arguments):
+    """Run ``python -m mpi4py.futures`` on some ranks of this machine."""
+    pytest.importorskip("mpi4py")
+    here = os.path.dirname(sys.executable)  # noqa: PTH120
+    path = os.pathsep.join([here, os.environ.get("PATH", "")])
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    command = ["mpiexec", "-n", str(ranks), "--oversubscribe", "--bind-to", "none",
+               sys.executable, "-m", "mpi4py.futures", *map(str, arguments)]  # fmt: skip
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=SECONDS,
+            env={**os.environ, **root, "PATH": path},
+        )  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("there is no mpiexec")
+
+
+def test_ranks_of_mpi(folder, tmp_path):
+    (tmp_path / "run.py").write_text(MPI)
+    done = mpiexec(3, tmp_path / "run.py", folder, tmp_path / "Y")
+    assert (done.stdout.split(), done.returncode) == (["2", "True"], 0), done.stderr
+
+
+# The shell.
+
+
+def test_workers_of_the_shell(folder, X, answers, tmp_path):
+    arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "-o"]
+    printed = shell.well(*arguments, tmp_path / "Y", "--to", "store", "--workers", 2)
+    living = np.count_nonzero(CASE.Y.any(axis=1))
+    assert f"{living} of 9000 inputs have a category, {answers['full'].nvals} act" in printed
+    assert "4 batches on " in printed
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+    again = shell.well(*arguments, tmp_path / "Y", "--to", "store", "--workers", 1)
+    assert "nothing was left to compute" in again
+    printed = shell.well(*arguments, tmp_path / "c.tsv", "--categories", "--workers", 1)
+    assert "on 1 workers" in printed
+    ids = gbdnn.io.read_categories(tmp_path / "c.tsv")
+    assert np.array_equal(ids, np.flatnonzero(CASE.Y.any(axis=1)))
+
+
+def test_a_scheduler_of_the_shell(folder, answers, tmp_path):
+    with dask() as client:
+        arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
+        address = client.scheduler.address
+        shell.well(*arguments, "-o", tmp_path / "Y", "--scheduler", address)
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+
+
+def test_ranks_of_the_shell(folder, answers, tmp_path):
+    done = mpiexec(
+        3, "-m", "gbdnn", "infer", folder / "net", folder / "X", "--engine", "full",
+        "-o", tmp_path / "Y", "--to", "store", "--mpi",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 batches on 2 workers" in done.stdout
+    assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
+
+
+def test_mistakes_in_the_shell(folder, tmp_path):
+    net, X, out = folder / "net", folder / "X", tmp_path / "Y"
+    shell.fails(
+        "infer", net, X, "-o", out, "--workers", 2, "--mpi",
+        match="--mpi beside --workers: one of them",
+    )  # fmt: skip
+    shell.fails("infer", net, X, "-o", out, "--mpi", match="mpiexec -n 5 python -m mpi4py.futures")
+    gbdnn.io.write_network(gbdnn.radixnet(1024, 2), tmp_path / "tsv")
+    shell.fails(
+        "infer", tmp_path / "tsv", X, "-o", out, "--workers", 1, match="gbdnn convert"
+    )  # fmt: skip
+
+
+def test_the_task_is_a_function_of_a_module():
+    """So that every engine can pickle it."""
+    assert pickle.loads(pickle.dumps(compute)) is compute  # noqa: S301
