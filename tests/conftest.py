@@ -51,6 +51,16 @@ def uncompiled(patch):
     patch.setattr(costs, "COMPILE", np.inf)
 
 
+@pytest.fixture(autouse=True)
+def environment():
+    """What a test sets is gone after it: Dask sets OMP_NUM_THREADS=1 in the head of a cluster."""
+    before = dict(os.environ)
+    yield
+    if dict(os.environ) != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 CONFIGURATIONS = {
     "auto": ({}, []),
     "auto, uncompiled": ({}, [uncompiled]),
