@@ -15,6 +15,7 @@ NEEDS = {
     "inside": {"matplotlib", "sklearn"},
     "pipeline": {"matplotlib", "networkx", "sklearn"},
     "thread_scaling": {"matplotlib", "sklearn", "typer"},
+    "workers": {"matplotlib", "sklearn"},
 }
 
 
