@@ -138,8 +138,8 @@ def plan_split(
 
     Notes
     -----
-    Seconds are those of the fused form by ``gbdnn.kernels.costs``, every input computed, weights read
-    while computing. They compare ways to split, and are no forecast for a machine.
+    Seconds are those of the fused form by ``gbdnn.kernels.costs``, every input computed, weights
+    read while computing. They compare ways to split, and are no forecast for a machine.
 
     Examples
     --------
