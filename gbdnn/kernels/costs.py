@@ -177,3 +177,12 @@ def dense_features_pay(elements: float, entries: float) -> bool:
 def dense_answer_pays(elements: float, entries: float) -> bool:
     """Whether an answer with so many entries is to stay an array."""
     return entries >= DENSE_ANSWER * elements
+
+
+def share_lines(neurons: int, itemsize: int) -> int:
+    """Return how many cache lines of inputs training computes at a time.
+
+    Gradients read the activations of a layer once for each edge: a share of them is to stay in the
+    second cache, and is to be wide enough for a dot product to be worth its sum.
+    """
+    return 4

@@ -94,7 +94,7 @@ def make_chain(kind: Kinds, pair_lines: int):
             record = offset(pointer_to(table, types.int64), k * NFIELDS)
             live = pointer_to(scratch if record[DROPPABLE] else 0, bits)
             overflow = pointer_to(second if record[CHECKED] else 0, bits)
-            layer(record, y, z, stride, count, live, overflow)
+            layer(record, y, z, stride, count, live, overflow, z)
             y, z = z, y
             k += 1
             state[1] = 1 - state[1]

@@ -16,7 +16,7 @@ from gbdnn.kernels.compiled.library import Library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions", "library"]
+__all__ = ["functions", "library", "step_library"]
 
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
@@ -59,8 +59,25 @@ def library(dtype: str) -> Library:
             "single": make_single(kind),
         }
 
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    return Library(make, _SIGNATURES, sources, label=dtype)
+    return Library(make, _SIGNATURES, _sources(), label=dtype)
+
+
+@cache
+def step_library(dtype: str) -> Library:
+    """Return the function for steps of training in one dtype, not yet loaded."""
+
+    def make() -> dict[str, Any]:
+        from gbdnn.kernels.compiled.layer import kinds, pair_lines
+        from gbdnn.kernels.compiled.steps import make_steps
+
+        return {"steps": make_steps(kinds(dtype), pair_lines())}
+
+    signatures = {"steps": f"{_INT}({_INT},{_INT})"}
+    return Library(make, signatures, _sources(), label=f"steps-{dtype}")
+
+
+def _sources() -> list[Path]:
+    return sorted(Path(__file__).parent.glob("*.py"))
 
 
 def functions(dtype: str) -> dict[str, Callable[..., None]]:

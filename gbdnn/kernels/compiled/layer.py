@@ -69,17 +69,20 @@ def pair_lines() -> int:
     return 4 if llvm.get_host_cpu_features().get("avx512f") else 2
 
 
-def make_layer(kind: Kinds, pair_lines: int):
-    """Return ``layer(record, Y, Z, stride, inputs, live, overflow)`` for one dtype."""
+def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
+    """Return ``layer(record, Y, Z, stride, inputs, live, overflow, mask)`` for one dtype.
+
+    If it is `masked`, sums are stored where the block `mask` is between the record's limits.
+    """
     lanes = kind.lanes
     widest, widest_in_pairs = 4 * lanes, pair_lines * lanes
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines) for n in (4, 2, 1))
-    dense = _make_dense(kind, pair_lines)
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
+    dense = _make_dense(kind, pair_lines, masked)
     # Rows that the first cache doesn't hold, and edges that make up for a second start.
     far_rows, many_edges = 256, 20
 
     @njit(no_cpython_wrapper=True)
-    def layer(record, Y, Z, stride, inputs, live, overflow):
+    def layer(record, Y, Z, stride, inputs, live, overflow, mask):
         """Compute all neurons of a layer for the first `inputs` inputs, and whole lines.
 
         ``live[q]`` is not 0 if input q has an activation (or -0.0), where the layer's record says
@@ -94,7 +97,7 @@ def make_layer(kind: Kinds, pair_lines: int):
             for q in range(whole):
                 overflow[q] = 0
         if record[DENSE]:
-            dense(record, Y, Z, stride, whole, live, overflow)
+            dense(record, Y, Z, stride, whole, live, overflow, mask)
             return
         most = widest
         many = record[EDGES] >= many_edges * record[NCOLS]
@@ -105,27 +108,28 @@ def make_layer(kind: Kinds, pair_lines: int):
             y, z = offset(Y, t), offset(Z, t)
             a = offset(live, t if record[DROPPABLE] else 0)
             o = offset(overflow, t if record[CHECKED] else 0)
+            m = offset(mask, t if masked else 0)
             width = min(most, whole - t)
             if width >= 4 * lanes:
-                sweep4(record, y, z, stride, a, o)
+                sweep4(record, y, z, stride, a, o, m)
                 t += 4 * lanes
             elif width >= 2 * lanes:
-                sweep2(record, y, z, stride, a, o)
+                sweep2(record, y, z, stride, a, o, m)
                 t += 2 * lanes
             else:
-                sweep1(record, y, z, stride, a, o)
+                sweep1(record, y, z, stride, a, o, m)
                 t += lanes
 
     return layer
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
     """Return a function that takes one tile of inputs through all neurons of a layer."""
     real, uint32, int64, uint8 = kind.real, types.uint32, types.int64, types.uint8
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
 
     @njit(no_cpython_wrapper=True)
-    def sweep(record, Y, Z, stride, live, overflow):
+    def sweep(record, Y, Z, stride, live, overflow, mask):
         indptr, rows = pointer_to(record[INDPTR], int64), pointer_to(record[ROWS], uint32)
         weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
         bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
@@ -140,9 +144,9 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
             last = j + several
             if in_pairs and pairs[j]:
                 tile(
-                    lines, 2, SAME, Y, stride, offset(rows, first), offset(weights, first * step),
+                    lines, 2, SAME, masked, Y, stride, offset(rows, first), offset(weights, first * step),
                     step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
-                    overflow, offset(places, j),
+                    overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 2
             elif (
@@ -152,36 +156,36 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int):
                 and indptr[last] - indptr[last - 1] == edges
             ):
                 tile(
-                    lines, several, OWN, Y, stride, offset(rows, first),
+                    lines, several, OWN, masked, Y, stride, offset(rows, first),
                     offset(weights, first * step), step, edges, offset(bias, j * bias_step),
-                    bias_step, low, high, Z, live, overflow, offset(places, j),
+                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += several
             else:
                 tile(
-                    lines, 1, SAME, Y, stride, offset(rows, first), offset(weights, first * step),
+                    lines, 1, SAME, masked, Y, stride, offset(rows, first), offset(weights, first * step),
                     step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
-                    overflow, offset(places, j),
+                    overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 1
 
     return sweep
 
 
-def _make_dense(kind: Kinds, pair_lines: int):
+def _make_dense(kind: Kinds, pair_lines: int, masked: int):
     """Return a function that takes a block through a dense layer.
 
     Weights are read in groups that stay in the second cache for all tiles of the block.
     """
     lanes = kind.lanes
     # Sums for the registers: of each 12 with AVX2, 24 with AVX-512.
-    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines)
-    sweep4 = _make_dense_sweep(kind, 4, 6) if pair_lines == 4 else sweep1
+    sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked)
+    sweep4 = _make_dense_sweep(kind, 4, 6, masked) if pair_lines == 4 else sweep1
     widest = 4 * lanes if pair_lines == 4 else lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
     @njit(no_cpython_wrapper=True)
-    def dense(record, Y, Z, stride, whole, live, overflow):
+    def dense(record, Y, Z, stride, whole, live, overflow, mask):
         ncols = record[NCOLS]
         group = max(1, group_bytes // (24 * size * max(1, record[NROWS]))) * 24
         for first in range(0, ncols, group):
@@ -191,22 +195,23 @@ def _make_dense(kind: Kinds, pair_lines: int):
                 y, z = offset(Y, t), offset(Z, t)
                 a = offset(live, t if record[DROPPABLE] else 0)
                 o = offset(overflow, t if record[CHECKED] else 0)
+                m = offset(mask, t if masked else 0)
                 if whole - t >= widest:
-                    sweep4(record, first, last, y, z, stride, a, o)
+                    sweep4(record, first, last, y, z, stride, a, o, m)
                     t += widest
                 else:
-                    sweep1(record, first, last, y, z, stride, a, o)
+                    sweep1(record, first, last, y, z, stride, a, o, m)
                     t += lanes
 
     return dense
 
 
-def _make_dense_sweep(kind: Kinds, lines: int, several: int):
+def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: int):
     """Return a function that takes one tile of inputs through some neurons of a dense layer."""
     real, uint32 = kind.real, types.uint32
 
     @njit(no_cpython_wrapper=True)
-    def sweep(record, first, last, Y, Z, stride, live, overflow):
+    def sweep(record, first, last, Y, Z, stride, live, overflow, mask):
         rows, places = pointer_to(record[ROWS], uint32), pointer_to(record[PLACES], uint32)
         weights = pointer_to(record[WEIGHTS], real)
         bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
@@ -221,20 +226,20 @@ def _make_dense_sweep(kind: Kinds, lines: int, several: int):
             )
             if last - j >= several:
                 tile(
-                    lines, several, ALL, Y, stride, rows, w, 1, nrows, b, bias_step, low, high, Z,
-                    live, overflow, place,
+                    lines, several, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
+                    high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += several
             elif last - j >= 2:
                 tile(
-                    lines, 2, ALL, Y, stride, rows, w, 1, nrows, b, bias_step, low, high, Z,
-                    live, overflow, place,
+                    lines, 2, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
+                    high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 2
             else:
                 tile(
-                    lines, 1, ALL, Y, stride, rows, w, 1, nrows, b, bias_step, low, high, Z,
-                    live, overflow, place,
+                    lines, 1, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
+                    high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 1
 

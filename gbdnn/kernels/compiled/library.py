@@ -194,7 +194,10 @@ def _bind_c_library() -> None:
     import llvmlite.binding as llvm
 
     process = ctypes.CDLL(None) if os.name != "nt" else ctypes.cdll.msvcrt
-    for name in ("memset", "memcpy", "memmove", "bzero", "fma", "fmaf"):
+    for name in (
+        *("memset", "memcpy", "memmove", "bzero", "fma", "fmaf"),
+        *("exp", "expf", "log", "sched_yield"),
+    ):
         if (function := getattr(process, name, None)) is not None:
             llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
 

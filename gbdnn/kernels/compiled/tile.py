@@ -37,6 +37,7 @@ def tile(
     lines,
     neurons,
     shared,
+    masked,
     Y,
     stride,
     rows,
@@ -51,6 +52,7 @@ def tile(
     live,
     overflow,
     places,
+    mask,
 ):
     """Compute `neurons` consecutive output neurons for `lines` cache lines of inputs.
 
@@ -61,6 +63,8 @@ def tile(
     shared : literal int
         `OWN` if each neuron has rows of its own; `SAME` if all have the same, which are then read
         once; `ALL` if they have all rows: then none is read, and `edges` is their number.
+    masked : literal int
+        1 if the limits are those of `mask`, else 0.
     Y, Z : pointer to float32 or float64
         The first input of the tile at neuron 0. Aligned.
     stride : int
@@ -81,28 +85,30 @@ def tile(
         into these, input by input. Either may be null: then it is not recorded.
     places : pointer to uint32
         Where each of the neurons stands in Z.
+    mask : pointer to float
+        The block that the limits apply to, laid out as Z; not read if it is not `masked`.
     """
-    for each in (lines, neurons, shared):
-        if not isinstance(each, types.IntegerLiteral):
-            raise TypingError("lines, neurons and shared are literals")
-    L, N, S = lines.literal_value, neurons.literal_value, shared.literal_value
+    literals = (lines, neurons, shared, masked)
+    if not all(isinstance(each, types.IntegerLiteral) for each in literals):
+        raise TypingError("lines, neurons, shared and masked are literals")
+    L, N, S, M = (each.literal_value for each in literals)
     real = Y.dtype
     signature = types.void(
-        *(lines, neurons, shared, Y, types.intp, rows, weights, types.intp, types.intp),
-        *(bias, types.intp, real, real, Z, live, overflow, places),
+        *(*literals, Y, types.intp, rows, weights, types.intp, types.intp),
+        *(bias, types.intp, real, real, Z, live, overflow, places, mask),
     )
 
     def codegen(context, builder, signature, args):
-        _, _, _, *args = args
-        _tile(builder, L, N, S, context.get_value_type(real), *args)
+        _, _, _, _, *args = args
+        _tile(builder, L, N, S, M, context.get_value_type(real), *args)
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 def _tile(
-    builder, lines, neurons, shared, real, Y, stride, rows, weights, step, edges, bias, bias_step,
-    low, high, Z, live, overflow, places,
+    builder, lines, neurons, shared, masked, real, Y, stride, rows, weights, step, edges, bias,
+    bias_step, low, high, Z, live, overflow, places, mask,
 ):  # fmt: skip
     bits = 32 if isinstance(real, ir.FloatType) else 64
     lanes = LINE * 8 // bits
@@ -182,6 +188,17 @@ def _tile(
     low, high = splat(low), splat(high)
     places = [builder.zext(builder.load(builder.gep(places, [_I64(n)])), _I64) for n in each]
     targets = [far(Z, place, stride) for place in places]
+    if masked:
+        zero = ir.Constant(vector, [real(0)] * lanes)
+        for n in each:
+            activations = far(mask, places[n], stride)
+            for k in range(lines):
+                y = load(activations, k, vector)
+                above = builder.fcmp_ordered(">", y, low)
+                z = builder.select(above, sums[n][k], zero)
+                z = builder.select(builder.fcmp_ordered("<", y, high), z, zero)
+                store(z, targets[n], k)
+        return
     stored = []
     for n in each:
         stored.append([])

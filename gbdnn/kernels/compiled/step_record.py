@@ -1,0 +1,35 @@
+"""What compiled steps of training know: a row of integers for the run, and one per layer.
+
+Most of them are addresses, of arrays that `gbdnn.kernels.steps` and `gbdnn.kernels.trainable` own.
+"""
+
+from __future__ import annotations
+
+_JOB = (
+    "LAYERS", "Y_RECORDS", "D_RECORDS", "EDGE_RECORDS", "SHARES", "SHARE_LINES", "STRIDE",
+    "Y_BLOCKS", "D_BLOCKS", "NATURAL", "LIMITS", "BATCH", "COUNT", "X", "X_ROW_STRIDE",
+    "X_COLUMN_STRIDE", "INDICES", "TARGETS", "LOSS", "LOSSES", "HITS", "OPTIMISER", "RATES",
+    "CONSTANTS", "BARRIER", "STOPPED", "THREADS",
+)  # fmt: skip
+(
+    LAYERS, Y_RECORDS, D_RECORDS, EDGE_RECORDS, SHARES, SHARE_LINES, STRIDE,
+    Y_BLOCKS, D_BLOCKS, NATURAL, LIMITS, BATCH, COUNT, X, X_ROW_STRIDE,
+    X_COLUMN_STRIDE, INDICES, TARGETS, LOSS, LOSSES, HITS, OPTIMISER, RATES,
+    CONSTANTS, BARRIER, STOPPED, THREADS,
+) = range(len(_JOB))  # fmt: skip
+
+_EDGES = (
+    "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "PLACES", "WEIGHTS", "GRADIENT", "FIRST", "SECOND",
+    "BIAS", "BIAS_GRADIENT", "BIAS_FIRST", "BIAS_SECOND", "TRANSPOSED", "TRANSPOSED_EDGES", "DENSE",
+    "CUTS",
+)  # fmt: skip
+(
+    NROWS, NCOLS, EDGES, INDPTR, ROWS, PLACES, WEIGHTS, GRADIENT, FIRST, SECOND,
+    BIAS, BIAS_GRADIENT, BIAS_FIRST, BIAS_SECOND, TRANSPOSED, TRANSPOSED_EDGES, DENSE,
+    CUTS,
+) = range(len(_EDGES))  # fmt: skip
+
+JOB_FIELDS, EDGE_FIELDS = _JOB, _EDGES
+
+CROSS_ENTROPY, SQUARED_ERROR = range(2)  # losses
+SGD, NESTEROV, ADAM = range(3)  # optimisers

@@ -1,0 +1,414 @@
+"""Steps of training: minibatches through all layers and back, gradients, updates.
+
+One call takes one thread through some steps; all threads of a run call at once. A step has these
+phases, with a barrier after each:
+
+    by inputs   Z = Y W + b;  Y' = min(max(Z, 0), clip)          each thread some lines of inputs,
+                D = D' W^T where 0 < Y < clip                     through all layers and back
+    by edges    dW<W.S> = Y^T D,  db = sum of D                   each thread some columns of each W
+    by edges    W -= what the optimiser makes of dW
+    by edges    W^T = W, edge by edge in the order of W^T
+
+Each input has its own lane and each edge its own thread, which adds up the inputs in their order:
+bits do not depend on how many threads there are. If a loss or a gradient is not finite, or beyond
+all reason, all threads leave before the update: the weights are those of the step before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit, types
+
+from gbdnn.kernels.compiled import step_record as at
+from gbdnn.kernels.compiled.barrier import barrier, read, write
+from gbdnn.kernels.compiled.dots import dots, row_sum
+from gbdnn.kernels.compiled.layer import make_layer
+from gbdnn.kernels.compiled.record import FIELDS
+from gbdnn.kernels.compiled.tile import bits_of, offset, pointer_to
+from gbdnn.kernels.compiled.transpose import SQUARE, transpose
+
+if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.layer import Kinds
+
+__all__ = ["make_steps"]
+
+NFIELDS, NEDGE_FIELDS = len(FIELDS), len(at.EDGE_FIELDS)
+
+
+def make_steps(kind: Kinds, pair_lines: int):
+    """Return ``steps(job, thread)`` for one dtype, and its signature.
+
+    `job` is a record of `step_record.JOB_FIELDS`; the result is the number of steps done.
+    """
+    real, lanes = kind.real, kind.lanes
+    int64 = types.int64
+    forward, backward = make_layer(kind, pair_lines), make_layer(kind, pair_lines, masked=1)
+    block, gather = _make_block(kind), _make_gather(kind)
+    loss_and_gradient = _make_loss(kind)
+    gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
+    refresh = _make_refresh(kind)
+
+    @njit(no_cpython_wrapper=True)
+    def by_inputs(job, step, inputs, thread):
+        """Take this thread's lines of a minibatch through all layers and back."""
+        layers, share_lines, stride = job[at.LAYERS], job[at.SHARE_LINES], job[at.STRIDE]
+        lines = -(-inputs // lanes)
+        line = lines * thread // job[at.THREADS]
+        last = lines * (thread + 1) // job[at.THREADS]
+        null = pointer_to(0, kind.bits)
+        while line < last:
+            share = line // share_lines
+            start = line - share * share_lines
+            some = min(last - line, share_lines - start)
+            count = min(inputs - line * lanes, some * lanes)
+            skip = start * lanes
+            first = step * job[at.BATCH] + line * lanes
+            gather(job, first, count, offset(block(job, at.Y_BLOCKS, share, 0), skip))
+            for k in range(layers):
+                record = offset(pointer_to(job[at.Y_RECORDS], int64), k * NFIELDS)
+                y = offset(block(job, at.Y_BLOCKS, share, k), skip)
+                z = offset(block(job, at.Y_BLOCKS, share, k + 1), skip)
+                forward(record, y, z, stride, count, null, null, z)
+            loss_and_gradient(
+                job, first, count, inputs, offset(block(job, at.Y_BLOCKS, share, layers), skip)
+            )
+            for k in range(layers - 1, 0, -1):
+                record = offset(pointer_to(job[at.D_RECORDS], int64), k * NFIELDS)
+                y = offset(block(job, at.Y_BLOCKS, share, k), skip)
+                d = offset(block(job, at.D_BLOCKS, share, k + 1), skip)
+                below = offset(block(job, at.D_BLOCKS, share, k), skip)
+                backward(record, d, below, stride, count, null, null, y)
+            line += some
+
+    @njit(no_cpython_wrapper=True)
+    def cut(job, layer, thread):
+        """Return this thread's columns of a layer's weights."""
+        record = offset(pointer_to(job[at.EDGE_RECORDS], int64), layer * NEDGE_FIELDS)
+        cuts = pointer_to(record[at.CUTS], int64)
+        return record, cuts[thread], cuts[thread + 1]
+
+    def steps(job_address, thread):
+        job = pointer_to(job_address, int64)
+        state, nthreads = pointer_to(job[at.BARRIER], int64), job[at.THREADS]
+        stopped = pointer_to(job[at.STOPPED], int64)
+        done = int64(0)
+        rates = pointer_to(job[at.RATES], real)
+        constants = pointer_to(job[at.CONSTANTS], real)
+        while done * job[at.BATCH] < job[at.COUNT]:
+            inputs = min(job[at.BATCH], job[at.COUNT] - done * job[at.BATCH])
+            by_inputs(job, done, inputs, thread)
+            barrier(state, nthreads)
+            lines = -(-inputs // lanes)
+            for k in range(job[at.LAYERS]):
+                record, first, last = cut(job, k, thread)
+                if not gradient(job, record, k, first, last, lines):
+                    write(stopped, int64(1))
+            barrier(state, nthreads)
+            if read(stopped):
+                break
+            for k in range(job[at.LAYERS]):
+                record, first, last = cut(job, k, thread)
+                update(record, first, last, job[at.OPTIMISER], offset(rates, 3 * done), constants)
+            barrier(state, nthreads)
+            for k in range(1, job[at.LAYERS]):
+                record, _, _ = cut(job, k, thread)
+                refresh(record, thread, nthreads)
+            barrier(state, nthreads)
+            done += 1
+        return done
+
+    return steps, int64(int64, int64)
+
+
+def _make_block(kind: Kinds):
+    """Return a function that finds a share's block of activations, or of gradients."""
+    real, int64 = kind.real, types.int64
+
+    @njit(no_cpython_wrapper=True)
+    def block(job, which, share, layer):
+        blocks = pointer_to(job[which], int64)
+        return pointer_to(blocks[share * (job[at.LAYERS] + 1) + layer], real)
+
+    return block
+
+
+def _make_gather(kind: Kinds):
+    """Return a function that puts some inputs of a minibatch into a block."""
+    real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
+    int64 = types.int64
+
+    @njit(no_cpython_wrapper=True)
+    def gather(job, first, count, Y):
+        """Y[c, r] = X[indices[first + r], c]; inputs up to the next whole line become 0."""
+        X_, indices = pointer_to(job[at.X], real), offset(pointer_to(job[at.INDICES], int64), first)
+        row_stride, column_stride, stride = job[at.X_ROW_STRIDE], job[at.X_COLUMN_STRIDE], job[at.STRIDE]
+        places = pointer_to(job[at.NATURAL], int64)
+        neurons = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS]
+        whole = -(-count // lanes) * lanes
+        squares = count // size * size if column_stride == 1 else 0
+        for c0 in range(0, neurons, size):
+            c1 = min(c0 + size, neurons)
+            done = 0
+            if c1 - c0 == size:
+                for r in range(0, squares, size):
+                    transpose(
+                        offset(X_, c0), offset(indices, r), row_stride, offset(Y, r),
+                        offset(places, c0), stride,
+                    )  # fmt: skip
+                done = squares
+            for c in range(c0, c1):
+                row = offset(Y, c * stride)
+                for r in range(done, count):
+                    row[r] = X_[indices[r] * row_stride + c * column_stride]
+                for r in range(count, whole):
+                    row[r] = 0
+
+    return gather
+
+
+def _make_loss(kind: Kinds):
+    """Return a function that computes losses, and their gradient in place of the activations."""
+    real, lanes = kind.real, kind.lanes
+    # Products of smaller numbers would be subnormal, which takes ten times as long.
+    least = real(1e-30 if real == types.float32 else 1e-290)
+    int64 = types.int64
+
+    @njit(no_cpython_wrapper=True)
+    def cross_entropy(Z, stride, classes, label, scale, low, high):
+        """Return loss and hit of one input; Z becomes (softmax(Z) - onehot) * scale."""
+        highest, best = Z[0], 0
+        for c in range(1, classes):
+            if Z[c * stride] > highest:
+                highest, best = Z[c * stride], c
+        total = 0.0
+        for c in range(classes):
+            total += np.exp(Z[c * stride] - highest)
+        loss = np.log(total) - types.float64(Z[label * stride] - highest)
+        r = real(1 / total)
+        for c in range(classes):
+            z = Z[c * stride]
+            d = np.exp(z - highest) * r
+            if c == label:
+                d -= real(1)
+            d *= scale
+            Z[c * stride] = d if abs(d) > least and low < z < high else real(0)
+        return loss, best == label
+
+    @njit(no_cpython_wrapper=True)
+    def squared_error(Z, stride, outputs, target, scale, low, high):
+        """Return the mean squared error of one input; Z becomes 2 (Z - target) / outputs * scale."""
+        total = 0.0
+        for c in range(outputs):
+            z = Z[c * stride]
+            d = z - target[c]
+            total += types.float64(d) * types.float64(d)
+            d *= real(2) * scale / real(outputs)
+            Z[c * stride] = d if abs(d) > least and low < z < high else real(0)
+        return total / outputs
+
+    @njit(no_cpython_wrapper=True)
+    def loss_and_gradient(job, first, count, inputs, Z):
+        stride = job[at.STRIDE]
+        losses = offset(pointer_to(job[at.LOSSES], types.float64), first)
+        hits = offset(pointer_to(job[at.HITS], types.uint8), first)
+        indices = offset(pointer_to(job[at.INDICES], int64), first)
+        limits = pointer_to(job[at.LIMITS], real)
+        last = offset(pointer_to(job[at.EDGE_RECORDS], int64), (job[at.LAYERS] - 1) * NEDGE_FIELDS)
+        outputs = last[at.NCOLS]
+        scale = real(1) / real(inputs)
+        for q in range(count):
+            z = offset(Z, q)
+            if job[at.LOSS] == at.CROSS_ENTROPY:
+                label = pointer_to(job[at.TARGETS], int64)[indices[q]]
+                losses[q], hit = cross_entropy(
+                    z, stride, outputs, label, scale, limits[0], limits[1]
+                )
+                hits[q] = hit
+            else:
+                target = offset(pointer_to(job[at.TARGETS], real), indices[q] * outputs)
+                losses[q] = squared_error(z, stride, outputs, target, scale, limits[0], limits[1])
+            if not abs(losses[q]) < np.inf:
+                write(pointer_to(job[at.STOPPED], int64), int64(1))
+        for c in range(outputs):
+            for q in range(count, -(-count // lanes) * lanes):
+                Z[c * stride + q] = real(0)
+
+    return loss_and_gradient
+
+
+def _make_gradient(kind: Kinds, pair_lines: int):
+    """Return a function that computes the gradient of some columns of a layer's weights."""
+    real, bits, lanes = kind.real, kind.bits, kind.lanes
+    int64, uint32 = types.int64, types.uint32
+    group = 64  # rows that the first cache holds
+    halves = 2 if pair_lines == 4 else 1  # a register of AVX-512, or one of AVX2
+    any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
+    block = _make_block(kind)
+    most = np.float32(1e30) if real == types.float32 else np.float64(1e290)
+    most = int(most.view(np.uint32 if real == types.float32 else np.uint64))
+
+    @njit(no_cpython_wrapper=True)
+    def sparse_columns(record, Y, D, stride, lines, first, last, add):
+        indptr, rows = pointer_to(record[at.INDPTR], int64), pointer_to(record[at.ROWS], uint32)
+        places = pointer_to(record[at.PLACES], uint32)
+        g = pointer_to(record[at.GRADIENT], real)
+        for j in range(first, last):
+            place = offset(places, j)
+            e, end = indptr[j], indptr[j + 1]
+            while end - e >= 4:
+                dots(
+                    4, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
+                )
+                e += 4
+            if end - e >= 2:
+                dots(
+                    2, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
+                )
+                e += 2
+            if end - e >= 1:
+                dots(
+                    1, 1, halves, Y, stride, offset(rows, e), D, place, lines, offset(g, e), 0, add
+                )
+
+    @njit(no_cpython_wrapper=True)
+    def dense_columns(record, Y, D, stride, lines, first, last, add):
+        """Rows in groups: what a group holds stays in the first cache for all columns."""
+        nrows, rows = record[at.NROWS], pointer_to(record[at.ROWS], uint32)
+        places = pointer_to(record[at.PLACES], uint32)
+        g = pointer_to(record[at.GRADIENT], real)
+        quads, threes = nrows // 4 * 4, first + (last - first) // 3 * 3
+        for i0 in range(0, quads, group):
+            i1 = min(i0 + group, quads)
+            for j in range(first, threes, 3):
+                for i in range(i0, i1, 4):
+                    dots(
+                        4, 3, halves, offset(Y, i * stride), stride, rows, D, offset(places, j),
+                        lines, offset(g, j * nrows + i), nrows, add,
+                    )  # fmt: skip
+            for j in range(threes, last):
+                for i in range(i0, i1, 4):
+                    e = j * nrows + i
+                    dots(
+                        4, 1, halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
+                        offset(g, e), 0, add,
+                    )  # fmt: skip
+        for j in range(first, last):
+            for i in range(quads, nrows):
+                e = j * nrows + i
+                dots(
+                    1, 1, halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
+                    offset(g, e), 0, add,
+                )  # fmt: skip
+
+    @njit(no_cpython_wrapper=True)
+    def within_reason(values, count):
+        found = bits(0)
+        for e in range(count):
+            found = max(found, values[e] & any_but_sign)
+        return found <= bits(most)
+
+    @njit(no_cpython_wrapper=True)
+    def gradient(job, record, k, first, last, lines):
+        """Compute columns `first` to `last` of layer k; return whether all are finite."""
+        stride, share_lines = job[at.STRIDE], job[at.SHARE_LINES]
+        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
+        places, indptr = (
+            pointer_to(record[at.PLACES], uint32),
+            pointer_to(record[at.INDPTR], int64),
+        )
+        for share in range(-(-lines // share_lines)):
+            some = min(lines - share * share_lines, share_lines)
+            Y, D = block(job, at.Y_BLOCKS, share, k), block(job, at.D_BLOCKS, share, k + 1)
+            for j in range(first, last):
+                total = row_sum(offset(D, places[j] * stride), some)
+                gb[j] = total if share == 0 else gb[j] + total
+            if record[at.DENSE]:
+                dense_columns(record, Y, D, stride, some, first, last, int64(share > 0))
+            else:
+                sparse_columns(record, Y, D, stride, some, first, last, int64(share > 0))
+        start = indptr[first]
+        return within_reason(bits_of(offset(g, start)), indptr[last] - start) and within_reason(
+            bits_of(offset(gb, first)), last - first
+        )
+
+    return gradient
+
+
+def _make_update(kind: Kinds):
+    """Return a function that updates some columns of a layer's weights, and their biases."""
+    real, int64 = kind.real, types.int64
+    # A mean that is fed nothing any more would become subnormal, and stay so.
+    least = real(1e-30 if real == types.float32 else 1e-290)
+
+    @njit(no_cpython_wrapper=True)
+    def sgd(w, g, v, count, lr, momentum, decay, nesterov):
+        """v = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
+        for e in range(count):
+            d = g[e] + decay * w[e]
+            u = momentum * v[e] + d
+            u = u if abs(u) > least else real(0)
+            v[e] = u
+            w[e] -= lr * (d + momentum * u if nesterov else u)
+
+    @njit(no_cpython_wrapper=True)
+    def adam(w, g, m, v, count, lr, first, second, c1, c2, eps, decay):
+        """m, v: running means of g and g^2;  w -= lr (c1 m / (c2 sqrt(v) + eps) + decay w)."""
+        one = real(1)
+        for e in range(count):
+            d = g[e]
+            a = first * m[e] + (one - first) * d
+            b = second * v[e] + (one - second) * d * d
+            a = a if abs(a) > least else real(0)
+            b = b if b > least else real(0)
+            m[e], v[e] = a, b
+            x = w[e]
+            w[e] = x - lr * decay * x - lr * c1 * a / (c2 * np.sqrt(b) + eps)
+
+    @njit(no_cpython_wrapper=True)
+    def update(record, first, last, optimiser, rates, constants):
+        """Rates are those of the step: lr, and Adam's corrections for means that began at 0."""
+        indptr = pointer_to(record[at.INDPTR], int64)
+        e, edges, columns = indptr[first], indptr[last] - indptr[first], last - first
+        w, b = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.BIAS], real)
+        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
+        m, mb = pointer_to(record[at.FIRST], real), pointer_to(record[at.BIAS_FIRST], real)
+        w, g, m = offset(w, e), offset(g, e), offset(m, e)
+        b, gb, mb = offset(b, first), offset(gb, first), offset(mb, first)
+        lr, c1, c2 = rates[0], rates[1], rates[2]
+        beta1, beta2, eps, decay = constants[0], constants[1], constants[2], constants[3]
+        if optimiser == at.ADAM:
+            v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
+            v, vb = offset(v, e), offset(vb, first)
+            adam(w, g, m, v, edges, lr, beta1, beta2, c1, c2, eps, decay)
+            adam(b, gb, mb, vb, columns, lr, beta1, beta2, c1, c2, eps, real(0))
+        else:
+            nesterov = optimiser == at.NESTEROV
+            sgd(w, g, m, edges, lr, beta1, decay, nesterov)
+            sgd(b, gb, mb, columns, lr, beta1, real(0), nesterov)
+
+    return update
+
+
+def _make_refresh(kind: Kinds):
+    """Return a function that copies a thread's part of W to W^T."""
+    real, int64, uint32 = kind.real, types.int64, types.uint32
+
+    @njit(no_cpython_wrapper=True)
+    def refresh(record, thread, nthreads):
+        w, wt = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.TRANSPOSED], real)
+        if record[at.DENSE]:
+            nrows, ncols = record[at.NROWS], record[at.NCOLS]
+            first, last = nrows * thread // nthreads, nrows * (thread + 1) // nthreads
+            for i0 in range(first, last, 16):
+                i1 = min(i0 + 16, last)
+                for j in range(ncols):
+                    for i in range(i0, i1):
+                        wt[i * ncols + j] = w[j * nrows + i]
+            return
+        edges, edge = record[at.EDGES], pointer_to(record[at.TRANSPOSED_EDGES], uint32)
+        for e in range(edges * thread // nthreads, edges * (thread + 1) // nthreads):
+            wt[e] = w[edge[e]]
+
+    return refresh

@@ -1,0 +1,217 @@
+"""Steps of training in compiled code: minibatches forth and back, and the optimiser's updates."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.compiled import step_record as at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from gbdnn.kernels.trainable import TrainableLayer
+
+__all__ = ["Optimiser", "StepResult", "Steps"]
+
+
+class Optimiser(NamedTuple):
+    """An update rule as compiled code knows it."""
+
+    kind: int
+    """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.step_record`."""
+
+    constants: tuple[float, float, float, float]
+    """Momentum (Adam: both rates of decay), epsilon, weight decay."""
+
+    @property
+    def moments(self) -> int:
+        """Numbers that it keeps of each weight."""
+        return 2 if self.kind == at.ADAM else 1
+
+
+class StepResult(NamedTuple):
+    """What some steps have brought."""
+
+    steps: int
+    """Steps done; fewer than asked for if a loss or gradient was not finite in the next one."""
+
+    losses: np.ndarray
+    """Of each input, float64."""
+
+    hits: np.ndarray
+    """Whether each input's largest output was its label, uint8."""
+
+
+class Steps:
+    """Threads, blocks and tables for steps of training on some layers.
+
+    Parameters
+    ----------
+    layers : sequence of TrainableLayer
+        They are changed in place. After one of them was replaced, or its moments were, `rebuild`.
+    batch : int
+        Inputs of a minibatch.
+    loss : int
+        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`.
+    optimiser : Optimiser
+    nthreads : int
+        Results do not depend on it, to the bit.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[TrainableLayer],
+        *,
+        batch: int,
+        loss: int,
+        optimiser: Optimiser,
+        nthreads: int,
+    ) -> None:
+        from gbdnn.kernels.compiled.functions import step_library
+
+        self._compiled = step_library(layers[0].info.dtype.name).functions()["steps"]
+        self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
+        self._loss, self._optimiser = loss, optimiser
+        self._pool: ThreadPoolExecutor | None = None
+        self.rebuild(layers)
+
+    def rebuild(self, layers: Sequence[TrainableLayer]) -> None:
+        """Take these layers from now on."""
+        self.layers = list(layers)
+        sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
+        lanes = 64 // self.dtype.itemsize
+        lines = costs.share_lines(max(sizes), self.dtype.itemsize)
+        self._share = lines * lanes
+        shares = -(-self.batch // self._share)
+        width = min(self._share, -(-self.batch // lanes) * lanes)
+        self._blocks = [
+            [AlignedBlock(size, width, self.dtype) for size in sizes] for _ in range(shares)
+        ]
+        self._gradients = [
+            [*(AlignedBlock(size, width, self.dtype) for size in sizes[1:-1]), blocks[-1]]
+            for blocks in self._blocks
+        ]
+        self._records = [
+            np.array([layer.forward_record() for layer in self.layers]),
+            np.array([
+                layer.backward_record(self.layers[max(k - 1, 0)].limits)
+                for k, layer in enumerate(self.layers)
+            ]),
+        ]  # fmt: skip
+        self._cuts = [layer.cuts(self.nthreads) for layer in self.layers]
+        self._edge_records = np.array([
+            layer.edge_record(cuts) for layer, cuts in zip(self.layers, self._cuts, strict=True)
+        ])  # fmt: skip
+        self._y = np.array([[block.address for block in row] for row in self._blocks], np.int64)
+        self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
+        self._natural = np.arange(max(sizes))
+        self._limits = self.layers[-1].limits
+        self._constants = np.array(self._optimiser.constants, self.dtype)
+        self._barrier = np.zeros(16, np.int64)
+        self._stopped = np.zeros(1, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the activations and of their gradients."""
+        return sum(block.nbytes for row in (*self._blocks, *self._gradients) for block in row)
+
+    def run(
+        self, X: np.ndarray, indices: np.ndarray, targets: np.ndarray, rates: np.ndarray
+    ) -> StepResult:
+        """Run steps on consecutive minibatches.
+
+        Parameters
+        ----------
+        X : ndarray of the layers' dtype, shape (inputs, neurons)
+        indices : ndarray of int64, shape (n,)
+            Rows of X: a minibatch after the other. All are valid; it is not checked.
+        targets : ndarray
+            Labels, int64, for cross-entropy; values of the layers' dtype, shape (inputs, outputs),
+            C-ordered, for squared errors.
+        rates : ndarray, shape (steps, 3)
+            For each step the learning rate and Adam's two corrections.
+        """
+        count = len(indices)
+        losses, hits = np.empty(count), np.empty(count, np.uint8)
+        rates = np.ascontiguousarray(rates, self.dtype)
+        indices = np.ascontiguousarray(indices, np.int64)
+        self._barrier[:] = self._stopped[:] = 0
+        known = {
+            "LAYERS": len(self.layers), "Y_RECORDS": self._records[0],
+            "D_RECORDS": self._records[1], "EDGE_RECORDS": self._edge_records,
+            "SHARES": len(self._blocks), "SHARE_LINES": self._share * self.dtype.itemsize // 64,
+            "STRIDE": self._blocks[0][0].stride, "Y_BLOCKS": self._y, "D_BLOCKS": self._d,
+            "NATURAL": self._natural, "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
+            "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
+            "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
+            "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
+            "OPTIMISER": self._optimiser.kind, "RATES": rates, "CONSTANTS": self._constants,
+            "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
+        }  # fmt: skip
+        job = np.array(
+            [
+                value.ctypes.data if isinstance(value, np.ndarray) else value
+                for value in (known[name] for name in at.JOB_FIELDS)
+            ],
+            np.int64,
+        )
+        steps = self._on_all_threads(lambda thread: self._compiled(job.ctypes.data, thread))
+        return StepResult(steps, losses, hits)
+
+    def first_not_finite(self) -> int:
+        """Return the layer in which activations, or else its gradient, are not finite; or -1."""
+        for k in range(len(self.layers) - 1):
+            if not all(np.isfinite(row[k + 1].array).all() for row in self._blocks):
+                return k
+        for k, layer in enumerate(self.layers):
+            if not (np.isfinite(layer.gradient).all() and np.isfinite(layer.bias_gradient).all()):
+                return k
+        return -1
+
+    def _on_all_threads(self, work: Callable[[int], int]) -> int:
+        if self.nthreads == 1:
+            return work(0)
+        # They wait for each other: once one has begun, all have to, whatever happens here.
+        numbers = itertools.count()
+
+        def begin() -> int:
+            thread = next(numbers)
+            return work(thread) if thread < self.nthreads else -1
+
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.nthreads, "gbdnn-train")
+        begun = []
+        try:
+            for _ in range(self.nthreads):
+                begun.append(self._pool.submit(begin))
+            wait(begun)
+        except BaseException:
+            begun += [self._pool.submit(begin) for _ in range(self.nthreads)]
+            wait(begun)
+            raise
+        return begun[0].result()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
