@@ -16,6 +16,7 @@ from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
+    DivergenceError,
     ForkError,
     FormatError,
     GbdnnError,
@@ -37,11 +38,13 @@ from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 if TYPE_CHECKING:
     from gbdnn.distributed.pipeline import RankStats, pipeline
     from gbdnn.io import load, save
+    from gbdnn.training.train import train
 
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "CompiledNetwork",
+    "DivergenceError",
     "ForkError",
     "FormatError",
     "GbdnnError",
@@ -73,9 +76,10 @@ __all__ = [
     "radix_layers",
     "radixnet",
     "save",
+    "train",
 ]
 
-_ROOMS = ("challenge", "distributed", "gallery", "io", "viz")
+_ROOMS = ("challenge", "distributed", "gallery", "io", "training", "viz")
 
 
 def __getattr__(name: str) -> Any:
@@ -88,4 +92,6 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("gbdnn.io"), name)
     if name in ("RankStats", "pipeline"):
         return getattr(importlib.import_module("gbdnn.distributed.pipeline"), name)
+    if name == "train":
+        return importlib.import_module("gbdnn.training.train").train
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,14 @@ class TooLargeError(GbdnnError, MemoryError):
 
 class NonFiniteError(GbdnnError, ArithmeticError):
     """An activation overflowed, or became NaN, on its way through a layer."""
+
+
+class DivergenceError(GbdnnError, ArithmeticError):
+    """Training diverged: a loss or a gradient is not finite. ``run`` has the weights before it."""
+
+    def __init__(self, message: str, run: Any = None) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class ForkError(GbdnnError, RuntimeError):

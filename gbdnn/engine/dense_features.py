@@ -43,6 +43,11 @@ class DenseFeatures:
             whole = not any(stride % dtype.itemsize for stride in array.strides)
             self._as_is = array.dtype == dtype and array.flags.aligned and whole
 
+    @property
+    def array(self) -> np.ndarray | None:
+        """The caller's array; None if there is none."""
+        return self._array
+
     @cached_property
     def nvals(self) -> int:
         """Number of entries, estimated from some rows."""
@@ -98,6 +103,11 @@ class DenseMatrixFeatures(DenseFeatures):
         self._X, self.dtype = X, dtype
         self.nrows, self.ncols = int(X.nrows), int(X.ncols)
         self._as_is = dtype_of(X) == dtype
+
+    @property
+    def array(self) -> None:
+        """There is none."""
+        return
 
     @property
     def nvals(self) -> int:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["Optimiser", "StepResult", "Steps"]
+__all__ = ["StepResult", "Steps", "UpdateRule"]
 
 
-class Optimiser(NamedTuple):
+class UpdateRule(NamedTuple):
     """An update rule as compiled code knows it."""
 
     kind: int
@@ -61,7 +61,7 @@ class Steps:
         Inputs of a minibatch.
     loss : int
         `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`.
-    optimiser : Optimiser
+    rule : UpdateRule
     nthreads : int
         Results do not depend on it, to the bit.
     """
@@ -72,14 +72,14 @@ class Steps:
         *,
         batch: int,
         loss: int,
-        optimiser: Optimiser,
+        rule: UpdateRule,
         nthreads: int,
     ) -> None:
         from gbdnn.kernels.compiled.functions import step_library
 
         self._compiled = step_library(layers[0].info.dtype.name).functions()["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
-        self._loss, self._optimiser = loss, optimiser
+        self._loss, self._rule = loss, rule
         self._pool: ThreadPoolExecutor | None = None
         self.rebuild(layers)
 
@@ -114,9 +114,10 @@ class Steps:
         self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
         self._natural = np.arange(max(sizes))
         self._limits = self.layers[-1].limits
-        self._constants = np.array(self._optimiser.constants, self.dtype)
+        self._constants = np.array(self._rule.constants, self.dtype)
         self._barrier = np.zeros(16, np.int64)
         self._stopped = np.zeros(1, np.int64)
+        self._last = 0  # inputs of the last minibatch
 
     @property
     def nbytes(self) -> int:
@@ -153,7 +154,7 @@ class Steps:
             "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
             "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
             "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
-            "OPTIMISER": self._optimiser.kind, "RATES": rates, "CONSTANTS": self._constants,
+            "OPTIMISER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
             "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
         job = np.array(
@@ -164,7 +165,21 @@ class Steps:
             np.int64,
         )
         steps = self._on_all_threads(lambda thread: self._compiled(job.ctypes.data, thread))
+        self._last = (count - 1) % self.batch + 1
         return StepResult(steps, losses, hits)
+
+    def gradient(self, k: int) -> np.ndarray:
+        """Return the gradient of all weights that layer k could have, in the last minibatch.
+
+        Its shape is (ncols, nrows).
+        """
+        left, found = self._last, np.zeros((self.layers[k].ncols, self.layers[k].nrows), self.dtype)
+        for Y, D in zip(self._blocks, self._gradients, strict=True):
+            inputs = min(left, self._share)
+            if inputs > 0:
+                found += D[k].array[:, :inputs] @ Y[k].array[:, :inputs].T
+            left -= inputs
+        return found
 
     def first_not_finite(self) -> int:
         """Return the layer in which activations, or else its gradient, are not finite; or -1."""

@@ -166,7 +166,7 @@ class TrainableLayer:
         )  # fmt: skip
 
     def backward_record(self, limits: np.ndarray) -> np.ndarray:
-        """Return what compiled code knows of ``D W^T``, kept where activations are within limits."""
+        """Return what compiled code knows of ``D W^T``, kept within limits of activations."""
         return self._record(
             NROWS=self.ncols, NCOLS=self.nrows, INDPTR=self._transposed_indptr,
             ROWS=self._transposed_rows, WEIGHTS=self._transposed, BIAS=self._no_bias, BIAS_STEP=0,
@@ -176,7 +176,7 @@ class TrainableLayer:
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:
         """Return what compiled code knows of gradient and update."""
         moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
-        known = {
+        known: dict[str, int | np.ndarray | None] = {
             "NROWS": self.nrows, "NCOLS": self.ncols, "EDGES": self.nedges, "INDPTR": self.indptr,
             "ROWS": self.rows, "PLACES": self.places, "WEIGHTS": self.weights,
             "GRADIENT": self.gradient, "FIRST": moments[0], "SECOND": moments[1],

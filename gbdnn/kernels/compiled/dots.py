@@ -165,9 +165,7 @@ def _sum_of_four(builder, sums):
                     for k in range(0, lanes // 2, 2):
                         even.append(source + start + k)
                         odd.append(source + start + k + 1)
-            pairs.append(
-                builder.fadd(_lanes(builder, a, b, even), _lanes(builder, a, b, odd))
-            )
+            pairs.append(builder.fadd(_lanes(builder, a, b, even), _lanes(builder, a, b, odd)))
         sums, group = pairs, group // 2
     if len(sums) == 1:
         return _halved(builder, sums[0])

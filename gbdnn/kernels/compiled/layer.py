@@ -144,8 +144,8 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
             last = j + several
             if in_pairs and pairs[j]:
                 tile(
-                    lines, 2, SAME, masked, Y, stride, offset(rows, first), offset(weights, first * step),
-                    step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
+                    lines, 2, SAME, masked, Y, stride, offset(rows, first),
+                    offset(weights, first * step), step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
                     overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 2
@@ -163,8 +163,8 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
                 j += several
             else:
                 tile(
-                    lines, 1, SAME, masked, Y, stride, offset(rows, first), offset(weights, first * step),
-                    step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
+                    lines, 1, SAME, masked, Y, stride, offset(rows, first),
+                    offset(weights, first * step), step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
                     overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 1

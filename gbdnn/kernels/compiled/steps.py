@@ -143,7 +143,11 @@ def _make_gather(kind: Kinds):
     def gather(job, first, count, Y):
         """Y[c, r] = X[indices[first + r], c]; inputs up to the next whole line become 0."""
         X_, indices = pointer_to(job[at.X], real), offset(pointer_to(job[at.INDICES], int64), first)
-        row_stride, column_stride, stride = job[at.X_ROW_STRIDE], job[at.X_COLUMN_STRIDE], job[at.STRIDE]
+        row_stride, column_stride, stride = (
+            job[at.X_ROW_STRIDE],
+            job[at.X_COLUMN_STRIDE],
+            job[at.STRIDE],
+        )
         places = pointer_to(job[at.NATURAL], int64)
         neurons = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS]
         whole = -(-count // lanes) * lanes
@@ -198,7 +202,7 @@ def _make_loss(kind: Kinds):
 
     @njit(no_cpython_wrapper=True)
     def squared_error(Z, stride, outputs, target, scale, low, high):
-        """Return the mean squared error of one input; Z becomes 2 (Z - target) / outputs * scale."""
+        """Return the mean squared error of one input; Z becomes its gradient."""
         total = 0.0
         for c in range(outputs):
             z = Z[c * stride]
@@ -246,8 +250,9 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     halves = 2 if pair_lines == 4 else 1  # a register of AVX-512, or one of AVX2
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
-    most = np.float32(1e30) if real == types.float32 else np.float64(1e290)
-    most = int(most.view(np.uint32 if real == types.float32 else np.uint64))
+    # Their bits are in the order of the numbers.
+    largest = np.float32(1e30) if real == types.float32 else np.float64(1e290)
+    most = int(largest.view(f"u{largest.itemsize}"))
 
     @njit(no_cpython_wrapper=True)
     def sparse_columns(record, Y, D, stride, lines, first, last, add):
@@ -344,7 +349,7 @@ def _make_update(kind: Kinds):
 
     @njit(no_cpython_wrapper=True)
     def sgd(w, g, v, count, lr, momentum, decay, nesterov):
-        """v = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
+        """V = momentum v + g + decay w;  w -= lr v, or lr (g + decay w + momentum v)."""
         for e in range(count):
             d = g[e] + decay * w[e]
             u = momentum * v[e] + d
@@ -393,7 +398,7 @@ def _make_update(kind: Kinds):
 
 def _make_refresh(kind: Kinds):
     """Return a function that copies a thread's part of W to W^T."""
-    real, int64, uint32 = kind.real, types.int64, types.uint32
+    real, uint32 = kind.real, types.uint32
 
     @njit(no_cpython_wrapper=True)
     def refresh(record, thread, nthreads):

@@ -1,0 +1,90 @@
+"""Inputs with their targets, checked once: to train with, and to look at after each epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.engine.dense_features import as_array
+from gbdnn.errors import ArgumentError, naming
+from gbdnn.inference import infer
+from gbdnn.training.inputs import as_inputs
+from gbdnn.training.losses import require_all_labels
+
+if TYPE_CHECKING:
+    from gbdnn.model.network import Network
+    from gbdnn.training.inputs import Inputs
+    from gbdnn.training.losses import Loss
+
+__all__ = ["TrainingData", "ValidationData", "answers"]
+
+_AT_ONCE = 1024  # inputs of one call of `infer`
+
+
+class TrainingData(NamedTuple):
+    """Inputs, all targets, and the rows of those that are meant."""
+
+    inputs: Inputs
+    targets: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, X: Any, y: Any, net: Network, loss: Loss) -> TrainingData:
+        """Return inputs and targets that fit a network, or raise what is wrong with them."""
+        inputs = as_inputs(X, net)
+        if not inputs.nrows:
+            raise ArgumentError("X has no inputs")
+        targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)
+        return cls(inputs, targets, np.arange(inputs.nrows))
+
+    def split(self, part: float, seed: int) -> tuple[TrainingData, ValidationData]:
+        """Return these data without, and with, a part of the inputs."""
+        count = round(part * len(self.rows))
+        if not 0 < count < len(self.rows):
+            raise ArgumentError(
+                f"validation: {part} of {len(self.rows)} inputs leaves {len(self.rows) - count} to"
+                f" train with and {count} to look at"
+            )
+        order = np.random.default_rng([seed, 99]).permutation(self.rows)
+        kept, tested = np.sort(order[count:]), np.sort(order[:count])
+        return self._replace(rows=kept), ValidationData(*self._replace(rows=tested))
+
+    def require_all_labels(self, outputs: int) -> None:
+        """Raise an error if some label has no input."""
+        if self.targets.ndim == 1:
+            require_all_labels(self.targets[self.rows], outputs)
+
+
+class ValidationData(TrainingData):
+    """Inputs that are only looked at."""
+
+    @classmethod
+    def of(cls, X: Any, y: Any, net: Network, loss: Loss) -> ValidationData:
+        """As `TrainingData.of`."""
+        with naming("validation"):
+            return cls(*TrainingData.of(X, y, net, loss))
+
+    def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
+        """Return mean loss and accuracy of a network's answers; no accuracy without labels."""
+        total, hits = 0.0, 0
+        dtype = net.infos[0].dtype
+        for start in range(0, len(self.rows), _AT_ONCE):
+            rows = self.rows[start : start + _AT_ONCE]
+            X = np.empty((len(rows), net.shape[0]), dtype)
+            self.inputs.take(rows, X)
+            answer = answers(net, X, nthreads)
+            total += float(loss.losses(answer, self.targets[rows]).sum())
+            found = loss.hits(answer, self.targets[rows])
+            hits += 0 if found is None else int(found.sum())
+        count = len(self.rows)
+        return total / count, hits / count if self.targets.ndim == 1 else None
+
+
+def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
+    """Return a network's answer to an array, as an array."""
+    Y = infer(net, X, compress=False, nthreads=nthreads)
+    if Y.ss.format.startswith(("full", "bitmap")):
+        return as_array(Y)
+    found: np.ndarray = Y.to_dense(fill_value=0)
+    return found

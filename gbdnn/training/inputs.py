@@ -1,0 +1,93 @@
+"""Inputs in minibatches: some rows of features, in any order, as an array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gbdnn.engine.dense_features import DenseFeatures
+from gbdnn.engine.features import as_features
+
+if TYPE_CHECKING:
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.model.network import Network
+
+__all__ = ["Inputs", "as_inputs"]
+
+
+class Inputs(Protocol):
+    """Features that minibatches are taken from."""
+
+    nrows: int
+
+    @property
+    def array(self) -> np.ndarray | None:
+        """All features as an array of the network's dtype, if that is what they are."""
+        ...
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write some rows into an array of shape (rows, neurons)."""
+        ...
+
+
+class ArrayInputs:
+    """Rows of a caller's array, which is only read.
+
+    Parameters
+    ----------
+    array : ndarray, shape (inputs, neurons)
+        Finite.
+    dtype : float32 or float64
+        What rows are cast to.
+    """
+
+    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
+        self._array, self._dtype = array, dtype
+        self.nrows = len(array)
+        whole = not any(stride % dtype.itemsize for stride in array.strides)
+        as_it_is = array.dtype == dtype and array.dtype.isnative and array.flags.aligned and whole
+        self.array = array if as_it_is else None
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """See `Inputs`."""
+        out[:] = self._array[rows]
+
+
+class SparseInputs:
+    """Sparse rows; a minibatch of them becomes an array.
+
+    Parameters
+    ----------
+    rows : SparseRows
+    """
+
+    array = None
+
+    def __init__(self, rows: SparseRows) -> None:
+        self.nrows = rows.nrows
+        self._starts, self._degrees = rows.indptr.view(np.int64)[:-1], rows.degrees
+        self._columns, self._values = rows.columns.view(np.int64), rows.values
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """See `Inputs`."""
+        degrees = self._degrees[rows]
+        ends = np.cumsum(degrees)
+        at = np.repeat(self._starts[rows] - ends + degrees, degrees) + np.arange(degrees.sum())
+        out[:] = 0
+        out[np.repeat(np.arange(len(rows)), degrees), self._columns[at]] = self._values[at]
+
+
+def as_inputs(X: Any, net: Network) -> Inputs:
+    """Return features to take minibatches from, or raise what is wrong with them.
+
+    Sparse features stay sparse, those of a store are read; a dense matrix is read as an array.
+    """
+    features = as_features(X, net)
+    dtype = net.infos[0].dtype
+    if isinstance(features, DenseFeatures):
+        features.largest  # noqa: B018 -- looks at all values, and refuses those that are not finite
+        array = features.array
+        if array is not None:
+            return ArrayInputs(array, dtype)
+    return SparseInputs(features.sparse_rows(0, features.nrows))

@@ -1,0 +1,160 @@
+"""What training makes small: the loss of a minibatch is the mean of its inputs' losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from gbdnn.arrays.values import as_array, finite
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["CrossEntropy", "Loss", "SquaredError", "default_loss"]
+
+
+class Loss(Protocol):
+    """A loss: how targets are checked, and what an answer costs."""
+
+    code: ClassVar[int]
+    """What compiled code calls it."""
+
+    def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+        """Return the targets as compiled code reads them, or raise what is wrong with them."""
+        ...
+
+    def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return each input's loss, float64."""
+        ...
+
+    def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the gradient of the mean loss with respect to the answer."""
+        ...
+
+    def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+        """Return whether each input's largest output is its label; None without labels."""
+        ...
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Softmax and cross-entropy: ``log(sum_c exp(Y(i, c))) - Y(i, label of i)``.
+
+    Targets are labels: whole numbers from 0 to one less than there are outputs, shape (inputs,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import CrossEntropy
+    >>> CrossEntropy().losses(np.array([[0.0, 0.0]]), np.array([1])).round(4)
+    array([0.6931])
+    """
+
+    code: ClassVar[int] = 0
+
+    def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+        """Return labels as int64; see `Loss`."""
+        labels = as_array(y, "y")
+        _require_length(labels, inputs)
+        if labels.ndim != 1:
+            raise ShapeError(f"y: labels have one dimension, not shape {labels.shape}")
+        if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
+            raise ArgumentError("y: labels are whole numbers; SquaredError takes others")
+        if len(labels) and (labels.min() < 0 or labels.max() >= outputs):
+            bad = np.flatnonzero((labels < 0) | (labels >= outputs))[0]
+            raise ArgumentError(
+                f"y: label {labels[bad]} of input {bad}; the network's last layer has {outputs}"
+                f" outputs: labels are 0 to {outputs - 1}"
+            )
+        return labels.astype(np.int64)
+
+    def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return each input's loss; see `Loss`."""
+        z = answer.astype(np.float64)
+        z -= z.max(axis=1, keepdims=True)
+        found: np.ndarray = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
+        return found
+
+    def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the gradient, ``(softmax(Y) - onehot) / inputs``; see `Loss`."""
+        z = np.exp(answer - answer.max(axis=1, keepdims=True))
+        z /= z.sum(axis=1, keepdims=True)
+        z[np.arange(len(z)), targets] -= 1
+        found: np.ndarray = z / answer.dtype.type(max(1, len(z)))
+        return found
+
+    def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return whether each input's largest output is its label; see `Loss`."""
+        found: np.ndarray = answer.argmax(axis=1) == targets
+        return found
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """Mean squared error over the outputs: ``sum_c (Y(i, c) - y(i, c))^2 / outputs``.
+
+    Targets are real numbers, shape (inputs, outputs), or (inputs,) for a single output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import SquaredError
+    >>> SquaredError().losses(np.array([[1.0, 3.0]]), np.array([[0.0, 0.0]]))
+    array([5.])
+    """
+
+    code: ClassVar[int] = 1
+
+    def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+        """Return values of the dtype, shape (inputs, outputs); see `Loss`."""
+        values = as_array(y, "y")
+        _require_length(values, inputs)
+        if values.ndim == 1 and outputs == 1:
+            values = values.reshape(-1, 1)
+        if values.shape != (inputs, outputs):
+            raise ShapeError(
+                f"y: shape {values.shape}; the network's last layer has {outputs} outputs, for"
+                f" {inputs} inputs"
+            )
+        return np.ascontiguousarray(finite(values, dtype, "y"))
+
+    def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return each input's loss; see `Loss`."""
+        found: np.ndarray = np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
+        return found
+
+    def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the gradient, ``2 (Y - y) / outputs / inputs``; see `Loss`."""
+        found: np.ndarray = (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
+        return found
+
+    def hits(self, answer: np.ndarray, targets: np.ndarray) -> None:
+        """Return None; see `Loss`."""
+
+
+def default_loss(y: Any) -> Loss:
+    """Return cross-entropy for labels, squared errors for all else."""
+    values = as_array(y, "y")
+    return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
+
+
+def require_all_labels(labels: np.ndarray, outputs: int) -> None:
+    """Raise an error if there is an output that no input has for its label."""
+    counts = np.bincount(labels, minlength=outputs)
+    if (counts == 0).any():
+        empty = np.flatnonzero(counts == 0)
+        raise ArgumentError(
+            f"y: no input has label {empty[0]}, of {outputs} outputs"
+            + (f" ({len(empty)} labels have none)" if len(empty) > 1 else "")
+            + ": leave the output out"
+        )
+
+
+def _require_length(y: np.ndarray, inputs: int) -> None:
+    if y.ndim == 0:
+        raise ArgumentTypeError("y: one target for each input is needed, not a number")
+    if len(y) != inputs:
+        raise ShapeError(f"y has {len(y)} targets, X has {inputs} inputs")

@@ -1,0 +1,168 @@
+"""Optimisers: what a weight's update is made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from gbdnn.arrays.values import as_array
+from gbdnn.errors import ArgumentError
+from gbdnn.kernels.compiled import step_record
+from gbdnn.kernels.steps import UpdateRule
+
+__all__ = ["SGD", "Adam", "Optimiser", "between"]
+
+
+class Optimiser(Protocol):
+    """An optimiser of the two kinds that there are."""
+
+    @property
+    def learning_rate(self) -> float:
+        """What schedules multiply."""
+        ...
+
+    @property
+    def rule(self) -> UpdateRule:
+        """What compiled code knows of it."""
+        ...
+
+    def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return two factors for each of these steps, counted from 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with momentum.
+
+        v = momentum v + (dW + weight_decay W);   W = W - learning_rate v
+
+    Parameters
+    ----------
+    learning_rate : float, default 0.05
+    momentum : float, default 0.9
+        From 0 to less than 1.
+    nesterov : bool, default False
+        Look ahead: ``W = W - learning_rate (dW + weight_decay W + momentum v)``.
+    weight_decay : float, default 0.0
+        Of weights; biases have none.
+
+    Examples
+    --------
+    >>> from gbdnn.training import SGD
+    >>> SGD(0.1)
+    SGD(learning_rate=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+    """
+
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_rate(self.learning_rate)
+        between("momentum", self.momentum, 0, 1, below=True)
+        between("weight_decay", self.weight_decay, 0, math.inf, below=True)
+
+    @property
+    def rule(self) -> UpdateRule:
+        """See `Optimiser`."""
+        kind = step_record.NESTEROV if self.nesterov else step_record.SGD
+        return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay))
+
+    def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Optimiser`."""
+        return np.ones(len(steps)), np.ones(len(steps))
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with decoupled weight decay (AdamW).
+
+        m = beta1 m + (1 - beta1) dW;   v = beta2 v + (1 - beta2) dW^2
+        W = W - learning_rate (m' / (sqrt(v') + epsilon) + weight_decay W)
+
+    m' and v' are m and v over ``1 - beta^t`` in step t, for they begin at 0.
+
+    Parameters
+    ----------
+    learning_rate : float, default 0.001
+    beta1, beta2 : float, default 0.9 and 0.999
+        From 0 to less than 1.
+    epsilon : float, default 1e-8
+    weight_decay : float, default 0.0
+        Of weights; biases have none.
+
+    Notes
+    -----
+    D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015; I. Loshchilov,
+    F. Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+
+    Examples
+    --------
+    >>> from gbdnn.training import Adam
+    >>> Adam(weight_decay=0.01).learning_rate
+    0.001
+    """
+
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require_rate(self.learning_rate)
+        between("beta1", self.beta1, 0, 1, below=True)
+        between("beta2", self.beta2, 0, 1, below=True)
+        between("epsilon", self.epsilon, 0, math.inf, below=True)
+        between("weight_decay", self.weight_decay, 0, math.inf, below=True)
+
+    @property
+    def rule(self) -> UpdateRule:
+        """See `Optimiser`."""
+        constants = (self.beta1, self.beta2, self.epsilon, self.weight_decay)
+        return UpdateRule(step_record.ADAM, constants)
+
+    def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Optimiser`."""
+        return 1 / (1 - self.beta1**steps), 1 / np.sqrt(1 - self.beta2**steps)
+
+
+def between(
+    name: str, value: Any, least: float, most: float, *, below: bool = False, above: bool = False
+) -> float:
+    """Return a number, or raise the error that says between which it is to be."""
+    number = as_array(value, name)
+    if number.ndim or not (least <= number <= most):
+        good = False
+    else:
+        good = not (below and number == most) and not (above and number == least)
+    if not good:
+        left, right = "more than" if above else "at least", "less than" if below else "at most"
+        end = "" if math.isinf(most) else f" and {right} {most:g}"
+        raise ArgumentError(f"{name} is a number, {left} {least:g}{end}, not {value!r}")
+    return float(number)
+
+
+def _require_rate(rate: Any) -> None:
+    between("learning_rate", rate, 0, math.inf, below=True, above=True)
+
+
+def step_rates(optimiser: Optimiser, factors: np.ndarray, first: int) -> np.ndarray:
+    """Return learning rate and corrections of some steps, shape (steps, 3).
+
+    Parameters
+    ----------
+    optimiser : Optimiser
+    factors : ndarray, shape (steps,)
+        What the schedule multiplies the learning rate with, step by step.
+    first : int
+        How many steps have been done before.
+    """
+    steps = np.arange(first + 1, first + 1 + len(factors), dtype=np.float64)
+    rates = optimiser.learning_rate * factors
+    return np.stack([rates, *optimiser.corrections(steps)], axis=1)

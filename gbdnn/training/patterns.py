@@ -1,0 +1,163 @@
+"""Networks to begin training with: random patterns, and initial weights for any pattern.
+
+U. Evci, T. Gale, J. Menick, P. Castro, E. Elsen, "Rigging the Lottery: Making All Tickets Winners",
+ICML 2020; D. Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse
+connectivity inspired by network science", Nature Communications 9, 2018; K. He, X. Zhang, S. Ren,
+J. Sun, "Delving Deep into Rectifiers", ICCV 2015.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import as_dtype, require_room, whole_number
+from gbdnn.errors import ArgumentError
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network, as_list, as_network
+from gbdnn.training.optimisers import between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["erdos_renyi", "initialised", "layer_densities"]
+
+Distribution = Literal["erk", "uniform"]
+
+
+def erdos_renyi(
+    sizes: Sequence[int],
+    density: float,
+    *,
+    distribution: Distribution = "erk",
+    seed: int = 0,
+    dtype: Any = "FP32",
+) -> Network:
+    """Return a network with edges at random, ready to be trained.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Neurons: inputs, hidden layers, outputs.
+    density : float
+        Of the whole network: edges over those that there could be, more than 0 and at most 1.
+    distribution : {"erk", "uniform"}, default "erk"
+        How many edges a layer gets: ``"erk"`` (Erdős–Rényi) gives a layer of n x m a density
+        proportional to ``(n + m) / (n m)``, small layers more than large ones, and at most all;
+        ``"uniform"`` gives all the same.
+    seed : int, default 0
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+
+    Returns
+    -------
+    Network
+        Layers with a ReLU, the last one without; weights as `initialised` draws them, biases 0.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Fewer than two sizes, a density out of range.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.training.erdos_renyi([784, 300, 100, 10], density=0.05)
+    Network: 3 layers, 784 inputs to 10 outputs, 13310 edges, FP32
+      layer  shape      edges
+      0      784 x 300   9734  bias 0 (all), relu
+      1      300 x 100   3592  bias 0 (all), relu
+      2      100 x 10     988  bias 0 (all), identity
+    """
+    neurons = [
+        whole_number(n, "sizes", least=1) for n in as_list(sizes, "sizes: a list of neurons")
+    ]
+    if len(neurons) < 2:
+        raise ArgumentError(f"sizes: inputs and outputs at least, not {neurons}")
+    if distribution not in get_args(Distribution):
+        raise ArgumentError(f'distribution is "erk" or "uniform", not {distribution!r}')
+    between("density", density, 0, 1, above=True)
+    shapes = list(pairwise(neurons))
+    densities = (
+        layer_densities(shapes, density) if distribution == "erk" else [density] * len(shapes)
+    )
+    dtype = as_dtype(dtype)
+    layers = []
+    for k, ((n, m), part) in enumerate(zip(shapes, densities, strict=True)):
+        random = np.random.default_rng([whole_number(seed, "seed", least=0), k])
+        edges = random_edges(n * m, round(part * n * m), random)
+        columns = np.bincount(edges // n, minlength=m)
+        indptr = np.concatenate([[0], np.cumsum(columns)]).astype(np.uint64)
+        rows = SparseRows(indptr, (edges % n).astype(np.uint64), np.ones(len(edges), dtype), n)
+        activation: Any = "relu" if k < len(shapes) - 1 else "identity"
+        layers.append(Layer(rows.matrix(transposed=True), activation=activation, copy=False))
+    return initialised(layers, seed=seed)
+
+
+def initialised(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
+    """Return a network with the same edges, and weights drawn anew.
+
+    Parameters
+    ----------
+    net : Network or list of Layer
+        Only edges, activations, clips and dtype count: a RadiX-Net of equal weights, for example.
+    seed : int, default 0
+
+    Returns
+    -------
+    Network
+        Weights from a normal distribution with variance ``2 / edges into the neuron`` (He et al.);
+        biases 0, under the rule ``"all"``.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> net = gbdnn.training.initialised(gbdnn.radixnet(1024, 2), seed=1)
+    >>> net.infos[0].bias_rule, net.edges
+    ('all', 65536)
+    """
+    whole_number(seed, "seed", least=0)
+    layers = []
+    for k, layer in enumerate(as_network(net)):
+        random = np.random.default_rng([seed, k, 1])
+        columns = SparseRows.from_matrix(layer.W.T.new())
+        degrees = columns.degrees
+        scale = np.sqrt(2 / np.maximum(degrees, 1))
+        values = random.standard_normal(columns.nvals) * np.repeat(scale, degrees)
+        drawn = SparseRows(columns.indptr, columns.columns, values.astype(layer.dtype), layer.nrows)
+        layers.append(
+            Layer(
+                drawn.matrix(transposed=True),
+                activation=layer.activation,
+                clip=layer.clip,
+                copy=False,
+            )
+        )
+    return Network(layers)
+
+
+def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[float]:
+    """Return Erdős–Rényi densities of layers of these shapes, `density` for all together.
+
+    That of an n x m layer is proportional to ``(n + m) / (n m)``; where that is more than 1, the
+    layer has all edges, and the others share what is left.
+    """
+    wanted = density * sum(n * m for n, m in shapes)
+    full: set[int] = set()
+    while True:
+        left = wanted - sum(n * m for k, (n, m) in enumerate(shapes) if k in full)
+        share = sum(n + m for k, (n, m) in enumerate(shapes) if k not in full)
+        scale = left / share if share else 0.0
+        found = [1.0 if k in full else scale * (n + m) / (n * m) for k, (n, m) in enumerate(shapes)]
+        over = {k for k, part in enumerate(found) if part > 1}
+        if not over:
+            return found
+        full |= over
+
+
+def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:
+    """Return different numbers below `possible`, ascending, each set of them as likely."""
+    require_room(8 * count, f"{count} edges")
+    return np.sort(random.choice(possible, count, replace=False, shuffle=False)).astype(np.int64)

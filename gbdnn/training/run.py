@@ -1,0 +1,162 @@
+"""What training gives: the network, the history, and all that going on needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.model.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.training.losses import Loss
+    from gbdnn.training.optimisers import Optimiser
+
+__all__ = ["EpochRecord", "LayerState", "TrainingRun", "states_of"]
+
+
+class EpochRecord(NamedTuple):
+    """One epoch of training."""
+
+    epoch: int
+    """Counted from 0, over all calls of a run."""
+
+    loss: float
+    """Mean loss of the inputs, each before the update that it was part of."""
+
+    accuracy: float | None
+    """Part of the inputs whose largest output was their label; None without labels."""
+
+    validation_loss: float | None
+    """Mean loss of the validation inputs after the epoch; None without validation."""
+
+    validation_accuracy: float | None
+
+    learning_rate: float
+    """Of the last step."""
+
+    edges: int
+    """Weights that are not 0, after the epoch."""
+
+    seconds: float
+    """Of the epoch, without validation."""
+
+
+class LayerState(NamedTuple):
+    """A layer between epochs: its edges in the order of their numbers, and all that is learned."""
+
+    info: LayerInfo
+    edges: np.ndarray
+    """Numbers ``column * nrows + row``, ascending, int64; edges of weight 0 among them."""
+
+    weights: np.ndarray
+    bias: np.ndarray
+    moments: tuple[np.ndarray, ...] = ()
+    bias_moments: tuple[np.ndarray, ...] = ()
+
+    @classmethod
+    def of(cls, layer: TrainableLayer) -> LayerState:
+        """Return a copy of a layer's state."""
+        return cls(
+            layer.info,
+            layer.numbered(layer.edges),
+            layer.numbered(layer.weights),
+            layer.by_neuron(layer.bias),
+            tuple(layer.numbered(each) for each in layer.moments),
+            tuple(layer.by_neuron(each) for each in layer.bias_moments),
+        )
+
+    def trainable(self, moments: int) -> TrainableLayer:
+        """Return a layer to be trained by an optimiser that keeps so many numbers of each weight.
+
+        If this state has another number of them, they begin at 0.
+        """
+        layer = (self.info, self.edges, self.weights, self.bias)
+        if len(self.moments) == moments:
+            return TrainableLayer(*layer, self.moments, self.bias_moments)
+        zeros = (np.zeros(len(each), self.info.dtype) for each in (self.edges, self.bias))
+        of_weights, of_biases = ([each] * moments for each in zeros)
+        return TrainableLayer(*layer, of_weights, of_biases)
+
+
+def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
+    """Return the states of some layers."""
+    return tuple(LayerState.of(layer) for layer in layers)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TrainingRun:
+    """What `train` returns: a network that was trained, how it went, and how to go on.
+
+    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimiser and its moments.
+
+    Attributes
+    ----------
+    network : Network
+        The trained network, for `infer` and `save`.
+    history : tuple of EpochRecord
+        One for each epoch.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> run = gbdnn.train(net, X, y, epochs=30)
+    >>> run.history[-1].accuracy > 0.9
+    True
+    >>> len(gbdnn.train(run, X, y, epochs=5).history)
+    35
+    """
+
+    layers: tuple[LayerState, ...]
+    """All that is learned, as the last epoch left it."""
+
+    history: tuple[EpochRecord, ...]
+    loss: Loss | None = None
+    optimiser: Optimiser | None = None
+    batch_size: int = 128
+    seed: int = 0
+    steps: int = 0
+    """Steps done, over all calls."""
+
+    best: BestEpoch | None = None
+    """With `patience`: the epoch that the network is taken from."""
+
+    @cached_property
+    def network(self) -> Network:
+        """The trained network: edges of weight 0 are gone."""
+        if self.best is not None:
+            return network_of(self.best.layers)
+        return network_of(self.layers)
+
+    def __repr__(self) -> str:
+        words = [f"{len(self.history)} epochs", f"{self.network.edges} edges"]
+        if self.history:
+            last = self.history[-1]
+            words.append(f"loss {last.loss:.4g}")
+            if last.validation_accuracy is not None:
+                words.append(f"validation accuracy {last.validation_accuracy:.4f}")
+            elif last.accuracy is not None:
+                words.append(f"accuracy {last.accuracy:.4f}")
+        return f"TrainingRun({', '.join(words)})"
+
+
+class BestEpoch(NamedTuple):
+    """The epoch with the least validation loss so far."""
+
+    epoch: int
+    validation_loss: float
+    layers: tuple[LayerState, ...]
+
+
+def network_of(layers: Iterable[LayerState]) -> Network:
+    """Return the network of some layers."""
+    return Network([layer.trainable(0).layer() for layer in layers])

@@ -1,0 +1,225 @@
+"""Training: the weights of a sparse network are learned on its own pattern."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.arrays.threads import MOST_THREADS, available
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.model.network import as_network
+from gbdnn.training.checkpoint import Checkpoint
+from gbdnn.training.data import TrainingData, ValidationData
+from gbdnn.training.loop import Plan
+from gbdnn.training.losses import default_loss
+from gbdnn.training.optimisers import SGD, between
+from gbdnn.training.run import LayerState, TrainingRun
+from gbdnn.training.schedules import Cosine
+from gbdnn.training.session import Session
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
+    from gbdnn.training.adjustments import Adjustment
+    from gbdnn.training.losses import Loss
+    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.run import EpochRecord
+    from gbdnn.training.schedules import Schedule
+
+__all__ = ["train"]
+
+
+def train(
+    net: Network | TrainingRun | Iterable[Layer],
+    X: MatrixLike,
+    y: Any,
+    *,
+    epochs: int = 20,
+    batch_size: int | None = None,
+    loss: Loss | None = None,
+    optimiser: Optimiser | None = None,
+    schedule: Schedule | None = None,
+    adjustments: Adjustment | Sequence[Adjustment] = (),
+    input_dropout: float = 0.0,
+    validation: float | tuple[MatrixLike, Any] | None = None,
+    patience: int | None = None,
+    seed: int | None = None,
+    nthreads: int | None = None,
+    callback: Callable[[EpochRecord], object] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> TrainingRun:
+    """Learn the weights of a sparse network, on its own pattern, by minibatches.
+
+    Parameters
+    ----------
+    net : Network, list of Layer, or TrainingRun
+        Where to begin: edges, weights and biases (`gbdnn.training.erdos_renyi` makes some), under
+        the bias rule ``"all"``. A run goes on where it ended, with its optimiser's moments.
+    X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
+        As in `infer`. Arrays of the network's dtype are read where they are; sparse features stay
+        sparse, a minibatch at a time becomes an array.
+    y : array_like, shape (inputs,) or (inputs, outputs)
+        Labels from 0 to outputs - 1, each of which some input has, for `CrossEntropy`; numbers for
+        `SquaredError`.
+    epochs : int, default 20
+        How often all inputs are gone through; of a run that goes on, how often more.
+    batch_size : int, default 128
+        Inputs of a minibatch; the last one of an epoch may be smaller.
+    loss : CrossEntropy or SquaredError, optional
+        Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
+    optimiser : SGD or Adam, default SGD(0.05, momentum=0.9)
+    schedule : Constant, Cosine or Stepwise, default Cosine()
+        Of the learning rate, over the epochs of this call.
+    adjustments : sequence of GroupLasso, Magnitude, SET or RigL, or one of them
+        What happens between steps: weights that are shrunk, edges that are removed or moved.
+    input_dropout : float, default 0.0
+        Part of the features, from 0 to less than 1, that are 0 in a minibatch, drawn anew for each;
+        the others are divided by what is left.
+    validation : float, or (X, y), optional
+        Inputs to look at after each epoch: a part of those given (from 0 to 1, drawn by the seed,
+        not trained with), or others.
+    patience : int, optional
+        Stop after so many epochs without a smaller validation loss; the network is that of the best
+        epoch.
+    seed : int, default 0
+        Of all that is drawn. Equal calls give equal bits, on any number of threads.
+    nthreads : int, optional
+        As in `infer`.
+    callback : callable, optional
+        Called with an `EpochRecord` after each epoch. If it returns True, training ends.
+    progress : callable, optional
+        ``progress(done, all)``, in steps, several times a second.
+    checkpoint : path-like, optional
+        A file that is written after each epoch. Where it is there, the same call goes on from it,
+        and gives the same bits as if it had not been interrupted.
+
+    Returns
+    -------
+    TrainingRun
+        With `.network` and `.history`.
+
+    Raises
+    ------
+    ShapeError
+        Features, targets and layers do not fit each other.
+    ArgumentError, ArgumentTypeError
+        A value or an option has no meaning: NaN, a label out of range, a label that no input has.
+    DivergenceError
+        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290). The message names epoch
+        and layer; ``err.run`` has the weights of the step before.
+    MissingPackageError
+        numba is not installed; safetensors is not, and a checkpoint is asked for.
+
+    Notes
+    -----
+    A step computes, for a minibatch Y_0 and layer by layer [1]_::
+
+        Z = Y W + b;   Y' = min(max(Z, 0), clip)
+        D = D' W'^T where 0 < Y < clip
+        dW<W.S> = Y^T D;   db = sum of D over the inputs
+
+    and updates weights and biases. What is not an edge is never computed. The equations in
+    GraphBLAS are `gbdnn.training.gradients`.
+
+    Memory beyond features, weights, gradients and moments: the activations of one minibatch twice.
+
+    References
+    ----------
+    .. [1] S. Alford, R. Robinett, L. Milechin, J. Kepner, "Training Behavior of Sparse Neural
+       Network Topologies", HPEC 2019.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> import gbdnn
+    >>> X, y = load_digits(return_X_y=True)
+    >>> net = gbdnn.training.erdos_renyi([64, 256, 10], density=0.1)
+    >>> run = gbdnn.train(net, X / 16, y, epochs=20, validation=0.2)
+    >>> run.history[-1].validation_accuracy > 0.9
+    True
+    >>> Y = gbdnn.infer(run.network, X / 16)
+    """
+    before = net if isinstance(net, TrainingRun) else _begun(net)
+    plan = Plan(
+        loss=loss or before.loss or default_loss(y),
+        optimiser=optimiser or before.optimiser or SGD(),
+        schedule=schedule or Cosine(),
+        adjustments=_adjustments(adjustments),
+        batch_size=_whole("batch_size", batch_size, before.batch_size),
+        input_dropout=between("input_dropout", input_dropout, 0, 1, below=True),
+        seed=_whole("seed", seed, before.seed, least=0),
+        epochs=whole_number(epochs, "epochs", least=0),
+    )
+    if patience is not None:
+        whole_number(patience, "patience", least=1)
+        if validation is None:
+            raise ArgumentError("patience: there is no validation; validation=0.2, for example")
+    threads = _threads(nthreads)
+    network = before.network
+    data = TrainingData.of(X, y, network, plan.loss)
+    tested = None
+    if isinstance(validation, tuple):
+        tested = ValidationData.of(*_pair(validation), network, plan.loss)
+    elif validation is not None:
+        data, tested = data.split(between("validation", validation, 0, 1, below=True), plan.seed)
+    data.require_all_labels(network.shape[1])
+    saved = None
+    if checkpoint is not None:
+        saved = Checkpoint(checkpoint, before, plan, data, tested, patience)
+    session = Session(
+        before, data, tested, plan, patience=patience, nthreads=threads, callback=callback,
+        progress=progress, checkpoint=saved,
+    )  # fmt: skip
+    return session.run()
+
+
+def _begun(net: Any) -> TrainingRun:
+    """Return a run without epochs, or raise what keeps a network from being trained."""
+    network = as_network(net).loaded()
+    if not len(network):
+        raise ArgumentError("train: the network has no layers")
+    for k, info in enumerate(network.infos):
+        if 0 in info.shape:
+            raise ShapeError(f"layer {k}: {info.nrows} x {info.ncols} has nothing to learn")
+        if info.bias_rule == "entries" and info.largest_bias != 0:
+            raise ArgumentError(
+                f'layer {k} has the bias rule "entries"; training computes with "all":'
+                ' Layer(W, b, bias_rule="all"), or gbdnn.training.initialised(net)'
+            )
+    layers = tuple(LayerState.of(TrainableLayer.of(layer)) for layer in network)
+    return TrainingRun(layers, ())
+
+
+def _adjustments(given: Any) -> tuple[Adjustment, ...]:
+    found = tuple(given) if isinstance(given, list | tuple) else (given,)
+    for each in found:
+        if not callable(getattr(each, "adjust", None)):
+            raise ArgumentTypeError(
+                "adjustments are GroupLasso, Magnitude, SET or RigL, or what has their methods, not"
+                f" {each!r}"
+            )
+        if each.every is not None:
+            whole_number(each.every, "every", least=1)
+    return found
+
+
+def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
+    return before if given is None else whole_number(given, name, least=least)
+
+
+def _threads(nthreads: int | None) -> int:
+    if nthreads is None:
+        return available()
+    return whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+
+
+def _pair(validation: tuple[Any, ...]) -> tuple[Any, Any]:
+    if len(validation) != 2:
+        raise ArgumentTypeError(f"validation: (X, y), not a tuple of {len(validation)}")
+    return validation
