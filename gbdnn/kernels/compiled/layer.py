@@ -145,8 +145,8 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
             if in_pairs and pairs[j]:
                 tile(
                     lines, 2, SAME, masked, Y, stride, offset(rows, first),
-                    offset(weights, first * step), step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
-                    overflow, offset(places, j), mask,
+                    offset(weights, first * step), step, edges, offset(bias, j * bias_step),
+                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 2
             elif (
@@ -164,8 +164,8 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
             else:
                 tile(
                     lines, 1, SAME, masked, Y, stride, offset(rows, first),
-                    offset(weights, first * step), step, edges, offset(bias, j * bias_step), bias_step, low, high, Z, live,
-                    overflow, offset(places, j), mask,
+                    offset(weights, first * step), step, edges, offset(bias, j * bias_step),
+                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
                 )  # fmt: skip
                 j += 1
 
