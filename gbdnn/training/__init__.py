@@ -6,6 +6,7 @@ epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` i
 """
 
 from gbdnn.training.adjustments import Adjustment, Moment
+from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
 from gbdnn.training.optimisers import SGD, Adam
 from gbdnn.training.patterns import erdos_renyi, initialised
@@ -20,10 +21,12 @@ __all__ = [
     "Cosine",
     "CrossEntropy",
     "EpochRecord",
+    "LossGradient",
     "Moment",
     "SquaredError",
     "Stepwise",
     "TrainingRun",
     "erdos_renyi",
+    "gradients",
     "initialised",
 ]

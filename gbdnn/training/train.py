@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gbdnn.training.run import EpochRecord
     from gbdnn.training.schedules import Schedule
 
-__all__ = ["train"]
+__all__ = ["train", "trainable"]
 
 
 def train(
@@ -180,7 +180,13 @@ def train(
 
 
 def _begun(net: Any) -> TrainingRun:
-    """Return a run without epochs, or raise what keeps a network from being trained."""
+    """Return a run without epochs."""
+    layers = tuple(LayerState.of(TrainableLayer.of(layer)) for layer in trainable(net))
+    return TrainingRun(layers, ())
+
+
+def trainable(net: Any) -> Network:
+    """Return a network, in memory, or raise what keeps it from being trained."""
     network = as_network(net).loaded()
     if not len(network):
         raise ArgumentError("train: the network has no layers")
@@ -192,8 +198,7 @@ def _begun(net: Any) -> TrainingRun:
                 f'layer {k} has the bias rule "entries"; training computes with "all":'
                 ' Layer(W, b, bias_rule="all"), or gbdnn.training.initialised(net)'
             )
-    layers = tuple(LayerState.of(TrainableLayer.of(layer)) for layer in network)
-    return TrainingRun(layers, ())
+    return network
 
 
 def _adjustments(given: Any) -> tuple[Adjustment, ...]:

@@ -1,0 +1,85 @@
+"""The gradient of a loss, in the language of GraphBLAS: what training's compiled steps compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.kernels.gradients import LayerGradient, backward, forward
+from gbdnn.training.data import TrainingData
+from gbdnn.training.losses import default_loss
+from gbdnn.training.train import trainable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
+    from gbdnn.training.losses import Loss
+
+__all__ = ["LossGradient", "gradients"]
+
+
+class LossGradient(NamedTuple):
+    """A loss and its gradient."""
+
+    loss: float
+    """The mean over the inputs."""
+
+    layers: list[LayerGradient]
+    """Of each layer ``W``, a Matrix with the pattern of its weights, and ``b``, an array."""
+
+
+def gradients(
+    net: Network | Iterable[Layer], X: MatrixLike, y: Any, *, loss: Loss | None = None
+) -> LossGradient:
+    """Return the loss of some inputs, and its gradient by every weight and bias.
+
+    Parameters
+    ----------
+    net : Network or list of Layer
+        Under the bias rule ``"all"``.
+    X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
+        One minibatch: it becomes an array, and the activations of all layers are kept.
+    y : array_like, shape (inputs,) or (inputs, outputs)
+        As for `train`.
+    loss : CrossEntropy or SquaredError, optional
+        As for `train`.
+
+    Returns
+    -------
+    LossGradient
+        ``.loss``, and ``.layers``: for each layer ``W`` and ``b``.
+
+    Raises
+    ------
+    ShapeError, ArgumentError, ArgumentTypeError
+        As `train`.
+
+    Notes
+    -----
+    The equations are those of `train`, one GraphBLAS operation each: the product on the pattern is
+    ``dW(W.S) << plus_times(Y.T @ D)``. It runs at about 1 G multiply-adds a second and core, a
+    tenth of compiled steps.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.Network([gbdnn.Layer(np.array([[1.0], [2.0]]), activation="identity")])
+    >>> found = gbdnn.training.gradients(net, np.array([[1.0, 1.0]]), np.array([[2.0]]))
+    >>> found.loss, found.layers[0].W.to_dense().tolist(), found.layers[0].b.tolist()
+    (1.0, [[2.0], [2.0]], [2.0])
+    """
+    network = trainable(net)
+    loss = loss or default_loss(y)
+    data = TrainingData.of(X, y, network, loss)
+    array = np.empty((data.inputs.nrows, network.shape[0]), network.infos[0].dtype)
+    data.inputs.take(data.rows, array)
+    layers = list(network)
+    activations = forward(layers, array)
+    answer = activations[-1].to_dense()
+    value = float(loss.losses(answer, data.targets).mean())
+    found = backward(layers, activations, loss.gradient(answer, data.targets))
+    return LossGradient(value, found)
