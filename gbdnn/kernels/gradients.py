@@ -84,7 +84,8 @@ def backward(
         dW(layer.W.S) << layer.dtype.type(0)
         dW(layer.W.S, gb.binary.plus[name]) << semiring.plus_times[name](activations[k].T @ D)
         # db = sum of D over inputs
-        db = D.reduce_columnwise(monoid.plus[name]).new().to_dense(fill_value=0)
+        sums = D.reduce_columnwise(monoid.plus[name]).new()
+        db = sums.to_dense(fill_value=layer.dtype.type(0), dtype=name)
         found.append(LayerGradient(dW, db))
         # D = D' W'^T
         if k:

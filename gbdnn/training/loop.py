@@ -137,7 +137,8 @@ class Loop:
         """
         begun = time.perf_counter()
         order = self._rows[self._random(0, epoch).permutation(len(self._rows))]
-        done, loss, hits = 0, 0.0, 0
+        done, hits = 0, 0
+        losses = np.empty(len(self._rows))  # added up at the end, in one order
         rates = self._rates(first)
         while done < self._per_epoch:
             step = first * self._per_epoch + done
@@ -145,11 +146,11 @@ class Loop:
             clock = time.perf_counter()
             some = order[done * self._batch : (done + count) * self._batch]
             result = self._run(some, rates[done : done + count], epoch, done)
-            loss += float(result.losses[: result.steps * self._batch].sum())
-            hits += int(result.hits[: result.steps * self._batch].sum())
             if result.steps < count:
                 layer, rate = self._steps.first_not_finite(), rates[done + result.steps, 0]
                 raise Diverged(layer, step + result.steps, float(rate))
+            losses[done * self._batch :][: len(some)] = result.losses
+            hits += int(result.hits.sum())
             self._most = self._allowed(count, time.perf_counter() - clock)
             done += count
             self._adjust(step + count, float(rates[done - 1, 0]))
@@ -158,7 +159,7 @@ class Loop:
         count = len(self._rows)
         accuracy = hits / count if self._targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
-        return EpochResult(loss / count, accuracy, float(rates[-1, 0]), seconds)
+        return EpochResult(float(losses.mean()), accuracy, float(rates[-1, 0]), seconds)
 
     def close(self) -> None:
         """End the threads."""

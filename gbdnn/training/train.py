@@ -145,6 +145,9 @@ def train(
     True
     >>> Y = gbdnn.infer(run.network, X / 16)
     """
+    _require("loss", loss, "losses", "CrossEntropy or SquaredError")
+    _require("optimiser", optimiser, "corrections", "SGD or Adam")
+    _require("schedule", schedule, "factors", "Constant, Cosine or Stepwise")
     before = net if isinstance(net, TrainingRun) else _begun(net)
     plan = Plan(
         loss=loss or before.loss or default_loss(y),
@@ -212,6 +215,14 @@ def _adjustments(given: Any) -> tuple[Adjustment, ...]:
         if each.every is not None:
             whole_number(each.every, "every", least=1)
     return found
+
+
+def _require(name: str, given: Any, method: str, kinds: str) -> None:
+    """Raise an error if an option has not the method that those of its kind have."""
+    if given is not None and not callable(getattr(given, method, None)):
+        raise ArgumentTypeError(
+            f"{name} is {kinds} of gbdnn.training, or what has their methods, not {given!r}"
+        )
 
 
 def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:

@@ -1,0 +1,871 @@
+"""Training: what is learned, against NumPy in FP64, central differences and PyTorch."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_oracle import Oracle
+
+import gbdnn
+from gbdnn import training
+from gbdnn.kernels import costs
+from gbdnn.kernels.steps import Steps
+from gbdnn.kernels.trainable import TrainableLayer
+
+OPTIMISERS = {
+    "sgd": (training.SGD(0.05), {}),
+    "decay": (
+        training.SGD(0.05, momentum=0.5, weight_decay=0.02),
+        {"momentum": 0.5, "decay": 0.02},
+    ),
+    "nesterov": (training.SGD(0.05, nesterov=True), {"optimiser": "nesterov"}),
+    "adam": (
+        training.Adam(0.01, weight_decay=0.05),
+        {"optimiser": "adam", "rate": 0.01, "decay": 0.05},
+    ),
+}
+
+
+def network(sizes=(37, 50, 41, 10), density=0.2, dtype="FP64", clip=None, seed=0, last="identity"):
+    """Biases of both signs: some neurons are dead for some inputs, none for all."""
+    random = np.random.default_rng(seed)
+    layers = []
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        mask = random.random((n, m)) < density
+        W = random.standard_normal((n, m)) * np.sqrt(2 / np.maximum(mask.sum(0), 1)) * mask
+        inner = k < len(sizes) - 2
+        layers.append(
+            gbdnn.Layer(
+                W, random.standard_normal(m) * 0.1, dtype=dtype, clip=clip if inner else None,
+                activation="relu" if inner else last,
+            )
+        )  # fmt: skip
+    return gbdnn.Network(layers)
+
+
+def oracle(net, **options):
+    return Oracle(
+        [layer.W.to_dense(fill_value=0) for layer in net],
+        [np.broadcast_to(layer.bias, layer.ncols) for layer in net],
+        [layer.clip for layer in net],
+        [layer.activation == "relu" for layer in net],
+        **options,
+    )
+
+
+def data(net, inputs=333, seed=1, labels=True):
+    random = np.random.default_rng(seed)
+    X = random.random((inputs, net.shape[0]))
+    X[random.random(X.shape) < 0.3] = 0
+    if labels:
+        return X, random.permutation(np.arange(inputs) % net.shape[1])
+    return X, random.standard_normal((inputs, net.shape[1]))
+
+
+def learned(run):
+    return [
+        array
+        for layer in run.layers
+        for array in (layer.weights, layer.bias, *layer.moments, *layer.bias_moments)
+    ]
+
+
+def same_bits(a, b):
+    return len(a.layers) == len(b.layers) and all(
+        np.array_equal(x, y) for x, y in zip(learned(a), learned(b), strict=True)
+    )
+
+
+def orders(inputs, epochs, seed=0):
+    """The documented order of inputs: a permutation per epoch, from seed and epoch."""
+    return [np.random.default_rng([seed, 0, e]).permutation(inputs) for e in range(epochs)]
+
+
+# -- one run, against NumPy ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(
+    ("sizes", "density", "clip"),
+    [
+        ((37, 50, 41, 10), 0.2, None),
+        ((37, 50, 41, 10), 1.0, None),  # dense layers are computed as such
+        ((64, 130, 90, 7), 0.1, 0.7),
+        ((30, 3), 0.5, None),
+        ((8, 3, 2), 1.0, None),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_weights_after_some_steps(sizes, density, clip, name, labels, dtype):
+    optimiser, options = OPTIMISERS[name]
+    net = network(sizes, density, dtype, clip)
+    X, y = data(net, labels=labels)
+    X = X.astype(net.dtype)
+    expected = oracle(net, **options)
+    losses = []
+    for order in orders(len(X), 2):
+        found = [
+            expected.step(X[rows], y[rows]) for rows in np.split(order, range(100, len(X), 100))
+        ]
+        losses.append(np.concatenate(found).mean())
+
+    run = gbdnn.train(
+        net, X, y, epochs=2, batch_size=100, optimiser=optimiser, schedule=training.Constant()
+    )
+
+    # Adam divides by the root of a small gradient's square: FP32's rounding is magnified.
+    rough = 2e-3 if name == "adam" else 2e-5
+    tolerance = 1e-11 if dtype == "FP64" else rough
+    moved = 0.0
+    for k, layer in enumerate(run.network):
+        assert np.abs(layer.W.to_dense(fill_value=0) - expected.W[k]).max() < tolerance
+        assert np.abs(layer.bias - expected.b[k]).max() < tolerance
+        moved = max(moved, np.abs(expected.W[k] - net[k].W.to_dense(fill_value=0)).max())
+    assert moved > 0.01
+    assert [record.loss for record in run.history] == pytest.approx(losses, rel=10 * tolerance)
+
+
+def test_accuracy_is_that_before_each_update():
+    net = network()
+    X, y = data(net)
+    expected, hits = oracle(net), 0
+    for rows in np.split(orders(len(X), 1)[0], range(50, len(X), 50)):
+        hits += int((expected.activations(X[rows])[-1].argmax(1) == y[rows]).sum())
+        expected.step(X[rows], y[rows])
+    run = gbdnn.train(net, X, y, epochs=1, batch_size=50, schedule=training.Constant())
+    assert 0 < hits < len(X)
+    assert run.history[0].accuracy == hits / len(X)
+
+
+@pytest.mark.parametrize("batch", [1, 15, 16, 17, 64, 65, 100, 1000])
+def test_batches_of_any_size(batch):
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net, inputs=130)
+    expected = oracle(net, rate=0.01)
+    for rows in np.split(orders(len(X), 1)[0], range(batch, len(X), batch)):
+        expected.step(X[rows], y[rows])
+    run = gbdnn.train(
+        net, X, y, epochs=1, batch_size=batch, optimiser=training.SGD(0.01),
+        schedule=training.Constant(),
+    )  # fmt: skip
+    for layer, W in zip(run.network, expected.W, strict=True):
+        assert np.abs(layer.W.to_dense(fill_value=0) - W).max() < 1e-10
+
+
+def test_a_last_layer_with_a_relu_and_a_clip():
+    net = network((20, 30, 5), 0.4, last="relu")
+    net = gbdnn.Network([net[0], gbdnn.Layer(net[1].W, net[1].bias, clip=1.0)])
+    X, y = data(net, labels=False)
+    expected = oracle(net)
+    assert 0 < np.mean(expected.activations(X)[-1] == 0) < 1
+    assert 0 < np.mean(expected.activations(X)[-1] == 1) < 1
+    expected.step(X, y)
+    run = gbdnn.train(net, X, y, epochs=1, batch_size=1000, schedule=training.Constant())
+    assert np.abs(run.network[1].W.to_dense(fill_value=0) - expected.W[1]).max() < 1e-12
+
+
+@pytest.mark.parametrize("lines", [1, 2, 8])
+def test_shares_of_other_sizes(lines, monkeypatch):
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net)
+    expected = gbdnn.train(net, X, y, epochs=2)
+    monkeypatch.setattr(costs, "share_lines", lambda *_: lines)
+    run = gbdnn.train(net, X, y, epochs=2)
+    for a, b in zip(learned(run), learned(expected), strict=True):
+        assert np.abs(a - b).max() < 1e-12
+
+
+def test_neurons_and_inputs_without_edges():
+    net = network((20, 30, 5), 0.3)
+    W = net[0].W.to_dense(fill_value=0)
+    W[:, [3, 7]] = W[[0, 19]] = 0
+    net = gbdnn.Network([gbdnn.Layer(W, net[0].bias), net[1]])
+    X, y = data(net)
+    expected = oracle(net)
+    for rows in np.split(orders(len(X), 1)[0], range(128, len(X), 128)):
+        expected.step(X[rows], y[rows])
+    run = gbdnn.train(net, X, y, epochs=1, schedule=training.Constant())
+    assert np.abs(run.network[0].W.to_dense(fill_value=0) - expected.W[0]).max() < 1e-12
+    assert np.abs(run.network[0].bias - expected.b[0]).max() < 1e-12
+
+
+# -- gradients in GraphBLAS ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
+@pytest.mark.parametrize("clip", [None, 0.6])
+def test_gradients_are_those_of_central_differences(labels, clip):
+    net = network((12, 15, 9, 4), 0.4, clip=clip)
+    X, y = data(net, inputs=40, labels=labels)
+    found = training.gradients(net, X, y)
+
+    def loss(k, W, b):
+        layers = list(net)
+        layers[k] = gbdnn.Layer(W, b, activation=net[k].activation, clip=net[k].clip)
+        Z = gbdnn.infer(layers, X, engine="sparse").to_dense(fill_value=0)
+        return oracle_loss(Z, y)
+
+    h = 1e-6
+    for k, layer in enumerate(net):
+        W, b = layer.W.to_dense(fill_value=0), np.array(layer.bias)
+        dW = found.layers[k].W.to_dense(fill_value=0)
+        for i, j in zip(*np.nonzero(W), strict=True):
+            up, down = W.copy(), W.copy()
+            up[i, j] += h
+            down[i, j] -= h
+            assert dW[i, j] == pytest.approx((loss(k, up, b) - loss(k, down, b)) / 2 / h, abs=1e-7)
+        for j in range(len(b)):
+            up, down = b.copy(), b.copy()
+            up[j] += h
+            down[j] -= h
+            slope = (loss(k, W, up) - loss(k, W, down)) / 2 / h
+            assert found.layers[k].b[j] == pytest.approx(slope, abs=1e-7)
+        assert np.abs(dW).max() > 1e-3
+
+
+def oracle_loss(Z, y):
+    if y.ndim == 1:
+        P = np.exp(Z - Z.max(1, keepdims=True))
+        return -np.log(P[np.arange(len(Z)), y] / P.sum(1)).mean()
+    return ((Z - y) ** 2).mean()
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_gradients_stay_on_the_pattern_and_in_the_dtype(dtype):
+    net = network(dtype=dtype)
+    X, y = data(net)
+    with gb.Recorder() as calls:
+        found = training.gradients(net, X.astype(net.dtype), y)
+    assert found.loss == pytest.approx(oracle(net).loss_and_gradients(X, y)[0].mean(), rel=1e-5)
+    for gradient, layer in zip(found.layers, net, strict=True):
+        assert gradient.W.dtype == dtype
+        assert gradient.W.S.new().isequal(layer.W.S.new())
+    other = "FP64" if dtype == "FP32" else "FP32"
+    assert not [each for each in calls.data if other in each]
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.integers(1, 40), min_size=2, max_size=4),
+    st.floats(0.05, 1),
+    st.integers(1, 70),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_step_is_the_gradient_in_graphblas(sizes, density, inputs, seed):
+    net = network(tuple(sizes), density, seed=seed)
+    X, y = data(net, inputs, seed, labels=False)
+    found = training.gradients(net, X, y)
+    run = gbdnn.train(
+        net, X, y, epochs=1, batch_size=inputs, optimiser=training.SGD(1.0, momentum=0),
+        schedule=training.Constant(),
+    )  # fmt: skip
+    for k, layer in enumerate(net):
+        step = run.network[k].W.to_dense(fill_value=0) - layer.W.to_dense(fill_value=0)
+        expected = found.layers[k].W.to_dense(fill_value=0)
+        assert np.abs(step + expected).max() < 1e-9 * (1 + np.abs(expected).max())
+
+
+# -- against PyTorch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_losses_of_100_steps_are_those_of_pytorch(name):
+    torch = pytest.importorskip("torch")
+    net = network((64, 100, 80, 10), 0.2, "FP32")
+    X, y = data(net, 1280)
+    X = X.astype(np.float32)
+    masks = [torch.tensor(layer.W.to_dense(fill_value=0) != 0) for layer in net]
+    modules = []
+    for layer in net:
+        linear = torch.nn.Linear(layer.nrows, layer.ncols)
+        with torch.no_grad():
+            linear.weight.copy_(torch.tensor(layer.W.to_dense(fill_value=0).T.copy()))
+            linear.bias.copy_(torch.tensor(np.array(layer.bias)))
+        modules += [linear, torch.nn.ReLU()]
+    linears = modules[::2]
+    model = torch.nn.Sequential(*modules[:-1])
+    if name == "sgd":
+        theirs = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+        ours = training.SGD(0.05)
+    else:
+        theirs, ours = torch.optim.AdamW(model.parameters(), 0.001, weight_decay=0), training.Adam()
+    expected = []
+    for order in orders(1280, 10):
+        total = 0.0
+        for rows in np.split(order, 10):
+            loss = torch.nn.functional.cross_entropy(
+                model(torch.tensor(X[rows])), torch.tensor(y[rows])
+            )
+            theirs.zero_grad()
+            loss.backward()
+            theirs.step()
+            with torch.no_grad():
+                for linear, mask in zip(linears, masks, strict=True):
+                    linear.weight *= mask.T
+            total += float(loss.detach())
+        expected.append(total / 10)
+    run = gbdnn.train(net, X, y, epochs=10, optimiser=ours, schedule=training.Constant())
+    losses = [record.loss for record in run.history]
+    assert losses[0] - losses[-1] > 0.05
+    assert losses == pytest.approx(expected, rel=1e-4)
+
+
+# -- bits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_bits_do_not_depend_on_threads(density, dtype):
+    net = network((70, 90, 60, 10), density, dtype)
+    X, y = data(net, 300)
+    runs = [gbdnn.train(net, X, y, epochs=3, nthreads=n, batch_size=100) for n in (1, 2, 3, 7)]
+    assert all(same_bits(run, runs[0]) for run in runs[1:])
+    assert not same_bits(gbdnn.train(net, X, y, epochs=3, seed=1, batch_size=100), runs[0])
+
+
+def test_every_kind_of_features_gives_the_same_bits(tmp_path):
+    net = network((24, 30, 5), 0.3, "FP32")
+    X, y = data(net, 150)
+    X = np.round(X * 255).astype(np.uint8)
+    expected = gbdnn.train(net, X.astype(np.float32), y, epochs=2, batch_size=40)
+    gbdnn.save(sp.csr_array(X.astype(np.float32)), tmp_path / "X")
+    wide = np.zeros((300, 48), np.float32)
+    wide[::2, ::2] = X
+    for features in (
+        X,
+        np.asfortranarray(X.astype(np.float32)),
+        wide[::2, ::2],
+        X.astype(np.float64),
+        X.astype(">f4"),
+        sp.csr_array(X),
+        sp.coo_array(X.astype(np.float64)),
+        gb.Matrix.from_dense(X.astype(np.float32)),
+        gb.Matrix.from_dense(X.astype(np.float32), missing_value=0),
+        gbdnn.io.open_features(tmp_path / "X"),
+    ):
+        run = gbdnn.train(net, features, y, epochs=2, batch_size=40)
+        assert same_bits(run, expected), type(features)
+
+
+def test_inputs_and_network_are_not_changed():
+    net = network(dtype="FP32")
+    X, y = data(net)
+    X = X.astype(np.float32)
+    before = X.copy(), y.copy(), [layer.weights for layer in net]
+    gbdnn.train(net, X, y, epochs=1)
+    assert (before[0] == X).all()
+    assert (y == before[1]).all()
+    assert all(layer.W.isequal(W) for layer, W in zip(net, before[2], strict=True))
+
+
+# -- runs, schedules, validation ----------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_its_moments():
+    net = network()
+    X, y = data(net)
+    options = {"schedule": training.Constant(), "optimiser": training.Adam(0.01)}
+    whole = gbdnn.train(net, X, y, epochs=6, **options)
+    part = gbdnn.train(net, X, y, epochs=2, **options)
+    before = [array.copy() for array in learned(part)]
+    rest = gbdnn.train(part, X, y, epochs=4, schedule=training.Constant())
+    assert same_bits(rest, whole)
+    assert [record[:2] for record in rest.history] == [record[:2] for record in whole.history]
+    assert all(np.array_equal(a, b) for a, b in zip(learned(part), before, strict=True))
+
+
+def test_no_epochs():
+    net = network()
+    X, y = data(net)
+    run = gbdnn.train(net, X, y, epochs=0)
+    assert run.history == ()
+    assert run.network.isequal(net)
+
+
+def test_another_optimiser_begins_anew():
+    net = network()
+    X, y = data(net)
+    run = gbdnn.train(net, X, y, epochs=1)
+    assert [len(layer.moments) for layer in run.layers] == [1, 1, 1]
+    run = gbdnn.train(run, X, y, epochs=1, optimiser=training.Adam())
+    assert [len(layer.moments) for layer in run.layers] == [2, 2, 2]
+
+
+def test_schedules():
+    progress = np.array([0, 0.25, 0.5, 0.75])
+    assert training.Constant().factors(progress).tolist() == [1, 1, 1, 1]
+    assert training.Cosine().factors(progress) == pytest.approx([1, 0.8535534, 0.5, 0.1464466])
+    assert training.Cosine(final=0.5).factors(progress)[2] == pytest.approx(0.75)
+    warm = training.Cosine(warmup=0.5).factors(progress)
+    assert warm == pytest.approx([0, 0.5, 1, 0.5])
+    steps = training.Stepwise(at=(0.25, 0.75), factor=0.5).factors(progress)
+    assert steps.tolist() == [1, 0.5, 0.5, 0.25]
+
+
+def test_the_rate_of_the_last_step_is_in_the_history():
+    net = network()
+    X, y = data(net, 128)
+    run = gbdnn.train(
+        net, X, y, epochs=4, batch_size=64, optimiser=training.SGD(0.2),
+        schedule=training.Stepwise(at=(0.5,)),
+    )  # fmt: skip
+    assert [record.learning_rate for record in run.history] == pytest.approx([0.2, 0.2, 0.02, 0.02])
+
+
+def test_validation_is_what_infer_says():
+    net = network()
+    X, y = data(net)
+    run = gbdnn.train(net, X[:200], y[:200], epochs=2, validation=(X[200:], y[200:]))
+    Z = gbdnn.infer(run.network, X[200:]).to_dense(fill_value=0)
+    last = run.history[-1]
+    assert last.validation_loss == pytest.approx(oracle_loss(Z, y[200:]), rel=1e-9)
+    assert last.validation_accuracy == (Z.argmax(1) == y[200:]).mean()
+    assert same_bits(run, gbdnn.train(net, X[:200], y[:200], epochs=2))
+
+
+def test_a_part_for_validation_is_not_trained_with():
+    net = network()
+    X, y = data(net, 300)
+    run = gbdnn.train(net, X, y, epochs=1, validation=0.25, batch_size=1000)
+    # One step with all inputs that are not looked at: its loss is theirs.
+    losses = oracle(net).loss_and_gradients(X, y)[0]
+    tested = np.random.default_rng([0, 99]).permutation(300)[:75]
+    assert run.history[0].loss == pytest.approx(np.delete(losses, tested).mean(), rel=1e-9)
+    Z = gbdnn.infer(run.network, X[tested]).to_dense(fill_value=0)
+    assert run.history[0].validation_loss == pytest.approx(oracle_loss(Z, y[tested]), rel=1e-9)
+
+
+def test_patience():
+    net = network((37, 200, 10), 0.5)
+    X, y = data(net, 200)  # labels at random: what is learned does not help
+    run = gbdnn.train(
+        net, X, y, epochs=60, validation=0.3, patience=3, schedule=training.Constant()
+    )
+    losses = [record.validation_loss for record in run.history]
+    best = int(np.argmin(losses))
+    assert len(losses) == best + 4 < 60
+    again = gbdnn.train(net, X, y, epochs=best + 1, validation=0.3, schedule=training.Constant())
+    assert run.network.isequal(again.network)
+
+
+def test_dropout_of_inputs():
+    net = network((50, 2), 1.0)
+    net = gbdnn.Network([gbdnn.Layer(np.ones((50, 2)), activation="identity")])
+    X, y = np.ones((400, 50)), np.zeros((400, 2))
+    options = {"optimiser": training.SGD(1e-9), "batch_size": 100}
+    plain = gbdnn.train(net, X, y, epochs=1, **options)
+    assert plain.history[0].loss == pytest.approx(2500, rel=1e-3)
+    run = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, **options)
+    # The mean stays; the variance of a sum of 50 is 50 x 0.2 / 0.8.
+    assert run.history[0].loss == pytest.approx(2500 + 12.5, abs=40)
+    again = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, nthreads=2, **options)
+    assert same_bits(run, again)
+
+
+def test_callback_and_progress():
+    net = network()
+    X, y = data(net)
+    seen, told = [], []
+    run = gbdnn.train(
+        net, X, y, epochs=3, batch_size=100, callback=seen.append,
+        progress=lambda done, steps: told.append((done, steps)),
+    )  # fmt: skip
+    assert tuple(seen) == run.history
+    assert told[-1] == (12, 12)
+    assert told == sorted(told)
+    stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda record: record.epoch == 1)
+    assert len(stopped.history) == 2
+
+
+def test_what_a_callback_raises_ends_training():
+    net = network()
+    X, y = data(net)
+
+    def fail(record):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        gbdnn.train(net, X, y, epochs=3, callback=fail, nthreads=2)
+
+
+def test_edges_are_weights_that_are_not_0():
+    net = network(dtype="FP32")
+    X, y = data(net)
+    run = gbdnn.train(net, X, y, epochs=1)
+    assert run.history[0].edges == run.network.edges == net.edges
+
+
+def test_memory_is_two_minibatches_of_activations():
+    net = network((300, 500, 400, 10), 0.1, "FP32")
+    layers = [TrainableLayer.of(layer) for layer in net]
+    for layer in layers:
+        layer.moments, layer.bias_moments = [layer.gradient], [layer.bias_gradient]
+    rule = training.SGD().rule
+    steps = Steps(layers, batch=128, loss=0, rule=rule, nthreads=2)
+    once = 128 * (300 + 500 + 400 + 10) * 4
+    assert once < steps.nbytes < 2 * once * 1.25  # a line in five is padding
+
+
+# -- checkpoints --------------------------------------------------------------------------------
+
+SCRIPT = """
+import json, sys
+import numpy as np
+sys.path[:0] = json.loads(sys.argv[3])
+import gbdnn
+from test_training import data, network
+net = network((60, 300, 200, 10), 0.2, "FP32")
+X, y = data(net, 2000)
+print("ready", flush=True)
+run = gbdnn.train(
+    net, X, y, epochs=int(sys.argv[2]), checkpoint=sys.argv[1], validation=0.1, nthreads=2,
+    optimiser=gbdnn.training.Adam(), input_dropout=0.1,
+)
+"""
+
+
+def killed_after(path, epochs, seconds):
+    """Train in a process of its own that is killed so long after it began to."""
+    here = json.dumps([os.path.dirname(__file__), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(path), str(epochs), here],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            process.wait(seconds)
+            return False
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            return True
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+def test_resumed_after_kills(tmp_path, kills):
+    net = network((60, 300, 200, 10), 0.2, "FP32")
+    X, y = data(net, 2000)
+    options = {
+        "epochs": 40, "validation": 0.1, "optimiser": training.Adam(), "input_dropout": 0.1,
+    }  # fmt: skip
+    expected = gbdnn.train(net, X, y, **options)
+    random, path = np.random.default_rng(kills), tmp_path / "run"
+    reached = []
+    for _ in range(kills):
+        if not killed_after(path, 40, random.uniform(0.05, 0.6)):
+            break
+        if path.exists():
+            epochs = []
+            with pytest.raises(KeyboardInterrupt):
+                gbdnn.train(net, X, y, checkpoint=path, callback=interrupt(epochs), **options)
+            reached.append(epochs[0])
+    run = gbdnn.train(net, X, y, checkpoint=path, **options)
+    assert same_bits(run, expected)
+    assert reached == sorted(reached)
+    without_time = [record[:-1] for record in run.history]
+    assert without_time == [record[:-1] for record in expected.history]
+
+
+def interrupt(epochs):
+    def callback(record):
+        epochs.append(record.epoch)
+        raise KeyboardInterrupt
+
+    return callback
+
+
+def test_a_finished_checkpoint_is_the_run(tmp_path):
+    net = network()
+    X, y = data(net)
+    run = gbdnn.train(net, X, y, epochs=3, checkpoint=tmp_path / "run")
+    calls = []
+    again = gbdnn.train(net, X, y, epochs=3, checkpoint=tmp_path / "run", callback=calls.append)
+    assert same_bits(run, again)
+    assert calls == []
+    assert again.history == run.history
+
+
+def test_patience_in_a_checkpoint(tmp_path):
+    net = network((37, 200, 10), 0.5)
+    X, y = data(net, 200)
+    options = {
+        "epochs": 60, "validation": 0.3, "patience": 3, "schedule": training.Constant(),
+        "checkpoint": tmp_path / "run",
+    }  # fmt: skip
+    expected = gbdnn.train(net, X, y, **options | {"checkpoint": None})
+    for _ in expected.history[:-1]:
+        with pytest.raises(KeyboardInterrupt):
+            gbdnn.train(net, X, y, **options, callback=once(tmp_path / "run"))
+    run = gbdnn.train(net, X, y, **options)
+    assert run.network.isequal(expected.network)
+    assert len(run.history) == len(expected.history)
+
+
+def once(path):
+    """A callback that lets one epoch through, and interrupts the next."""
+    seen = []
+
+    def callback(record):
+        seen.append(record)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": 4},
+        {"seed": 1},
+        {"optimiser": training.SGD(0.1)},
+        {"X": 1},
+        {"y": 1},
+        {"net": 1},
+        {"validation": 0.2},
+        {"batch_size": 64},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_checkpoint_of_another_call_is_refused(change, tmp_path):
+    net = network()
+    X, y = data(net)
+    path = tmp_path / "run"
+    gbdnn.train(net, X, y, epochs=3, checkpoint=path)
+    content = path.read_bytes()
+    change = dict(change)
+    if change.pop("X", None):
+        X[17, 3] += 1
+    if change.pop("y", None):
+        y = np.roll(y, 1)
+    if change.pop("net", None):
+        net = network(seed=5)
+    with pytest.raises(gbdnn.FormatError, match="another training"):
+        gbdnn.train(net, X, y, **{"epochs": 3} | change, checkpoint=path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net)
+    path = tmp_path / "run"
+    gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+    whole = path.read_bytes()
+    for cut in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(gbdnn.FormatError, match="damaged"):
+            gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+    path.write_bytes(b"\x10\0\0\0\0\0\0\0not json at all!")
+    with pytest.raises(gbdnn.FormatError, match="damaged"):
+        gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_at_once(tmp_path):
+    net = network()
+    X, y = data(net)
+    calls = []
+    with pytest.raises(gbdnn.OutputError, match="does not exist"):
+        gbdnn.train(net, X, y, epochs=1, checkpoint=tmp_path / "no" / "run", callback=calls.append)
+    assert calls == []
+
+
+# -- what is wrong is told ----------------------------------------------------------------------
+
+
+def wrong_calls():
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net, 60)
+    nan, label = X.copy(), y.copy()
+    nan[3, 4] = np.nan
+    label[7] = 5
+    late = y.copy()
+    late[7] = -1
+    some = np.where(y == 2, 3, y)
+    A, T, S = gbdnn.ArgumentError, gbdnn.ArgumentTypeError, gbdnn.ShapeError
+    entries = [gbdnn.Layer(layer.W, -0.1, bias_rule="entries") for layer in net]
+    return {
+        "label": (A, "label 5 of input 7", (net, X, label), {}),
+        "negative label": (A, "label -1 of input 7", (net, X, late), {}),
+        "fraction": (A, "whole numbers", (net, X, y + 0.5), {"loss": training.CrossEntropy()}),
+        "empty class": (A, "no input has label 2", (net, X, some), {}),
+        "NaN": (A, "contains nan", (net, nan, y), {}),
+        "sparse NaN": (A, "contains nan", (net, sp.csr_array(nan), y), {}),
+        "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
+        "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": training.CrossEntropy()}),
+        "outputs": (S, "5 outputs", (net, X, np.zeros((60, 4))), {}),
+        "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
+        "no target": (T, "one target for each", (net, X, 3), {}),
+        "words": (T, "real numbers", (net, X, ["a"] * 60), {}),
+        "features": (S, "reads 20 neurons", (net, X[:, :-1], y), {}),
+        "no inputs": (A, "no inputs", (net, X[:0], y[:0]), {}),
+        "no layers": (A, "no layers", ([], X, y), {}),
+        "no neurons": (S, "nothing to learn", ([gbdnn.Layer(np.ones((20, 0)))], X, y), {}),
+        "rule": (A, "bias rule", (entries, X, y), {}),
+        "network": (T, "layers", (3, X, y), {}),
+        "epochs": (A, "epochs is at least 0", (net, X, y), {"epochs": -1}),
+        "half epochs": (T, "epochs", (net, X, y), {"epochs": 1.5}),
+        "batch": (A, "batch_size is at least 1", (net, X, y), {"batch_size": 0}),
+        "seed": (A, "seed", (net, X, y), {"seed": -1}),
+        "threads": (A, "nthreads", (net, X, y), {"nthreads": 0}),
+        "dropout": (A, "input_dropout", (net, X, y), {"input_dropout": 1}),
+        "validation": (A, "validation", (net, X, y), {"validation": 1.5}),
+        "little validation": (A, "leaves", (net, X, y), {"validation": 1e-9}),
+        "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y)}),
+        "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
+        "patience": (A, "no validation", (net, X, y), {"patience": 3}),
+        "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
+        "optimiser": (T, "optimiser", (net, X, y), {"optimiser": "adam"}),
+        "loss": (T, "loss", (net, X, y), {"loss": "mse"}),
+        "schedule": (T, "schedule", (net, X, y), {"schedule": 0.1}),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", wrong_calls())
+def test_wrong_calls(name):
+    error, message, arguments, options = wrong_calls()[name]
+    with pytest.raises(error, match=message):
+        gbdnn.train(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: training.SGD(0), "learning_rate"),
+        (lambda: training.SGD(-1), "learning_rate"),
+        (lambda: training.SGD(np.nan), "learning_rate"),
+        (lambda: training.SGD(np.inf), "learning_rate"),
+        (lambda: training.SGD(momentum=1), "momentum"),
+        (lambda: training.SGD(weight_decay=-1), "weight_decay"),
+        (lambda: training.Adam(beta1=1), "beta1"),
+        (lambda: training.Adam(epsilon=-1), "epsilon"),
+        (lambda: training.Cosine(final=2), "final"),
+        (lambda: training.Cosine(warmup=1), "warmup"),
+        (lambda: training.Stepwise(at=(0.5, 0.2)), "ascending"),
+        (lambda: training.Stepwise(factor=0), "factor"),
+        (lambda: training.erdos_renyi([5], 0.5), "inputs and outputs"),
+        (lambda: training.erdos_renyi([5, 3], 0), "density"),
+        (lambda: training.erdos_renyi([5, 3], 1.5), "density"),
+        (lambda: training.erdos_renyi([5, 0], 0.5), "sizes"),
+        (lambda: training.erdos_renyi([5, 3], 0.5, distribution="x"), "distribution"),
+    ],
+)
+def test_wrong_options(make, message):
+    with pytest.raises(gbdnn.GbdnnError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_divergence_names_epoch_and_keeps_the_weights(dtype):
+    net = network((37, 50, 41, 10), 0.3, dtype)
+    X, y = data(net, labels=False)
+    with pytest.raises(gbdnn.DivergenceError, match=r"epoch \d+.*learning rate smaller") as caught:
+        gbdnn.train(net, X, y, epochs=50, optimiser=training.SGD(1e3), nthreads=2)
+    run = caught.value.run
+    weights = [layer.weights for layer in run.layers]
+    assert all(np.isfinite(each).all() for each in weights)
+    assert any(
+        (each != layer.W.to_coo()[2]).any() for each, layer in zip(weights, net, strict=True)
+    )
+    gbdnn.infer(run.network, X * 0)
+
+
+def test_divergence_in_a_later_epoch_names_it_and_its_layer():
+    net = network((37, 50, 41, 10), 0.3, "FP32")
+    X, y = data(net, labels=False)
+    good = gbdnn.train(net, X, y, epochs=2)
+    with pytest.raises(gbdnn.DivergenceError, match=r"epoch 2, layer \d") as caught:
+        gbdnn.train(good, X, y * 1e25, epochs=2)
+    assert len(caught.value.run.history) == 2
+
+
+# -- patterns -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distribution", ["erk", "uniform"])
+@pytest.mark.parametrize("density", [0.01, 0.1, 0.5, 1.0])
+def test_density_of_random_networks(density, distribution):
+    sizes = (784, 300, 100, 10)
+    net = training.erdos_renyi(sizes, density, distribution=distribution)
+    shapes = list(itertools.pairwise(sizes))
+    assert [layer.shape for layer in net] == shapes
+    possible = [n * m for n, m in shapes]
+    assert net.edges == pytest.approx(density * sum(possible), abs=3)
+    parts = np.array([layer.edges for layer in net]) / possible
+    assert parts.max() <= 1
+    if distribution == "uniform":
+        assert parts == pytest.approx([density] * 3, abs=0.001)
+    elif density < 1:
+        scale = parts / [(n + m) / (n * m) for n, m in shapes]
+        some = scale[parts < 1]
+        assert some == pytest.approx([some[0]] * len(some), rel=0.02)
+        assert parts[-1] > parts[0]
+
+
+def test_initial_weights_have_the_variance_of_he():
+    net = training.erdos_renyi([500, 400, 10], 0.2, seed=3)
+    degrees = np.bincount(net[0].W.to_coo()[1].astype(int), minlength=400)
+    values = net[0].W.to_dense(fill_value=0)
+    scaled = values * np.sqrt(degrees / 2)
+    assert np.std(scaled[values != 0]) == pytest.approx(1, rel=0.02)
+    assert net.isequal(training.erdos_renyi([500, 400, 10], 0.2, seed=3))
+    assert not net.isequal(training.erdos_renyi([500, 400, 10], 0.2, seed=4))
+    assert training.erdos_renyi([5, 4], 0.5, dtype="FP64").dtype == np.float64
+
+
+def test_a_radixnet_is_initialised_anew():
+    radix = gbdnn.radixnet(1024, 2)
+    net = training.initialised(radix)
+    for layer, old in zip(net, radix, strict=True):
+        assert (layer.W.to_coo()[0] == old.W.to_coo()[0]).all()
+        assert layer.bias_rule == "all"
+        assert layer.clip == old.clip
+        assert not layer.W.ss.is_iso
+
+
+# -- threads ------------------------------------------------------------------------------------
+
+
+def test_training_from_two_threads_at_once():
+    from concurrent.futures import ThreadPoolExecutor
+
+    net = network(dtype="FP32")
+    X, y = data(net)
+    expected = gbdnn.train(net, X, y, epochs=3)
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda _: gbdnn.train(net, X, y, epochs=3, nthreads=2), range(4)))
+    assert all(same_bits(run, expected) for run in runs)
+
+
+def test_ctrl_c_ends_training(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np, gbdnn\n"
+        "net = gbdnn.training.erdos_renyi([200, 400, 10], 0.3)\n"
+        "X = np.random.default_rng(0).random((5000, 200), np.float32)\n"
+        "y = np.arange(5000) % 10\n"
+        "print('ready', flush=True)\n"
+        "gbdnn.train(net, X, y, epochs=10_000, nthreads=2)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1)
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert process.poll() is not None, process.kill()
+        assert "KeyboardInterrupt" in process.stderr.read()
