@@ -2,11 +2,11 @@
 
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import graphblas as gb
 import numpy as np
@@ -537,7 +537,7 @@ run = gbdnn.train(
 
 def killed_after(path, epochs, seconds):
     """Train in a process of its own that is killed so long after it began to."""
-    here = json.dumps([os.path.dirname(__file__), *sys.path])
+    here = json.dumps([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(path), str(epochs), here],
         stdout=subprocess.PIPE,
@@ -693,17 +693,18 @@ def wrong_calls():
     late = y.copy()
     late[7] = -1
     some = np.where(y == 2, 3, y)
+    labels = training.CrossEntropy()
     A, T, S = gbdnn.ArgumentError, gbdnn.ArgumentTypeError, gbdnn.ShapeError
     entries = [gbdnn.Layer(layer.W, -0.1, bias_rule="entries") for layer in net]
     return {
         "label": (A, "label 5 of input 7", (net, X, label), {}),
         "negative label": (A, "label -1 of input 7", (net, X, late), {}),
-        "fraction": (A, "whole numbers", (net, X, y + 0.5), {"loss": training.CrossEntropy()}),
+        "fraction": (A, "whole numbers", (net, X, y + 0.5), {"loss": labels}),
         "empty class": (A, "no input has label 2", (net, X, some), {}),
         "NaN": (A, "contains nan", (net, nan, y), {}),
         "sparse NaN": (A, "contains nan", (net, sp.csr_array(nan), y), {}),
         "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
-        "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": training.CrossEntropy()}),
+        "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
         "outputs": (S, "5 outputs", (net, X, np.zeros((60, 4))), {}),
         "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
         "no target": (T, "one target for each", (net, X, 3), {}),
