@@ -195,6 +195,24 @@ def test_real_networks(tmp_path):
         assert [row["cells"] for row in found["groups"]["2"]] == [2, 2, 2, 2]
 
 
+def test_training_steps(tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--network", "30-40x2-10@20", "--network", "16-8@100", "--rounds", 2)
+    options += ("--at-least", 0.001, "--nthreads", 1, "--nthreads", 2, "--json", file)
+    done = start("training_steps.py", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    ran = {"gbdnn", "torch_mask", "torch_csr", "sparselab"} - found["skipped"].keys()
+    assert "gbdnn" in ran
+    cells = [(cell["network"], cell["nthreads"]) for cell in found["cells"]]
+    assert cells == [(name, n) for name in ("30-40x2-10, 20 %", "16-8, 100 %") for n in (1, 2)]
+    for cell in found["cells"]:
+        assert cell["check"] == "PASSED"
+        assert cell["median"].keys() == ran
+        assert cell["times"].keys() == ran - {"gbdnn"}
+        assert cell["floor"] > 0
+
+
 @pytest.mark.parametrize("spec", ["10-10", "10-x@5", "10-10@5,5,5", "10-10@"])
 def test_what_is_no_network_is_refused(spec):
     done = start("real_networks.py", "--network", spec)

@@ -1,0 +1,221 @@
+"""A step of training on a fixed pattern: forward, backward, update, for a minibatch of 128.
+
+    python benchmarks/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
+    python benchmarks/training_steps.py --network 784-1024x2-10@5 --nthreads 2
+
+gbdnn beside PyTorch (dense with a mask; CSR weights, without autograd) and sparselab, each in a
+process of its own, in turn, from the same weights on the same minibatches. Losses of the first
+steps are compared with FP64. A program that takes longer makes fewer steps in a round. The floor of
+one thread is what the multiply-adds alone take, at the rates that `floor` measures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import sleep
+from typing import Annotated, Any
+
+import dense_problems
+import numpy as np
+import problems
+import report
+import typer
+from processes import Process
+from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE, TITLES
+
+NETWORKS = (
+    "784-1024x2-10@10",
+    "784-1024x2-10@5",
+    "784-1024x2-10@1",
+    "784-4096x2-10@5",
+    "784-4096x2-10@1",
+    "3072-1024-512-10@10",
+    "3072-1024-512-10@5",
+    "3072-1024-512-10@1",
+)
+INPUTS = 64 * BATCH
+_CHECKED = 4  # steps
+_PAUSE = 0.2
+TOLERANCE = 1e-4
+FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds a second and core
+
+
+def main(
+    network: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPEC", help="By repetition: 784-1024x2-10@5, as real_networks."),
+    ] = None,
+    nthreads: problems.Threads = None,
+    programs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
+    at_least: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Of steps in a round, about.")
+    ] = 0.3,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, features and labels.")] = 0,
+    json_file: problems.Json = None,
+) -> None:
+    """Time steps of training."""
+    counts = problems.thread_counts(nthreads, [2])
+    names = problems.words(programs, list(PROGRAMS))
+    for each in names:
+        if each not in PROGRAMS:
+            raise typer.BadParameter(f"{each!r} is none of {', '.join(PROGRAMS)}")
+    for spec in network or []:
+        if not dense_problems.is_spec(spec):
+            raise typer.BadParameter(f"{spec!r} is not as 784-1024x2-10@5")
+    found: dict[str, Any] = {"problem": {"name": f"steps of training, {BATCH} inputs, FP32"}}
+    found |= report.circumstances() | {"rounds": rounds, "seed": seed, "skipped": {}, "cells": []}
+    report.heading(found)
+    for spec in network or NETWORKS:
+        problem = _with_labels(dense_problems.random_problem(spec, INPUTS, seed), seed)
+        print(f"{problem.name} ...", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            problem.save(Path(folder))
+            script = str(Path(__file__).with_name("training_programs.py"))
+            started = [Process(each, script, each, folder) for each in names]
+            try:
+                able = _prepared(started, found)
+                for count in counts:
+                    found["cells"].append(_cell(problem, able, count, rounds, at_least))
+            finally:
+                for each in started:
+                    each.close()
+    _show(found, counts)
+    report.write(json_file, found)
+    if any(cell["check"] == "FAILED" for cell in found["cells"]):
+        raise typer.Exit(1)
+
+
+def _with_labels(problem: dense_problems.DenseProblem, seed: int) -> dense_problems.DenseProblem:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, problem.weights[-1].shape[1], INPUTS)
+    # The last layer has no ReLU, however many neurons it has.
+    limits = [*problem.limits[:-1], (None, None)]
+    return dense_problems.DenseProblem(
+        problem.name, problem.weights, problem.biases, limits, problem.features, labels
+    )
+
+
+def _prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
+    able = []
+    for each in started:
+        answer = each.answer()
+        if "missing" in answer:
+            found["skipped"][each.name] = answer["missing"]
+        else:
+            found["versions"] |= answer["versions"]
+            able.append(each)
+    return able
+
+
+def _cell(
+    problem: dense_problems.DenseProblem,
+    able: list[Process],
+    nthreads: int,
+    rounds: int,
+    at_least: float,
+) -> dict[str, Any]:
+    """Return what a step took, in turn; the round before the first is not counted."""
+    truth = _first_loss(problem)
+    # One by one: gbdnn draws the order of an epoch's inputs.
+    losses = {
+        each.name: float(
+            np.mean([each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED)])
+        )
+        for each in able
+    }
+    steps, seconds = {}, {each.name: [] for each in able}
+    for each in able:
+        taken = each.ask(nthreads=nthreads, steps=2)["seconds"]
+        steps[each.name] = max(2, min(60, int(at_least / taken)))
+    for turn in range(rounds + 1):
+        first = turn % len(able)
+        for each in able[first:] + able[:first]:
+            answer = each.ask(nthreads=nthreads, steps=steps[each.name])
+            if turn:
+                seconds[each.name].append(answer["seconds"])
+            sleep(_PAUSE)
+    own = seconds.get("gbdnn", [])
+    right = all(abs(loss - truth) <= TOLERANCE * truth for loss in losses.values())
+    return {
+        "network": problem.name,
+        "nthreads": nthreads,
+        "edges": problem.edges,
+        "seconds": seconds,
+        "median": {name: median(taken) for name, taken in seconds.items()},
+        "times": {
+            name: median(a / b for a, b in zip(taken, own, strict=True))
+            for name, taken in seconds.items()
+            if own and name != "gbdnn"
+        },
+        "floor": _floor(problem) / nthreads,
+        "loss": losses | {"FP64": truth},
+        "check": "PASSED" if right else "FAILED",
+    }
+
+
+def _first_loss(problem: dense_problems.DenseProblem) -> float:
+    """Return the mean loss of the first steps, in FP64."""
+    W = [each.astype(np.float64) for each in problem.weights]
+    b = [each.astype(np.float64) for each in problem.biases]
+    masks, moments = [each != 0 for each in W], [np.zeros_like(each) for each in (*W, *b)]
+    losses = []
+    for step in range(_CHECKED):
+        rows = slice(step * BATCH, (step + 1) * BATCH)
+        Y, y = [problem.features[rows].astype(np.float64)], problem.labels[rows]
+        for k in range(len(W)):
+            Z = Y[-1] @ W[k] + b[k]
+            Y.append(np.maximum(Z, 0) if k < len(W) - 1 else Z)
+        P = np.exp(Y[-1] - Y[-1].max(1, keepdims=True))
+        P /= P.sum(1, keepdims=True)
+        losses.append(-np.log(P[np.arange(BATCH), y]).mean())
+        P[np.arange(BATCH), y] -= 1
+        D = P / BATCH
+        for k in reversed(range(len(W))):
+            gradients = Y[k].T @ D * masks[k], D.sum(0)
+            D = D @ W[k].T * (Y[k] > 0)
+            for parameter, moment, gradient in zip(
+                (W[k], b[k]), (moments[k], moments[len(W) + k]), gradients, strict=True
+            ):
+                moment[:] = MOMENTUM * moment + gradient
+                parameter -= RATE * moment
+    return float(np.mean(losses))
+
+
+def _floor(problem: dense_problems.DenseProblem) -> float:
+    edges = [int(np.count_nonzero(W)) for W in problem.weights]
+    return BATCH * ((sum(edges) + sum(edges[1:])) / FORWARD + sum(edges) / GRADIENT)
+
+
+def _show(found: dict[str, Any], counts: list[int]) -> None:
+    for nthreads in counts:
+        cells = [cell for cell in found["cells"] if cell["nthreads"] == nthreads]
+        names = [name for name in TITLES if any(name in cell["median"] for cell in cells)]
+        report.table(
+            [
+                f"ms a step, {nthreads} threads", "edges", *(TITLES[name] for name in names),
+                *(f"{TITLES[name]} / gbdnn" for name in names if name != "gbdnn"), "/ floor",
+                "losses",
+            ],
+            [
+                (
+                    cell["network"], cell["edges"],
+                    *(f"{1e3 * cell['median'][name]:.3g}" for name in names),
+                    *(f"{cell['times'][name]:.2f}" for name in names if name in cell["times"]),
+                    f"{cell['median'].get('gbdnn', 0) / cell['floor']:.2f}",
+                    "right" if cell["check"] == "PASSED" else "WRONG",
+                )
+                for cell in cells
+            ],
+        )  # fmt: skip
+    for name, why in found["skipped"].items():
+        print(f"{name}: skipped: {why}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
