@@ -266,6 +266,19 @@ def test_hashed_batches_have_inputs_from_everywhere(net, X):
     assert all(task.features.ids.dtype == np.uint16 for task in tasks)
 
 
+def test_hashed_batches_of_a_large_store_warn(net, X, answers, monkeypatch, recwarn):
+    gbdnn.infer(net, X, executor=Recording(), workers=2, order="hashed")
+    monkeypatch.setattr(gbdnn.io.store.features, "PART", X.nvals - 1)
+    options = {"executor": Recording(), "workers": 2, "engine": "full"}
+    gbdnn.infer(net, X, order="given", **options)
+    gbdnn.infer(net, X.rows(), order="hashed", **options)
+    gbdnn.infer(net, X, order="hashed", batch=9000, **options)
+    assert not recwarn.list
+    with pytest.warns(RuntimeWarning, match=rf"all {X.nvals:,} values .* each of 4 batches"):
+        Y = gbdnn.infer(net, X, order="hashed", **options)
+    assert Y.isequal(answers["full"])
+
+
 def test_two_networks_are_kept(tmp_path, monkeypatch):
     nets, read = [], []
     for n in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,14 @@ def infer_over(
     X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
     starts = cuts(X.nrows, workers.count, batch)
     deal = dealt(X.nrows) if order == "hashed" else None
+    if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
+        warnings.warn(
+            f"order='hashed': all {values:,} values of the store are read for each of"
+            f" {len(starts) - 1} batches; a store whose inputs are dealt as it is written takes"
+            " order='given'",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def ids(k: int) -> np.ndarray:
         start, stop = starts[k], starts[k + 1]
