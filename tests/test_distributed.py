@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import json
 import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -21,6 +23,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
+from gbdnn import challenge
 from gbdnn.distributed import balance
 from gbdnn.distributed.batches import cuts, dealt, part_size
 from gbdnn.distributed.executors import workers_of
@@ -858,6 +861,109 @@ def test_mistakes_in_the_shell(folder, tmp_path):
     shell.fails(
         "infer", tmp_path / "tsv", X, "-o", out, "--workers", 1, match="gbdnn convert"
     )  # fmt: skip
+
+
+# The challenge.
+
+
+@pytest.fixture(scope="module")
+def problem():
+    pytest.importorskip("sklearn")
+    return challenge.generated(1024, 8, inputs=9000)
+
+
+def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    records, there = [], []
+
+    def add(record):
+        records.append(record)
+        there.append(len(list(tmp_path.iterdir())))
+
+    outcome = challenge.run(problem, executor=executor, repeat=2, compress=True, stats=add)
+    assert outcome.check == "PASSED"
+    assert 0 < len(outcome.categories) < 9000
+    assert len(outcome.seconds) == len(outcome.balances) == 2
+    assert len(records) == 8
+    assert all(each.loading < 0.01 for each in records)  # the weights were there
+    for found, some in zip(outcome.balances, (records[:4], records[4:]), strict=True):
+        assert len(found.workers) == 2
+        assert found.workers["inputs"].sum() == 9000
+        assert found.workers["seconds"].sum() == pytest.approx(sum(r.seconds for r in some))
+    assert outcome.balance is outcome.balances[outcome.seconds.index(min(outcome.seconds))]
+    assert outcome.nthreads == records[0].threads
+    assert set(there) == {1}  # the network, in a store
+    assert list(tmp_path.iterdir()) == []
+    once = challenge.run(problem, compress=True).processed
+    assert outcome.processed == pytest.approx(once, rel=0.1)
+    told = json.loads(json.dumps(outcome.as_json()))
+    assert told["workers"] == 2
+    for busy, found in zip(told["busy_seconds"], outcome.balances, strict=True):
+        assert busy["min"] <= busy["mean"] <= busy["max"]
+        assert busy["imbalance"] == found.seconds.imbalance == busy["max"] / busy["mean"]
+
+
+def test_every_worker_is_warm_before_few_inputs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    few = challenge.generated(1024, 8, inputs=300)
+    with spawned() as pool:
+        records = []
+        outcome = challenge.run(few, executor=pool, repeat=3, stats=records.append)
+        assert outcome.check == "PASSED"
+        assert len(pool._processes) == 2
+    assert len(records) == 3
+    assert all(each.loading < 0.01 for each in records)
+    assert outcome.balance.seconds.min == 0
+    assert outcome.balance.seconds.imbalance == 2
+
+
+def test_the_network_is_removed_after_an_error(problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            challenge.run(problem, executor=pool, stats=interrupt)
+        with pytest.raises(gbdnn.ArgumentError, match="memory"):
+            challenge.run(problem, executor=pool, memory=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_challenge_in_the_shell(tmp_path, monkeypatch):
+    (tmp_path / "T").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "T"))
+    few = ["challenge", "--layers", 8, "--inputs", 9000]
+    options = ["--repeat", 2, "--nthreads", 1, "--json", tmp_path / "outcome.json"]
+    printed = shell.well(*few, *options, "--workers", 2)
+    facts = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert facts["check"] == "PASSED (against SciPy in FP64)"
+    assert facts["threads"] == "1 on each of 2 workers"
+    told = json.loads((tmp_path / "outcome.json").read_text())
+    assert (told["workers"], told["nthreads"], len(told["seconds"])) == (2, 1, 2)
+    at = told["seconds"].index(min(told["seconds"]))
+    busy = told["busy_seconds"][at]
+    words = "min {min:.3f}, mean {mean:.3f}, max {max:.3f} s, imbalance {imbalance:.2f}"
+    assert facts["busy"] == words.format(**busy)
+    assert 0 < len(told["categories"]) < 9000
+    assert "busy" not in shell.well(*few)
+    shell.fails(*few, "--workers", 2, "--mpi", match="--mpi beside --workers: one of them")
+    shell.fails(*few, "--workers", 0, match="--workers")
+    shell.fails(*few, "--mpi", match="mpiexec -n 5 python -m mpi4py.futures")
+    shell.fails(*few, "--workers", 1, "--memory", 1, match="memory")
+    left = [each.name for each in (tmp_path / "T").iterdir() if each.name.startswith("gbdnn-")]
+    assert left == []
+
+
+def test_the_challenge_on_ranks_of_mpi(tmp_path):
+    done = mpiexec(
+        3, "-m", "gbdnn", "challenge", "--layers", 8, "--inputs", 9000, "--mpi",
+        "--json", tmp_path / "outcome.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "outcome.json").read_text())["workers"] == 2
+    assert "PASSED" in done.stdout
 
 
 def test_the_task_is_a_function_of_a_module():
