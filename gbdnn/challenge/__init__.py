@@ -4,7 +4,7 @@ from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.outcome import Outcome, run
 from gbdnn.challenge.problems import Problem, generated, official, training_images
 from gbdnn.challenge.published import PUBLISHED, Rate
-from gbdnn.challenge.truth import scipy_categories
+from gbdnn.challenge.scipy_check import scipy_categories
 
 __all__ = [
     "PUBLISHED",

@@ -19,7 +19,7 @@ from gbdnn.answers import categories
 from gbdnn.arrays.threads import available
 from gbdnn.calls import infer
 from gbdnn.challenge.machine import machine, versions
-from gbdnn.challenge.truth import scipy_categories
+from gbdnn.challenge.scipy_check import scipy_categories
 from gbdnn.challenge.workers import batches_over, readable, warmed
 from gbdnn.distributed import balance
 from gbdnn.engine.memory import MEMORY
