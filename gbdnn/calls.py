@@ -119,7 +119,9 @@ def infer(
     order : {"given", "hashed"}, optional
         With `executor`: whether a batch has inputs that follow each other, or inputs dealt by a
         hash of their numbers, which spreads neighbours that live long (default: ``"given"``). The
-        answer has the given order in either case.
+        answer has the given order in either case. With ``"hashed"`` all of a store of features is
+        read for every batch, which warns if it has more than 4 million values: deal the inputs of
+        such a store once, as it is written.
     stats : callable, optional
         With `executor`: called with a `distributed.BatchStats` for each batch that is done.
 

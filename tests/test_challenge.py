@@ -49,7 +49,7 @@ def test_generated_passes_against_scipy_and_the_dense_oracle(problem):
 
 def test_scipy_check_is_the_same_in_blocks(problem, monkeypatch):
     whole = challenge.scipy_categories(problem.network, problem.features)
-    monkeypatch.setattr(challenge.outcome, "_BLOCK_ENTRIES", 5000)
+    monkeypatch.setattr(challenge.scipy_check, "_BLOCK_ENTRIES", 5000)
     seen = []
     parts = challenge.scipy_categories(
         problem.network, problem.features, progress=lambda *at: seen.append(at)

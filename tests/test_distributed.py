@@ -2,25 +2,33 @@
 
 import contextlib
 import errno
+import json
 import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import tracemalloc
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import shell
 from conftest import network
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles import case
 
 import gbdnn
+from gbdnn import challenge
+from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.distributed import balance
 from gbdnn.distributed.batches import cuts, dealt, part_size
 from gbdnn.distributed.executors import workers_of
@@ -264,6 +272,19 @@ def test_hashed_batches_have_inputs_from_everywhere(net, X):
         assert (np.diff(each) > 0).all()
         assert np.histogram(each, 9, (0, 9000))[0].min() > 150  # 250 of each thousand
     assert all(task.features.ids.dtype == np.uint16 for task in tasks)
+
+
+def test_hashed_batches_of_a_large_store_warn(net, X, answers, monkeypatch, recwarn):
+    gbdnn.infer(net, X, executor=Recording(), workers=2, order="hashed")
+    monkeypatch.setattr(gbdnn.io.store.features, "PART", X.nvals - 1)
+    options = {"executor": Recording(), "workers": 2, "engine": "full"}
+    gbdnn.infer(net, X, order="given", **options)
+    gbdnn.infer(net, X.rows(), order="hashed", **options)
+    gbdnn.infer(net, X, order="hashed", batch=9000, **options)
+    assert not recwarn.list
+    with pytest.warns(RuntimeWarning, match=rf"all {X.nvals:,} values .* each of 4 batches"):
+        Y = gbdnn.infer(net, X, order="hashed", **options)
+    assert Y.isequal(answers["full"])
 
 
 def test_two_networks_are_kept(tmp_path, monkeypatch):
@@ -847,6 +868,159 @@ def test_mistakes_in_the_shell(folder, tmp_path):
     )  # fmt: skip
 
 
+# The challenge.
+
+
+@pytest.fixture(scope="module")
+def problem():
+    pytest.importorskip("sklearn")
+    return challenge.generated(1024, 8, inputs=9000)
+
+
+def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    records, there = [], []
+
+    def add(record):
+        records.append(record)
+        there.append(len(list(tmp_path.iterdir())))
+
+    outcome = challenge.run(problem, executor=executor, repeat=2, compress=True, stats=add)
+    assert outcome.check == "PASSED"
+    assert 0 < len(outcome.categories) < 9000
+    assert len(outcome.seconds) == len(outcome.balances) == 2
+    assert len(records) == 8
+    assert all(each.loading < 0.01 for each in records)  # the weights were there
+    for found, some in zip(outcome.balances, (records[:4], records[4:]), strict=True):
+        assert len(found.workers) == 2
+        assert found.workers["inputs"].sum() == 9000
+        assert found.workers["seconds"].sum() == pytest.approx(sum(r.seconds for r in some))
+    assert outcome.balance is outcome.balances[outcome.seconds.index(min(outcome.seconds))]
+    assert outcome.nthreads == records[0].threads
+    assert set(there) == {1}  # the network, in a store
+    assert list(tmp_path.iterdir()) == []
+    once = challenge.run(problem, compress=True).processed
+    assert outcome.processed == pytest.approx(once, rel=0.1)
+    told = json.loads(json.dumps(outcome.as_json()))
+    assert told["workers"] == 2
+    for busy, found in zip(told["busy_seconds"], outcome.balances, strict=True):
+        assert busy["min"] <= busy["mean"] <= busy["max"]
+        assert busy["imbalance"] == found.seconds.imbalance == busy["max"] / busy["mean"]
+
+
+def test_every_worker_is_warm_before_few_inputs(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    few = challenge.generated(1024, 8, inputs=300)
+    with spawned() as pool:
+        records = []
+        outcome = challenge.run(few, executor=pool, repeat=3, stats=records.append)
+        assert outcome.check == "PASSED"
+        assert len(pool._processes) == 2
+    assert len(records) == 3
+    assert all(each.loading < 0.01 for each in records)
+    assert outcome.balance.seconds.min == 0
+    assert outcome.balance.seconds.imbalance == 2
+
+
+def test_the_network_is_removed_after_an_error(problem, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            challenge.run(problem, executor=pool, stats=interrupt)
+        with pytest.raises(gbdnn.ArgumentError, match="memory"):
+            challenge.run(problem, executor=pool, memory=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_challenge_in_the_shell(tmp_path, monkeypatch):
+    (tmp_path / "T").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "T"))
+    few = ["challenge", "--layers", 8, "--inputs", 9000]
+    options = ["--repeat", 2, "--nthreads", 1, "--json", tmp_path / "outcome.json"]
+    printed = shell.well(*few, *options, "--workers", 2)
+    facts = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert facts["check"] == "PASSED (against SciPy in FP64)"
+    assert facts["threads"] == "1 on each of 2 workers"
+    told = json.loads((tmp_path / "outcome.json").read_text())
+    assert (told["workers"], told["nthreads"], len(told["seconds"])) == (2, 1, 2)
+    at = told["seconds"].index(min(told["seconds"]))
+    busy = told["busy_seconds"][at]
+    words = "min {min:.3f}, mean {mean:.3f}, max {max:.3f} s, imbalance {imbalance:.2f}"
+    assert facts["busy"] == words.format(**busy)
+    assert 0 < len(told["categories"]) < 9000
+    assert "busy" not in shell.well(*few)
+    shell.fails(*few, "--workers", 2, "--mpi", match="--mpi beside --workers: one of them")
+    shell.fails(*few, "--workers", 0, match="--workers")
+    shell.fails(*few, "--mpi", match="mpiexec -n 5 python -m mpi4py.futures")
+    shell.fails(*few, "--workers", 1, "--memory", 1, match="memory")
+    left = [each.name for each in (tmp_path / "T").iterdir() if each.name.startswith("gbdnn-")]
+    assert left == []
+
+
+def test_the_challenge_on_ranks_of_mpi(tmp_path):
+    done = mpiexec(
+        3, "-m", "gbdnn", "challenge", "--layers", 8, "--inputs", 9000, "--mpi",
+        "--json", tmp_path / "outcome.json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "outcome.json").read_text())["workers"] == 2
+    assert "PASSED" in done.stdout
+
+
 def test_the_task_is_a_function_of_a_module():
     """So that every engine can pickle it."""
     assert pickle.loads(pickle.dumps(compute)) is compute  # noqa: S301
+
+
+# -- memory of the caller -----------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    st.floats(0, 1),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_that_grow_are_the_rows_of_scipy(sizes, density, seed):
+    random = np.random.default_rng(seed)
+    blocks = [
+        sp.random_array((n, 9), density=density, format="csr", rng=random, dtype=np.float32)
+        for n in sizes
+    ]
+    grown = GrowingRows(sum(sizes), 9, np.dtype(np.float32))
+    for block in blocks:
+        block.sort_indices()
+        grown.append(block.indptr.astype(np.uint16), block.indices.astype(np.uint8), block.data)
+    found = grown.rows().matrix().to_dense(fill_value=0)
+    assert np.array_equal(found, sp.vstack(blocks).toarray())
+
+
+def test_a_single_value_stands_for_all_entries_of_a_block():
+    grown = GrowingRows(3, 4, np.dtype(np.float64))
+    grown.append(np.array([0, 2]), np.array([1, 3]), np.array([5.0]))
+    grown.append(np.array([0, 0, 1]), np.array([2]), np.array([7.0]))
+    expected = [[0, 5, 0, 5], [0, 0, 0, 0], [0, 0, 7, 0]]
+    assert grown.rows().matrix().to_dense(fill_value=0).tolist() == expected
+
+
+def test_answers_are_held_once(tmp_path):
+    """Beyond the answer, the caller holds the batches in flight: not all of them again."""
+    net = gbdnn.Network([gbdnn.Layer(sp.random_array((64, 512), density=0.1, rng=0), 0.5)])
+    gbdnn.save(net.astype("FP32"), tmp_path / "net")
+    X = sp.random_array((20_000, 64), density=0.3, format="csr", rng=1, dtype=np.float32)
+    gbdnn.save(X, tmp_path / "X")
+    stored, features = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+        tracemalloc.start()
+        try:
+            Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=2048)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    answer = Y.nvals * 12 + 8 * Y.nrows
+    assert Y.nvals > 8_000_000
+    assert answer < peak < 1.5 * answer

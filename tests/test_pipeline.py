@@ -11,7 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import oracles
 import pytest
+from conftest import network
 from shell import fails, well
 
 import gbdnn
@@ -29,6 +31,10 @@ def mpiexec():
 
 
 def start(ranks, *arguments, script=RANKS, seconds=120):
+    return launched(["-n", ranks, sys.executable, script, *arguments], seconds)
+
+
+def launched(arguments, seconds=120):
     pytest.importorskip("mpi4py")
     if mpiexec() is None:
         pytest.skip("mpiexec is not installed")
@@ -36,7 +42,7 @@ def start(ranks, *arguments, script=RANKS, seconds=120):
     path = os.pathsep.join([str(RANKS.parent.parent), os.environ.get("PYTHONPATH", "")])
     command = [mpiexec(), "--oversubscribe", "--bind-to", "none"]
     return subprocess.run(
-        [*command, "-n", str(ranks), sys.executable, str(script), *map(str, arguments)],
+        [*command, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -136,6 +142,154 @@ def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
     assert done.returncode != 0
     assert time.monotonic() - began < 20
     assert f"RankError: rank {where}: RuntimeError: broken callback" in done.stderr
+
+
+# The shell.
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A stored network of four layers, and features."""
+    folder = tmp_path_factory.mktemp("shell")
+    case = oracles.case(5, sizes=(48, 64, 40, 56, 32), inputs=5000, bias="negative vector")
+    gbdnn.save(network(case.layers), folder / "net")
+    gbdnn.save(case.X.astype("f4"), folder / "X")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answer(small):
+    """What one process answers."""
+    Y = gbdnn.infer(gbdnn.load(small / "net"), gbdnn.load(small / "X"))
+    assert 0 < gbdnn.categories(Y).size < Y.nrows
+    assert len(np.unique(Y.to_coo()[2])) > 10
+    return Y
+
+
+def commands(*ranks, module=(), seconds=120):
+    """``gbdnn infer ... --pipeline`` on ranks, each with arguments of its own."""
+    pytest.importorskip("typer")
+    start = ["-n", 1, sys.executable, *module, "-m", "gbdnn", "infer"]
+    each = [[*start, *arguments, "--pipeline"] for arguments in ranks]
+    return launched([word for one in each for word in [":", *one]][1:], seconds)
+
+
+def told(done):
+    """Lines of gbdnn, not of mpiexec, on standard error."""
+    words = ("gbdnn: ", "Traceback", "Warning")
+    return [line for line in done.stderr.splitlines() if any(word in line for word in words)]
+
+
+@pytest.mark.parametrize("module", [(), ("-m", "mpi4py")])
+@pytest.mark.parametrize("cuts", [(), ("--cuts", "1,3")])
+def test_the_shell(module, cuts, small, answer, tmp_path):
+    arguments = [small / "net", small / "X", "-o", tmp_path / "Y", "--to", "store", *cuts]
+    done = commands(*[arguments] * 3, module=module)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert gbdnn.load(tmp_path / "Y").isequal(answer, check_dtype=True)
+    first, second, *ranks = done.stdout.splitlines()
+    living = f"{gbdnn.categories(answer).size} of 5000 inputs have a category"
+    assert first == f"{tmp_path / 'Y'}: {living}, {answer.nvals} activations"
+    assert second == "3 ranks, --cuts 1,3" if cuts else second.startswith("3 ranks, --cuts ")
+    assert [line[:12] for line in ranks] == [f"rank {n}: laye" for n in range(3)]
+    assert not cuts or "rank 1: layers 1 to 2, " in ranks[1]
+
+
+def test_the_shell_writes_categories_in_place_of_a_store(small, answer, tmp_path):
+    gbdnn.save(np.eye(3), tmp_path / "c")
+    arguments = [small / "net", small / "X", "-o", tmp_path / "c", "--categories"]
+    assert commands(arguments, arguments).returncode == 0
+    assert np.array_equal(gbdnn.load(tmp_path / "c"), gbdnn.categories(answer))
+
+
+def test_the_shell_on_one_rank_without_mpiexec(small, answer, tmp_path):
+    pytest.importorskip("mpi4py")
+    pytest.importorskip("typer")
+    arguments = ["infer", small / "net", small / "X", "-o", tmp_path / "Y", "--to", "store"]
+    printed = well(*arguments, "--pipeline")
+    assert "1 rank, which holds all layers" in printed
+    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "module"),
+    [
+        (["--cuts", "3"], "ascending: 2 numbers for 3 ranks, not [3]", ("-m", "mpi4py")),
+        (["--cuts", "3,1"], "ascending", ()),
+        (["--cuts", "a,3"], "--cuts 'a,3': numbers of layers, as 3,60", ()),
+        (["--workers", "2"], "--pipeline beside --workers: one of them", ()),
+        (["--scheduler", "tcp://a:1"], "--pipeline beside --scheduler", ()),
+        (["--mpi"], "--pipeline beside --mpi", ()),
+        (["--nonsense"], "No such option: --nonsense", ("-m", "mpi4py")),
+        (["--nonsense"], "No such option: --nonsense", ()),
+        (["--layers", "31"], "--layers 31: ", ()),
+    ],
+)
+def test_a_mistake_is_told_once(options, words, module, small, tmp_path):
+    began = time.monotonic()
+    arguments = [small / "net", small / "X", "-o", tmp_path / "Y", *options]
+    done = commands(*[arguments] * 3, module=module)
+    assert done.returncode == 2
+    assert done.stdout.strip() == ""
+    (line,) = told(done)
+    assert line.strip().startswith("gbdnn: ")
+    assert words in line
+    assert time.monotonic() - began < 20
+    assert not (tmp_path / "Y").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("net", 0), ("net", 2), ("X", 0), ("Y", 0), ("option", 0), ("option", 1)]
+    + [("weights", rank) for rank in range(3)],
+)
+def test_an_error_on_one_rank_ends_the_command(what, where, small, tmp_path):
+    good = {"net": small / "net", "X": small / "X", "Y": tmp_path / "Y"}
+    wrong = good | {what: tmp_path / "no" / "where"}
+    if what == "weights":  # damaged: it is found when a rank reads its layers
+        wrong = good | {"net": tmp_path / "damaged"}
+        shutil.copytree(small / "net", tmp_path / "damaged")
+        shard = next((tmp_path / "damaged").glob("shard-*"))
+        data = shard.read_bytes()
+        header = 8 + int.from_bytes(data[:8], "little")
+        shard.write_bytes(data[:header] + bytes(len(data) - header))
+    each = []
+    for rank in range(3):
+        given = wrong if rank == where else good
+        each.append([given["net"], given["X"], "-o", given["Y"], "--cuts", "1,3"])
+        each[-1] += ["--nonsense"] if what == "option" and rank == where else []
+    began = time.monotonic()
+    done = commands(*each)
+    assert time.monotonic() - began < 30
+    assert done.returncode == 2
+    (line,) = told(done)
+    assert "--nonsense" in line if what == "option" else f"gbdnn: rank {where}: " in line
+    assert not (tmp_path / "Y").exists()
+
+
+def test_the_shell_without_mpi(small, tmp_path):
+    pytest.importorskip("typer")
+    (tmp_path / "run.py").write_text(
+        "import sys\nsys.modules['mpi4py'] = sys.modules['mpi4py.MPI'] = None\n"
+        "from gbdnn.cli import main\nmain()\n"
+    )
+    arguments = ["infer", small / "net", small / "X", "-o", tmp_path / "Y", "--pipeline"]
+    for done in (
+        start(2, *arguments, script=tmp_path / "run.py"),
+        subprocess.run(
+            [sys.executable, tmp_path / "run.py", *map(str, arguments)],
+            capture_output=True, text=True, check=False,
+        ),
+    ):  # fmt: skip
+        assert done.returncode == 2
+        (line,) = told(done)
+        assert 'pip install "gbdnn[mpi]"' in line
+
+
+def test_cuts_are_for_a_pipeline(small, tmp_path):
+    pytest.importorskip("typer")
+    arguments = ["infer", small / "net", small / "X", "-o", tmp_path / "Y", "--cuts", "3"]
+    fails(*arguments, match="--cuts goes with --pipeline")
 
 
 def test_benchmark(tmp_path):

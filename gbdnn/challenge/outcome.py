@@ -5,9 +5,11 @@ The truth is official, or computed independently by SciPy in FP64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from statistics import median
+from itertools import pairwise
+from statistics import median, median_low
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +17,24 @@ import numpy as np
 
 from gbdnn.answers import categories
 from gbdnn.arrays.threads import available
+from gbdnn.calls import infer
 from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.scipy_check import scipy_categories
+from gbdnn.challenge.workers import batches_over, readable, warmed
+from gbdnn.distributed import balance
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import ArgumentError
-from gbdnn.inference import infer
-from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import graphblas as gb
-
     from gbdnn.challenge.problems import Problem
+    from gbdnn.distributed import Balance, BatchStats
     from gbdnn.engine.stats import LayerStats
     from gbdnn.inference import Engine
-    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
-
-# Activations have some ten times as many entries as the features: about a gigabyte a block.
-_BLOCK_ENTRIES = 5_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +54,15 @@ class Outcome:
     checked_against : str
         The source of `truth`.
     nthreads : int
-        Threads available to the run.
+        Threads available to the run; of each worker, if there are workers.
     engine : str
         As given to `infer`.
     compress : bool
         Whether equal inputs were computed once.
     processed : int, optional
         Edges processed, summed over the inputs computed; counted if `compress`.
+    balances : list of Balance, optional
+        What each worker did in each run; None without workers.
     records : list of LayerStats, optional
         The records of one further run that is not timed, if asked for.
     machine : dict
@@ -79,6 +80,7 @@ class Outcome:
     engine: Engine
     compress: bool = False
     processed: int | None = None
+    balances: list[Balance] | None = None
     records: list[LayerStats] | None = field(default=None, repr=False)
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
@@ -94,6 +96,13 @@ class Outcome:
     def seconds_median(self) -> float:
         """The median of `seconds`."""
         return median(self.seconds)
+
+    @property
+    def balance(self) -> Balance | None:
+        """What each worker did in the run that took the median of the seconds, or just less."""
+        if self.balances is None:
+            return None
+        return self.balances[self.seconds.index(median_low(self.seconds))]
 
     @property
     def edge_rate(self) -> float:
@@ -118,6 +127,8 @@ class Outcome:
             "engine": self.engine,
             "compress": self.compress,
             "edges_processed": self.processed,
+            "workers": None if self.balances is None else len(self.balances[0].workers),
+            "busy_seconds": None if self.balances is None else [_spread(b) for b in self.balances],
             "seconds": self.seconds,
             "seconds_median": self.seconds_median,
             "edges_per_second": self.edge_rate,
@@ -137,6 +148,8 @@ def run(
     repeat: int = 1,
     check: bool = True,
     record: bool = False,
+    executor: Any = None,
+    stats: Callable[[BatchStats], object] | None = None,
     callback: Callable[[LayerStats], object] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
@@ -146,7 +159,7 @@ def run(
     ----------
     problem : Problem
         From `official` or `generated`.
-    nthreads, engine, memory, callback
+    nthreads, engine, memory
         As for `infer`.
     compress : bool, default False
         Compute equal inputs once. The edges processed are then counted: the edge rate, which
@@ -157,6 +170,11 @@ def run(
         Compare the categories with ``Problem.truth`` or, where it is None, with SciPy's in FP64.
     record : bool, default False
         Keep the records of each layer, as the outcome's `records`.
+    executor, stats
+        As for `infer`; the workers have to be countable. A network that is not stored is saved for
+        them to read, in the folder for temporary files (``TMPDIR``), and removed at the end.
+    callback : callable, optional
+        As for `infer`; without `executor`.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
 
@@ -167,7 +185,11 @@ def run(
 
     Notes
     -----
-    Records and processed edges are from one further run, because a callback takes time.
+    Records and processed edges are from one further run, because a callback takes time. With
+    `executor` it is one of this process, on the batches that the workers had.
+
+    Before the first timed run with `executor`, every worker has started, read the weights and
+    computed a batch; what is timed has the features and the answer on their way.
 
     Examples
     --------
@@ -177,20 +199,30 @@ def run(
     """
     if repeat < 1:
         raise ArgumentError(f"repeat is at least 1, not {repeat}")
-    compute = partial(
-        infer,
-        problem.network,
-        problem.features,
-        engine=engine,
-        compress="auto" if compress else False,
-        memory=memory,
-        nthreads=nthreads,
-    )
-    seconds = []
-    for _ in range(repeat):
-        started = perf_counter()
-        Y = compute(callback=callback)
-        seconds.append(perf_counter() - started)
+    options: dict[str, Any] = {
+        "engine": engine,
+        "compress": "auto" if compress else False,
+        "memory": memory,
+        "nthreads": nthreads,
+    }
+    features = problem.features
+    seconds: list[float] = []
+    balances: list[Balance] = []
+    with nullcontext(problem.network) if executor is None else readable(problem.network) as net:
+        workers = None if executor is None else warmed(net, features, executor, options)
+        for _ in range(repeat):
+            batches: list[BatchStats] = []
+            if executor is None:
+                compute = partial(infer, net, features, callback=callback, **options)
+            else:
+                add = partial(_add, batches, stats)
+                compute = partial(infer, net, features, executor=executor, stats=add, **options)
+            started = perf_counter()
+            Y = compute()
+            seconds.append(perf_counter() - started)
+            if executor is not None:
+                balances.append(balance(batches, workers))
+                nthreads = max(each.threads for each in batches)
     truth, source = None, "nothing"
     if check:
         truth, source = problem.truth, "the official categories"
@@ -199,7 +231,10 @@ def run(
             source = "SciPy in FP64"
     records: list[LayerStats] = []
     if compress or record:
-        compute(callback=records.append)
+        starts = [0, features.nrows] if executor is None else batches_over(features.nrows, executor)
+        for start, stop in pairwise(starts):
+            some = features[start:stop, :].new()
+            infer(problem.network, some, callback=records.append, **options)
     edges = [info.edges for info in problem.network.infos]
     return Outcome(
         problem=problem,
@@ -210,48 +245,19 @@ def run(
         nthreads=nthreads or available(),
         engine=engine,
         compress=compress,
+        balances=balances or None,
         processed=sum(r.inputs * edges[r.layer] for r in records) if compress else None,
         records=records if record else None,
     )
 
 
-def scipy_categories(
-    network: Network, features: gb.Matrix, *, progress: Progress | None = None
-) -> np.ndarray:
-    """Return the categories of a challenge network, computed by SciPy in FP64.
+def _add(
+    batches: list[BatchStats], stats: Callable[[BatchStats], object] | None, record: BatchStats
+) -> None:
+    batches.append(record)
+    if stats is not None:
+        stats(record)
 
-    Parameters
-    ----------
-    network : Network
-        Layers with the bias rule ``"entries"``, a ReLU, and weights >= 0 (SciPy drops sums that
-        cancel).
-    features : Matrix, shape (inputs, neurons)
-        The inputs; dead ones are dropped after each layer.
-    progress : callable, optional
-        Called as ``progress(k, count)`` after each layer.
 
-    Returns
-    -------
-    ndarray of int64
-        0-based ids in ascending order.
-    """
-    sp = require("scipy.sparse", "challenge", "the check needs SciPy")
-    rows, columns, values = features.to_coo()
-    X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)
-    blocks = np.array_split(np.arange(features.nrows), 1 + X.nnz // _BLOCK_ENTRIES)
-    found = []
-    for block, alive in enumerate(blocks):
-        Y = X[alive]
-        for k, layer in enumerate(network):
-            rows, columns, values = layer.weights.to_coo()
-            W = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=layer.shape)
-            Z = Y @ W
-            Z.data += np.broadcast_to(layer.bias, (layer.ncols,))[Z.indices]
-            np.clip(Z.data, 0, layer.clip, out=Z.data)
-            Z.eliminate_zeros()
-            lives = np.diff(Z.indptr) > 0
-            Y, alive = Z[lives], alive[lives]
-            if progress is not None:
-                progress(block * len(network) + k + 1, len(blocks) * len(network))
-        found.append(alive)
-    return np.concatenate(found)
+def _spread(found: Balance) -> dict[str, float]:
+    return {**asdict(found.seconds), "imbalance": found.seconds.imbalance}

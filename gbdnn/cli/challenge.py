@@ -11,6 +11,7 @@ from typer import Option, echo
 import gbdnn
 from gbdnn import challenge as problems
 from gbdnn.cli import options
+from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
@@ -55,11 +56,18 @@ def challenge(
         Path | None,
         Option(metavar="FILE", help="Plot one further run, not timed: .png, .svg or .pdf."),
     ] = None,
+    workers: pools.Workers = None,
+    scheduler: pools.Scheduler = None,
+    mpi: pools.Mpi = False,
 ) -> int:
     """Run a problem of the Sparse DNN Graph Challenge and check its categories.
 
     Default: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797 digits,
     checked against SciPy in FP64. No download is needed.
+
+    With workers, --nthreads is for each of them. They have started and have read the weights before
+    the clock starts: from a folder for temporary files, which others than this machine's have to
+    share (TMPDIR).
     """
     if data is not None and seed is not None:
         raise ArgumentError("--seed beside --data: official networks have none")
@@ -68,7 +76,7 @@ def challenge(
         require_writable(json_file)
     if plot is not None:
         gbdnn.viz.require_plottable(plot)
-    with Bars() as bars:
+    with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         if data is None:
             problem = problems.generated(
                 neurons, layers, images=images, inputs=inputs, seed=seed or 0
@@ -87,7 +95,9 @@ def challenge(
             repeat=repeat,
             check=check,
             record=plot is not None,
-            callback=bars.add_inference(layers, repeat),
+            executor=executor,
+            stats=None if executor is None else pools.Records(bars.add("batches")).add,
+            callback=bars.add_inference(layers, repeat) if executor is None else None,
             progress=bars.add("checking"),
         )
     if json_file is not None:
@@ -115,14 +125,24 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
             f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
         )
     source = "" if outcome.truth is None else f" (against {outcome.checked_against})"
+    threads = f"{outcome.nthreads}"
+    busy = {}
+    if found := outcome.balance:
+        spread = found.seconds
+        threads += f" on each of {len(found.workers)} workers"
+        busy["busy"] = (
+            f"min {spread.min:.3f}, mean {spread.mean:.3f}, max {spread.max:.3f} s,"
+            f" imbalance {spread.imbalance:.2f}"
+        )
     return {
         "problem": problem.name,
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "threads": f"{outcome.nthreads}",
+        "threads": threads,
         "engine": outcome.engine,
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
         "seconds": f"{outcome.seconds_median:.3f}{runs}",
+        **busy,
         "edge rate": rate,
         "categories": f"{len(outcome.categories):,}",
         "check": outcome.check + source,

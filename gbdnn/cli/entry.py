@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from typer import Option
 
 import gbdnn
 from gbdnn.arrays.first_use import gb
+from gbdnn.cli import ranks
 from gbdnn.cli.challenge import challenge
 from gbdnn.cli.convert import convert
 from gbdnn.cli.generate import generate
@@ -47,34 +49,36 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    message = None
     try:
         code = app(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         if code == _INTERRUPTED:  # typer catches the KeyboardInterrupt and returns this
-            _say("interrupted")
+            message = "interrupted"
     except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted")
-        code = _INTERRUPTED
+        code, message = _INTERRUPTED, "interrupted"
     except typer.TyperException as err:
-        _say(err.format_message())
-        code = _BAD_INPUT
+        code, message = _BAD_INPUT, err.format_message()
     except GbdnnError as err:
-        _say(f"{err} (layers count from 0)" if isinstance(err, NonFiniteError) else str(err))
-        code = _BAD_INPUT
+        code, message = _BAD_INPUT, str(err)
+        if isinstance(err, NonFiniteError):
+            message += " (layers count from 0)"
     except (MemoryError, gb.exceptions.OutOfMemory):
-        _say("out of memory: fewer inputs need less")
-        code = _BAD_INPUT
+        code, message = _BAD_INPUT, "out of memory: fewer inputs need less"
     except OSError as err:
+        code = _BAD_INPUT
         if err.filename is not None:  # of a file, not converted by its reader or writer
-            _say(f"{err.filename}: {err.strerror}")
-            sys.exit(_BAD_INPUT)
-        # Standard output. A reader that closed it is no error. The flush at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-        if not isinstance(err, BrokenPipeError):
-            _say(f"standard output cannot be written: {err.strerror or err}")
-            code = _BAD_INPUT
+            message = f"{err.filename}: {err.strerror}"
+        else:
+            # Standard output. A reader that closed it is no error. The flush at exit must not fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(err, BrokenPipeError):
+                code = 0
+            else:
+                message = f"standard output cannot be written: {err.strerror or err}"
+    if message is not None:
+        ranks.tell(partial(_say, message), code)
     sys.exit(code)
 
 
@@ -82,3 +86,4 @@ def _say(message: str) -> None:
     """Write one line to standard error, if it is open."""
     if sys.stderr is not None:
         sys.stderr.write(f"gbdnn: {' '.join(message.split())}\n")
+        sys.stderr.flush()

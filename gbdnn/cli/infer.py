@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options
+from gbdnn.cli import formats, options, ranks
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
@@ -55,6 +56,8 @@ def infer(
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
+    pipeline: ranks.Pipeline = False,
+    cuts: ranks.Cuts = None,
 ) -> None:
     """Run features through a network and write the activations of its last layer.
 
@@ -63,20 +66,30 @@ def infer(
 
     With workers the network is a store that all of them can read. They write a store part by part;
     the same command after a failure computes the missing parts.
+
+    In a pipeline every rank reads the network, of a store its own layers alone; rank 0 reads the
+    features, and writes.
     """
-    memory_bytes = options.size(memory)
-    stored = to == "store" or (to is None and (out / "index.json").is_file())
-    (require_storable if stored else require_writable)(out)
+    settings: dict[str, Any] = {
+        "nthreads": nthreads,
+        "engine": engine,
+        "compress": "auto" if compress else False,
+        "memory": options.size(memory),
+    }
+    pools.require_one(
+        workers=workers is not None, scheduler=scheduler is not None, mpi=mpi, pipeline=pipeline
+    )
+    given_input = _Input(network, given, features, inputs)
+    result = _Output(out, to == "store" or (to is None and _is_store(out)), categories)
+    if pipeline:
+        _over_ranks(given_input, result, {"cuts": ranks.numbers(cuts), **settings})
+        return
+    if cuts is not None:
+        raise ArgumentError("--cuts goes with --pipeline")
+    result.require_writable()
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
-        name = given.from_ or formats.guess(network)
-        net = formats.read(network, name, given, bars.add("reading layers"))
-        X = _features(features, net, inputs, stays=executor is not None)
-        settings: dict[str, Any] = {
-            "nthreads": nthreads,
-            "engine": engine,
-            "compress": "auto" if compress else False,
-            "memory": memory_bytes,
-        }
+        net = given_input.read_network(bars)
+        X = given_input.read_features(net, stays=executor is not None)
         if executor is None:
             Y = gbdnn.infer(net, X, callback=bars.add_inference(len(net)), **settings)
         else:
@@ -86,38 +99,90 @@ def infer(
                 )
             records = pools.Records(bars.add("batches"))
             settings |= {"executor": executor, "stats": records.add}
-            if stored and not categories:
+            if result.stored and not categories:
                 written = gbdnn.infer_to_store(net, X, out, **settings)
-                _report(out, _living(written), X.nrows, written.nvals, records)
+                echo(result.summary(_living(written), X.nrows, written.nvals))
+                echo(str(records))
                 return
             Y = gbdnn.infer(net, X, **settings)
-    found = gbdnn.categories(Y)
-    if stored:
-        gbdnn.save(found if categories else Y, out)
-    elif categories:
-        write_categories(found, out)
-    else:
-        write_tsv(Y, out)
-    _report(out, len(found), X.nrows, Y.nvals, None if executor is None else records)
-
-
-def _report(out: Path, living: int, inputs: int, nvals: int, records: pools.Records | None) -> None:
-    echo(f"{out}: {living} of {inputs} inputs have a category, {nvals} activations")
-    if records is not None:
+    echo(result.summary(result.write(Y), X.nrows, Y.nvals))
+    if executor is not None:
         echo(str(records))
+
+
+def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> None:
+    """Run features through a network whose layers are shared out over MPI's ranks."""
+    command = ranks.Command()
+
+    def read() -> tuple[gbdnn.Network, Any]:
+        if command.leads:
+            result.require_writable()
+        net = given.read_network(bars)
+        return net, given.read_features(net, stays=True) if command.leads else None
+
+    with Bars(silent=not command.leads) as bars:
+        net, X = command.together(read)
+        Y = command.infer(net, X, **settings)
+    living = command.together(lambda: 0 if Y is None else result.write(Y))
+    if Y is not None:
+        echo(result.summary(living, X.nrows, Y.nvals))
+        echo(str(command))
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What is read: a network and features."""
+
+    network: Path
+    given: options.Given
+    features: Path
+    inputs: int | None
+
+    def read_network(self, bars: Bars) -> gbdnn.Network:
+        name = self.given.from_ or formats.guess(self.network)
+        return formats.read(self.network, name, self.given, bars.add("reading layers"))
+
+    def read_features(self, net: gbdnn.Network, *, stays: bool) -> gb.Matrix | StoredFeatures:
+        """Return features from a store or a tsv file; those of a store may stay in it."""
+        path, inputs = self.features, self.inputs
+        if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+            return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
+        if inputs is not None:
+            raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
+        stored = open_features(path)
+        return stored if stays else stored.rows()
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What is written: activations or categories, into a store or a tsv file."""
+
+    path: Path
+    stored: bool
+    categories: bool
+
+    def require_writable(self) -> None:
+        (require_storable if self.stored else require_writable)(self.path)
+
+    def write(self, Y: gb.Matrix) -> int:
+        """Write the answer, and return how many inputs have a category."""
+        found = gbdnn.categories(Y)
+        if self.stored:
+            gbdnn.save(found if self.categories else Y, self.path)
+        elif self.categories:
+            write_categories(found, self.path)
+        else:
+            write_tsv(Y, self.path)
+        return len(found)
+
+    def summary(self, living: int, inputs: int, nvals: int) -> str:
+        """Return the line that tells what was written."""
+        return f"{self.path}: {living} of {inputs} inputs have a category, {nvals} activations"
+
+
+def _is_store(path: Path) -> bool:
+    return (path / "index.json").is_file()
 
 
 def _living(Y: StoredFeatures) -> int:
     return sum(len(gbdnn.categories(batch)) for batch in Y.batches(_AT_ONCE))
-
-
-def _features(
-    path: Path, net: gbdnn.Network, inputs: int | None, *, stays: bool
-) -> gb.Matrix | StoredFeatures:
-    """Return features from a store or a tsv file; those of a store may stay in it."""
-    if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-        return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
-    if inputs is not None:
-        raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
-    stored = open_features(path)
-    return stored if stays else stored.rows()

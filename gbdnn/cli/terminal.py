@@ -20,9 +20,12 @@ def fact_lines(facts: Mapping[str, object]) -> str:
 
 
 class Bars(rich.progress.Progress):
-    """Progress bars in a ``with`` block, shown if standard output and error are a terminal."""
+    """Progress bars in a ``with`` block, shown if standard output and error are a terminal.
 
-    def __init__(self) -> None:
+    With `silent` they are never shown.
+    """
+
+    def __init__(self, *, silent: bool = False) -> None:
         streams = (sys.stdout, sys.stderr)
         super().__init__(
             rich.progress.TextColumn("{task.description}"),
@@ -31,7 +34,7 @@ class Bars(rich.progress.Progress):
             rich.progress.TimeElapsedColumn(),
             console=rich.console.Console(stderr=True),
             transient=True,
-            disable=not all(stream is not None and stream.isatty() for stream in streams),
+            disable=silent or not all(stream is not None and stream.isatty() for stream in streams),
         )
 
     def add(self, what: str) -> Callable[[int, int | None], None] | None:

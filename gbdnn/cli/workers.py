@@ -37,17 +37,7 @@ Mpi = Annotated[
 @contextmanager
 def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[Any]:
     """Give the executor that the options name, None if there is none; at the end it is closed."""
-    given = [
-        option
-        for option, is_given in (
-            ("--workers", workers is not None),
-            ("--scheduler", scheduler is not None),
-            ("--mpi", mpi),
-        )
-        if is_given
-    ]
-    if len(given) > 1:
-        raise ArgumentError(f"{given[1]} beside {given[0]}: one of them")
+    require_one(workers=workers is not None, scheduler=scheduler is not None, mpi=mpi)
     if workers is not None:
         # A forked process could not use GraphBLAS. Ctrl-C is the caller's, who cancels the tasks.
         context = multiprocessing.get_context("spawn")
@@ -72,6 +62,13 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
             yield pool
     else:
         yield None
+
+
+def require_one(**given: bool) -> None:
+    """Raise ArgumentError if more than one of these options is given."""
+    names = [f"--{name}" for name, is_given in given.items() if is_given]
+    if len(names) > 1:
+        raise ArgumentError(f"{names[1]} beside {names[0]}: one of them")
 
 
 _IGNORED = (signal.SIGINT, signal.SIG_IGN)

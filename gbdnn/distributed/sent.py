@@ -122,6 +122,19 @@ class SentFeatures:
         if hasattr(features, "source"):  # in a store: all, or some of its rows
             self._source, self._start = features.source, getattr(features, "start", 0)
 
+    def read_in_full(self) -> int:
+        """Return the values that a worker reads for any batch of scattered rows, if they are many.
+
+        A store is read part by part, and the last part is kept: 0 where there is one part alone,
+        and for rows in memory.
+        """
+        if self._source is None:
+            return 0
+        from gbdnn.io.store.features import PART
+
+        nvals = int(self._X.nvals)
+        return nvals if max(nvals, self.nrows) > PART else 0
+
     def rows(self, start: int, stop: int) -> Any:
         """Return what a task holds of rows `start` to before `stop`."""
         if self._source is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.batches import cuts, dealt
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.sent import CompactRows
     from gbdnn.distributed.stats import BatchStats
+    from gbdnn.distributed.worker import BatchResult
     from gbdnn.model.network import Network
 
 __all__ = ["infer_batches_over", "infer_over"]
@@ -54,6 +58,14 @@ def infer_over(
     X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
     starts = cuts(X.nrows, workers.count, batch)
     deal = dealt(X.nrows) if order == "hashed" else None
+    if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
+        warnings.warn(
+            f"order='hashed': all {values:,} values of the store are read for each of"
+            f" {len(starts) - 1} batches; a store whose inputs are dealt as it is written takes"
+            " order='given'",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def ids(k: int) -> np.ndarray:
         start, stop = starts[k], starts[k + 1]
@@ -64,19 +76,34 @@ def infer_over(
             rows = X.rows(int(start), int(stop)) if deal is None else X.take(ids(k))
             yield Task(batch=k, network=network, features=rows, options=options)
 
-    found = []
-    for task, result in computed(
+    results = computed(
         workers, tasks(), ahead=ahead, in_order=False, batches=len(starts) - 1, stats=stats,
         advice=_ADVICE,
-    ):  # fmt: skip
-        if result.rows is not None:
-            found.append(result.rows.rows(ids(task.batch)))
-    found.sort(key=lambda rows: int(rows.ids[0]) if rows.nrows else 0)
+    )  # fmt: skip
     ncols, dtype = net.shape[1], np.dtype(net.infos[0].dtype)
     if deal is not None:
+        found = [rows.rows(ids(k)) for k, rows in _answers(results)]
         return SparseRows.stacked(found, X.nrows, ncols, dtype).matrix()
-    nvals = sum(rows.nvals for rows in found)
-    return SparseRows.collected(found, X.nrows, nvals, ncols, dtype).matrix()
+    # A batch that is done before those in front of it waits; all others go where they stay.
+    answer, early, following = GrowingRows(X.nrows, ncols, dtype), {}, 0
+    for k, rows in _answers(results):
+        early[k] = rows
+        del rows
+        while following in early:
+            first = early.pop(following)
+            answer.append(first.indptr, first.columns, first.values)
+            del first
+            following += 1
+    return answer.rows().matrix()
+
+
+def _answers(
+    results: Iterator[tuple[Task, BatchResult]],
+) -> Iterator[tuple[int, CompactRows]]:
+    """Yield the number and the answer of each batch."""
+    for task, result in results:
+        if result.rows is not None:
+            yield task.batch, result.rows
 
 
 def infer_batches_over(
