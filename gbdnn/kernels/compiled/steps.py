@@ -137,7 +137,7 @@ def _make_block(kind: Kinds):
 def _make_gather(kind: Kinds):
     """Return a function that puts some inputs of a minibatch into a block."""
     real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
-    int64 = types.int64
+    int64, group = types.int64, 64
 
     @njit(no_cpython_wrapper=True)
     def gather(job, first, count, Y):
@@ -151,23 +151,24 @@ def _make_gather(kind: Kinds):
         places = pointer_to(job[at.NATURAL], int64)
         neurons = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS]
         whole = -(-count // lanes) * lanes
+        # Squares in groups of features: what is read of an input stands side by side, and what is
+        # written stays in the first cache until all inputs are there.
         squares = count // size * size if column_stride == 1 else 0
-        for c0 in range(0, neurons, size):
-            c1 = min(c0 + size, neurons)
-            done = 0
-            if c1 - c0 == size:
-                for r in range(0, squares, size):
+        whole_squares = neurons // size * size if squares else 0
+        for g0 in range(0, whole_squares, group):
+            g1 = min(g0 + group, whole_squares)
+            for r in range(0, squares, size):
+                for c0 in range(g0, g1, size):
                     transpose(
                         offset(X_, c0), offset(indices, r), row_stride, offset(Y, r),
                         offset(places, c0), stride,
                     )  # fmt: skip
-                done = squares
-            for c in range(c0, c1):
-                row = offset(Y, c * stride)
-                for r in range(done, count):
-                    row[r] = X_[indices[r] * row_stride + c * column_stride]
-                for r in range(count, whole):
-                    row[r] = 0
+        for c in range(neurons):
+            row = offset(Y, c * stride)
+            for r in range(squares if c < whole_squares else 0, count):
+                row[r] = X_[indices[r] * row_stride + c * column_stride]
+            for r in range(count, whole):
+                row[r] = 0
 
     return gather
 
@@ -247,7 +248,8 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     int64, uint32 = types.int64, types.uint32
     group = 64  # rows that the first cache holds
-    halves = 2 if pair_lines == 4 else 1  # a register of AVX-512, or one of AVX2
+    # Sums for the registers: of four edges, and of twelve of a dense layer.
+    halves, dense_halves = 2, 2 if pair_lines == 4 else 1
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
     # Their bits are in the order of the numbers.
@@ -289,21 +291,21 @@ def _make_gradient(kind: Kinds, pair_lines: int):
             for j in range(first, threes, 3):
                 for i in range(i0, i1, 4):
                     dots(
-                        4, 3, halves, offset(Y, i * stride), stride, rows, D, offset(places, j),
-                        lines, offset(g, j * nrows + i), nrows, add,
+                        4, 3, dense_halves, offset(Y, i * stride), stride, rows, D,
+                        offset(places, j), lines, offset(g, j * nrows + i), nrows, add,
                     )  # fmt: skip
             for j in range(threes, last):
                 for i in range(i0, i1, 4):
                     e = j * nrows + i
                     dots(
-                        4, 1, halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
+                        4, 1, dense_halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
                         offset(g, e), 0, add,
                     )  # fmt: skip
         for j in range(first, last):
             for i in range(quads, nrows):
                 e = j * nrows + i
                 dots(
-                    1, 1, halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
+                    1, 1, dense_halves, Y, stride, offset(rows, e), D, offset(places, j), lines,
                     offset(g, e), 0, add,
                 )  # fmt: skip
 
