@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options
+from gbdnn.cli import datasets, formats, options
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
@@ -23,8 +23,6 @@ from gbdnn.io import (
 )
 
 if TYPE_CHECKING:
-    import graphblas as gb
-
     from gbdnn.io import StoredFeatures
 
 _AT_ONCE = 1 << 16  # inputs of an answer in a store
@@ -34,7 +32,7 @@ _AT_ONCE = 1 << 16  # inputs of an answer in a store
 def infer(
     network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
     features: Annotated[
-        Path, Argument(metavar="FEATURES", help="tsv (row, column, value), or a store.")
+        Path, Argument(metavar="FEATURES", help=f"{datasets.KINDS}; as gbdnn train reads them.")
     ],
     out: Annotated[Path, Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")],
     given: options.Given,
@@ -71,6 +69,7 @@ def infer(
         name = given.from_ or formats.guess(network)
         net = formats.read(network, name, given, bars.add("reading layers"))
         X = _features(features, net, inputs, stays=executor is not None)
+        inputs = X.shape[0]
         settings: dict[str, Any] = {
             "nthreads": nthreads,
             "engine": engine,
@@ -88,7 +87,7 @@ def infer(
             settings |= {"executor": executor, "stats": records.add}
             if stored and not categories:
                 written = gbdnn.infer_to_store(net, X, out, **settings)
-                _report(out, _living(written), X.nrows, written.nvals, records)
+                _report(out, _living(written), inputs, written.nvals, records)
                 return
             Y = gbdnn.infer(net, X, **settings)
     found = gbdnn.categories(Y)
@@ -98,7 +97,7 @@ def infer(
         write_categories(found, out)
     else:
         write_tsv(Y, out)
-    _report(out, len(found), X.nrows, Y.nvals, None if executor is None else records)
+    _report(out, len(found), inputs, Y.nvals, None if executor is None else records)
 
 
 def _report(out: Path, living: int, inputs: int, nvals: int, records: pools.Records | None) -> None:
@@ -111,12 +110,18 @@ def _living(Y: StoredFeatures) -> int:
     return sum(len(gbdnn.categories(batch)) for batch in Y.batches(_AT_ONCE))
 
 
-def _features(
-    path: Path, net: gbdnn.Network, inputs: int | None, *, stays: bool
-) -> gb.Matrix | StoredFeatures:
-    """Return features from a store or a tsv file; those of a store may stay in it."""
+def _features(path: Path, net: gbdnn.Network, inputs: int | None, *, stays: bool) -> Any:
+    """Return features from a file or a store; those of a store may stay in it.
+
+    What is none of the other formats is tsv, whatever its name.
+    """
     if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-        return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
+        dtype = net.dtype or "FP32"
+        if not datasets.knows(path):
+            return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
+        if inputs is not None:
+            raise ArgumentError(f"--inputs beside {path}: the file tells how many it has")
+        return datasets.read_features(path, dtype=dtype)
     if inputs is not None:
         raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
     stored = open_features(path)

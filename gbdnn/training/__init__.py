@@ -5,12 +5,18 @@ epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` i
 `checkpoint` keeps it in a file.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.optional import require
 from gbdnn.training.adjustments import Adjustment, Moment
 from gbdnn.training.losses import CrossEntropy, SquaredError
 from gbdnn.training.optimisers import SGD, Adam
 from gbdnn.training.patterns import erdos_renyi, initialised
 from gbdnn.training.run import EpochRecord, TrainingRun
 from gbdnn.training.schedules import Constant, Cosine, Stepwise
+
+if TYPE_CHECKING:
+    from gbdnn.training.estimators import SparseClassifier, SparseRegressor
 
 __all__ = [
     "SGD",
@@ -21,9 +27,20 @@ __all__ = [
     "CrossEntropy",
     "EpochRecord",
     "Moment",
+    "SparseClassifier",
+    "SparseRegressor",
     "SquaredError",
     "Stepwise",
     "TrainingRun",
     "erdos_renyi",
     "initialised",
 ]
+
+_ESTIMATORS = "gbdnn.training.estimators"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators, which need scikit-learn, when they are first asked for."""
+    if name in ("SparseClassifier", "SparseRegressor"):
+        return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
+    raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")
