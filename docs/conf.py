@@ -77,7 +77,7 @@ def _generate():
 def _public_name(app, env, node, contnode):
     """Resolve a bare name in a docstring to the public name of another module."""
     target = node.get("reftarget")
-    for module in (gbdnn, gbdnn.io, gbdnn.gallery):
+    for module in (gbdnn, gbdnn.io, gbdnn.gallery, gbdnn.training):
         if target in module.__all__:
             domain, full = env.get_domain("py"), f"{module.__name__}.{target}"
             return domain.resolve_xref(

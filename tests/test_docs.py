@@ -34,6 +34,7 @@ MODULES = [
     "gbdnn.gallery",
     "gbdnn.challenge",
     "gbdnn.distributed",
+    "gbdnn.training",
     "gbdnn.viz",
 ]
 
