@@ -102,6 +102,8 @@ class TrainingRun:
         The trained network, for `infer` and `save`.
     history : tuple of EpochRecord
         One for each epoch.
+    loss, optimiser, batch_size, seed
+        What it was trained with, and goes on with unless `train` is given others.
 
     Examples
     --------
