@@ -37,6 +37,7 @@ class EpochRecord(NamedTuple):
     """Mean loss of the validation inputs after the epoch; None without validation."""
 
     validation_accuracy: float | None
+    """As `accuracy`, of the validation inputs after the epoch."""
 
     learning_rate: float
     """Of the last step."""
