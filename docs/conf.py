@@ -42,7 +42,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|graphblas|torch|onnx)(\..*)?"),
     (r"py:.*", r"(collections\.abc|typing)\..*"),
     # attributes, named in the description of another one
-    (r"py:obj", r"compress|live"),
+    (r"py:obj", r"compress|live|begin|end|every|factor"),
+    # of estimators, which describe them in their own docstrings
+    (r"py:obj", r"(network|history|n_iter)_"),
 ]
 
 html_theme = "pydata_sphinx_theme"
@@ -77,7 +79,7 @@ def _generate():
 def _public_name(app, env, node, contnode):
     """Resolve a bare name in a docstring to the public name of another module."""
     target = node.get("reftarget")
-    for module in (gbdnn, gbdnn.io, gbdnn.gallery):
+    for module in (gbdnn, gbdnn.io, gbdnn.gallery, gbdnn.training):
         if target in module.__all__:
             domain, full = env.get_domain("py"), f"{module.__name__}.{target}"
             return domain.resolve_xref(

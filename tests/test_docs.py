@@ -34,6 +34,7 @@ MODULES = [
     "gbdnn.gallery",
     "gbdnn.challenge",
     "gbdnn.distributed",
+    "gbdnn.training",
     "gbdnn.viz",
 ]
 
@@ -75,6 +76,12 @@ def public():
             yield pytest.param(name, each, getattr(module, each), id=f"{name}.{each}")
 
 
+def is_record(kind):
+    """Whether a class is a dataclass, or a named tuple."""
+    made = getattr(kind, "__dataclass_params__", None)
+    return (made is not None and made.init) or hasattr(kind, "_fields")
+
+
 @pytest.mark.parametrize(("module", "name", "thing"), list(public()))
 def test_public_name(module, name, thing):
     page = (DOCS / "api" / f"{module.removeprefix('gbdnn.')}.rst").read_text()
@@ -87,20 +94,24 @@ def test_public_name(module, name, thing):
     sections = set(re.findall(r"^(\w+)\n-+$", doc, re.MULTILINE))
     if inspect.isclass(thing) and issubclass(thing, Exception):
         return
-    if getattr(thing, "__dataclass_params__", None) and thing.__dataclass_params__.init:
-        assert "Attributes" in sections
-        described = doc.split("Attributes\n")[1]
-        wanted = set(thing.__dataclass_fields__)
+    if getattr(thing, "_is_protocol", False):
+        return
+    wanted = set(inspect.signature(thing).parameters)
+    if inspect.isclass(thing) and is_record(thing):
+        # A class says what its fields are, or each field does.
+        wanted -= set(
+            re.findall(r'^    (\w+): .*\n    """', inspect.getsource(thing), re.MULTILINE)
+        )
+        described = re.split("(?:Attributes|Parameters)\n", doc, maxsplit=1)[-1]
     else:
         described = doc.partition("Parameters\n")[2]
-        wanted = set(inspect.signature(thing).parameters)
         assert not wanted or "Parameters" in sections
         if not inspect.isclass(thing):
             returns = inspect.signature(thing).return_annotation not in (None, "None")
             assert returns == bool(sections & {"Returns", "Yields"})
         if module == "gbdnn":
             assert "Examples" in sections
-    heads = re.findall(r"^([\w, ]+?)(?: : .*)?$", described, re.MULTILINE)
+    heads = re.findall(r"^\**([\w, ]+?)(?: : .*)?$", described, re.MULTILINE)
     assert wanted <= {each for head in heads for each in head.split(", ")}
 
 

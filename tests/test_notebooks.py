@@ -14,6 +14,7 @@ NEEDS = {
     "from_pytorch": {"matplotlib", "sklearn", "torch"},
     "inside": {"matplotlib", "sklearn"},
     "pipeline": {"matplotlib", "networkx", "sklearn"},
+    "training": {"matplotlib", "sklearn"},
     "thread_scaling": {"matplotlib", "sklearn", "typer"},
     "workers": {"matplotlib", "sklearn"},
 }

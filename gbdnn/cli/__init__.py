@@ -1,4 +1,4 @@
-"""The shell: ``gbdnn challenge``, ``infer``, ``generate``, ``convert`` and ``info``.
+"""The shell: ``gbdnn challenge``, ``infer``, ``train``, ``generate``, ``convert`` and ``info``.
 
 Thin over the Python functions. Exit codes: 0; 1 if a check FAILED; 2 for bad usage or bad input,
 with one line on standard error; 130 on Ctrl-C.

@@ -18,6 +18,7 @@ from gbdnn.cli.convert import convert
 from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
+from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, NonFiniteError
 
 _BAD_INPUT, _INTERRUPTED = 2, 130
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (challenge, infer, generate, convert, info):
+for _command in (challenge, infer, train, generate, convert, info):
     app.command()(_command)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options, ranks
+from gbdnn.cli import datasets, formats, options, ranks
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
@@ -24,8 +24,6 @@ from gbdnn.io import (
 )
 
 if TYPE_CHECKING:
-    import graphblas as gb
-
     from gbdnn.io import StoredFeatures
 
 _AT_ONCE = 1 << 16  # inputs of an answer in a store
@@ -35,7 +33,7 @@ _AT_ONCE = 1 << 16  # inputs of an answer in a store
 def infer(
     network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
     features: Annotated[
-        Path, Argument(metavar="FEATURES", help="tsv (row, column, value), or a store.")
+        Path, Argument(metavar="FEATURES", help=f"{datasets.KINDS}; as gbdnn train reads them.")
     ],
     out: Annotated[Path, Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")],
     given: options.Given,
@@ -101,11 +99,11 @@ def infer(
             settings |= {"executor": executor, "stats": records.add}
             if result.stored and not categories:
                 written = gbdnn.infer_to_store(net, X, out, **settings)
-                echo(result.summary(_living(written), X.nrows, written.nvals))
+                echo(result.summary(_living(written), X.shape[0], written.nvals))
                 echo(str(records))
                 return
             Y = gbdnn.infer(net, X, **settings)
-    echo(result.summary(result.write(Y), X.nrows, Y.nvals))
+    echo(result.summary(result.write(Y), X.shape[0], Y.nvals))
     if executor is not None:
         echo(str(records))
 
@@ -125,7 +123,7 @@ def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> Non
         Y = command.infer(net, X, **settings)
     living = command.together(lambda: 0 if Y is None else result.write(Y))
     if Y is not None:
-        echo(result.summary(living, X.nrows, Y.nvals))
+        echo(result.summary(living, X.shape[0], Y.nvals))
         echo(str(command))
 
 
@@ -142,11 +140,19 @@ class _Input:
         name = self.given.from_ or formats.guess(self.network)
         return formats.read(self.network, name, self.given, bars.add("reading layers"))
 
-    def read_features(self, net: gbdnn.Network, *, stays: bool) -> gb.Matrix | StoredFeatures:
-        """Return features from a store or a tsv file; those of a store may stay in it."""
+    def read_features(self, net: gbdnn.Network, *, stays: bool) -> Any:
+        """Return features from a file or a store; those of a store may stay in it.
+
+        What is none of the other formats is tsv, whatever its name.
+        """
         path, inputs = self.features, self.inputs
         if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-            return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype or "FP32")
+            dtype = net.dtype or "FP32"
+            if not datasets.knows(path):
+                return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
+            if inputs is not None:
+                raise ArgumentError(f"--inputs beside {path}: the file tells how many it has")
+            return datasets.read_features(path, dtype=dtype)
         if inputs is not None:
             raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
         stored = open_features(path)

@@ -5,6 +5,9 @@ epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` i
 `checkpoint` keeps it in a file.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.optional import require
 from gbdnn.training.adjustments import Adjustment, Moment
 from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
@@ -12,6 +15,9 @@ from gbdnn.training.optimisers import SGD, Adam
 from gbdnn.training.patterns import erdos_renyi, initialised
 from gbdnn.training.run import EpochRecord, TrainingRun
 from gbdnn.training.schedules import Constant, Cosine, Stepwise
+
+if TYPE_CHECKING:
+    from gbdnn.training.estimators import SparseClassifier, SparseRegressor
 
 __all__ = [
     "SGD",
@@ -23,6 +29,8 @@ __all__ = [
     "EpochRecord",
     "LossGradient",
     "Moment",
+    "SparseClassifier",
+    "SparseRegressor",
     "SquaredError",
     "Stepwise",
     "TrainingRun",
@@ -30,3 +38,12 @@ __all__ = [
     "gradients",
     "initialised",
 ]
+
+_ESTIMATORS = "gbdnn.training.estimators"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the estimators, which need scikit-learn, when they are first asked for."""
+    if name in ("SparseClassifier", "SparseRegressor"):
+        return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
+    raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")

@@ -52,8 +52,7 @@ class TrainingData(NamedTuple):
 
     def require_all_labels(self, outputs: int) -> None:
         """Raise an error if some label has no input."""
-        if self.targets.ndim == 1:
-            require_all_labels(self.targets[self.rows], outputs)
+        require_all_labels(self.targets[self.rows], outputs)
 
 
 class ValidationData(TrainingData):

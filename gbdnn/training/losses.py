@@ -22,6 +22,11 @@ class Loss(Protocol):
     code: ClassVar[int]
     """What compiled code calls it."""
 
+    @property
+    def every_label(self) -> bool:
+        """Whether each output has to be the label of some input."""
+        ...
+
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return the targets as compiled code reads them, or raise what is wrong with them."""
         ...
@@ -45,6 +50,12 @@ class CrossEntropy:
 
     Targets are labels: whole numbers from 0 to one less than there are outputs, shape (inputs,).
 
+    Parameters
+    ----------
+    every_label : bool, default True
+        Refuse to train if some label has no input: an output that is never right. False for parts
+        of a data set that are trained with one after another.
+
     Examples
     --------
     >>> import numpy as np
@@ -54,6 +65,7 @@ class CrossEntropy:
     """
 
     code: ClassVar[int] = 0
+    every_label: bool = True
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return labels as int64; see `Loss`."""
@@ -107,6 +119,7 @@ class SquaredError:
     """
 
     code: ClassVar[int] = 1
+    every_label: ClassVar[bool] = False
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return values of the dtype, shape (inputs, outputs); see `Loss`."""

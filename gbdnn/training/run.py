@@ -37,6 +37,7 @@ class EpochRecord(NamedTuple):
     """Mean loss of the validation inputs after the epoch; None without validation."""
 
     validation_accuracy: float | None
+    """As `accuracy`, of the validation inputs after the epoch."""
 
     learning_rate: float
     """Of the last step."""
@@ -102,6 +103,8 @@ class TrainingRun:
         The trained network, for `infer` and `save`.
     history : tuple of EpochRecord
         One for each epoch.
+    loss, optimiser, batch_size, seed
+        What it was trained with, and goes on with unless `train` is given others.
 
     Examples
     --------

@@ -171,7 +171,8 @@ def train(
         tested = ValidationData.of(*_pair(validation), network, plan.loss)
     elif validation is not None:
         data, tested = data.split(between("validation", validation, 0, 1, below=True), plan.seed)
-    data.require_all_labels(network.shape[1])
+    if plan.loss.every_label:
+        data.require_all_labels(network.shape[1])
     saved = None
     if checkpoint is not None:
         saved = Checkpoint(checkpoint, before, plan, data, tested, patience)

@@ -1,4 +1,4 @@
-"""Plots of runs and edge rates, with matplotlib.
+"""Plots of runs, training and edge rates, with matplotlib.
 
     stats = []
     gbdnn.infer(layers, features, callback=stats.append)
@@ -6,7 +6,7 @@
 
 Every ``plot_`` function draws into the axes that it is given, or into those of a new figure, and
 returns them: ``ax.figure.savefig("activity.png")``. New figures are made without pyplot: they need
-no display and are not registered anywhere. `run_figure` combines two plots.
+no display and are not registered anywhere. `run_figure` combines two plots, `history_figure` three.
 
 Curves differ in line style and marker and areas in hatches, not in colour alone.
 """
@@ -14,12 +14,15 @@ Curves differ in line style and marker and areas in hatches, not in colour alone
 from gbdnn.viz.balance import plot_balance
 from gbdnn.viz.edge_rates import plot_edge_rates
 from gbdnn.viz.figures import require_plottable, save_figure
+from gbdnn.viz.history import history_figure, plot_history
 from gbdnn.viz.layers import plot_activity, plot_layer_times, run_figure
 
 __all__ = [
+    "history_figure",
     "plot_activity",
     "plot_balance",
     "plot_edge_rates",
+    "plot_history",
     "plot_layer_times",
     "require_plottable",
     "run_figure",

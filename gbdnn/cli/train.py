@@ -1,0 +1,161 @@
+"""``gbdnn train``: train a sparse network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from typer import Argument, Option, echo
+
+import gbdnn
+from gbdnn.cli import datasets, formats, options
+from gbdnn.cli.terminal import Bars
+from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
+from gbdnn.io import require_storable
+from gbdnn.training import erdos_renyi
+from gbdnn.training.named import OptimiserName, RewiringName, adjustments_named, optimiser_named
+
+if TYPE_CHECKING:
+    from gbdnn.training import EpochRecord
+
+_HIDDEN, _DENSITY = "1024,1024", 0.05
+
+
+def train(
+    features: Annotated[
+        Path, Argument(metavar="FEATURES", help=f"{datasets.KINDS}; images become 0 to 1.")
+    ],
+    labels: Annotated[
+        Path,
+        Argument(metavar="LABELS", help="IDX, .npy, .npz, or a whole number from 0 in each line."),
+    ],
+    out: Annotated[
+        Path, Option("--out", "-o", metavar="NET", help="Output: a store, for gbdnn infer.")
+    ],
+    begin: Annotated[
+        Path | None,
+        Option("--from", metavar="NET", help="Begin with this network, in any format."),
+    ] = None,
+    hidden: Annotated[
+        str | None,
+        Option(metavar="N,N,...", help=f"Neurons of the hidden layers (default: {_HIDDEN})."),
+    ] = None,
+    density: Annotated[
+        float | None,
+        Option(help=f"Edges over those that there could be (default: {_DENSITY})."),
+    ] = None,
+    distribution: Annotated[
+        Literal["erk", "uniform"] | None,
+        Option(help="How edges are shared out among layers (default: erk)."),
+    ] = None,
+    epochs: Annotated[int, Option(min=1, help="How often all inputs are gone through.")] = 20,
+    batch_size: Annotated[
+        int | None, Option(min=1, help="Inputs of a step (default: 128).")
+    ] = None,
+    optimiser: Annotated[OptimiserName, Option(help="Its schedule is a cosine.")] = "sgd",
+    learning_rate: Annotated[
+        float | None, Option(help="At the beginning (default: sgd 0.05, adam 0.001).")
+    ] = None,
+    rewire: Annotated[
+        RewiringName | None, Option(help="Move edges while training (default: no).")
+    ] = None,
+    input_dropout: Annotated[
+        float, Option(help="Part of the features that are 0 in a step.")
+    ] = 0.0,
+    validation: Annotated[
+        float | None, Option(help="Part of the inputs to look at, and not to train with.")
+    ] = None,
+    patience: Annotated[
+        int | None,
+        Option(min=1, help="End after so many epochs without a smaller validation loss."),
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="Of edges, weights and the order of inputs.")] = 0,
+    dtype: Annotated[
+        Literal["FP32", "FP64"] | None, Option(help="Of the weights (default: FP32, or --from's).")
+    ] = None,
+    nthreads: Annotated[int | None, Option(min=1, help="Threads (default: one per core).")] = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Written after each epoch; the same command goes on from it."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Draw loss, accuracy and edges: .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Train a sparse network on its own pattern to tell labels apart, and write it into a store.
+
+    Without --from, edges and weights are drawn at random. A line for each epoch: the loss and the
+    share of right answers of the inputs trained with, those of --validation, the number of edges.
+    """
+    if begin is not None:
+        _refuse({"--hidden": hidden, "--density": density, "--distribution": distribution})
+    target = formats.guess_target(out)
+    if target != "store":
+        raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
+    require_storable(out)
+    if plot is not None:
+        gbdnn.viz.require_plottable(plot)
+    settings: dict[str, Any] = {
+        "optimiser": optimiser_named(optimiser, learning_rate),
+        "adjustments": adjustments_named(rewire),
+    }
+    sizes = _numbers(hidden or _HIDDEN)
+    y = datasets.read_labels(labels)
+    net = None if begin is None else _read(begin, dtype)
+    X = datasets.read_features(
+        features, inputs=len(y), neurons=None if net is None else net.shape[0], dtype=dtype
+    )
+    if X.shape[0] != len(y):
+        raise ShapeError(f"{labels} has {len(y)} labels, {features} has {X.shape[0]} inputs")
+    if net is None:
+        outputs = max(2, int(y.max(initial=0)) + 1)
+        net = erdos_renyi(
+            [X.shape[1], *sizes, outputs], _DENSITY if density is None else density,
+            distribution=distribution or "erk", seed=seed, dtype=dtype or "FP32",
+        )  # fmt: skip
+    with Bars() as bars:
+        show = bars.add("training steps")
+        try:
+            run = gbdnn.train(
+                net, X, y, epochs=epochs, batch_size=batch_size, input_dropout=input_dropout,
+                validation=validation, patience=patience, seed=seed, nthreads=nthreads,
+                checkpoint=checkpoint, progress=show, callback=_tell, **settings,
+            )  # fmt: skip
+        except DivergenceError as err:
+            raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
+    gbdnn.save(run.network, out)
+    if plot is not None:
+        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
+    best = "" if run.best is None else f", of epoch {run.best.epoch}"
+    echo(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
+
+
+def _tell(record: EpochRecord) -> None:
+    words = [f"epoch {record.epoch:3}: loss {record.loss:.4f}"]
+    if record.accuracy is not None:
+        words.append(f"accuracy {record.accuracy:.4f}")
+    if record.validation_loss is not None:
+        words.append(f"validation loss {record.validation_loss:.4f}")
+    if record.validation_accuracy is not None:
+        words.append(f"accuracy {record.validation_accuracy:.4f}")
+    # Rich, which draws the bar, puts what is written to sys.stdout above it.
+    echo(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]), file=sys.stdout)
+
+
+def _read(path: Path, dtype: Literal["FP32", "FP64"] | None) -> gbdnn.Network:
+    return formats.read(path, formats.guess(path), options.Given(dtype=dtype)).loaded()
+
+
+def _refuse(given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"{option} beside --from: the network has its layers")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as err:
+        raise ArgumentError(f"--hidden {text}: whole numbers with commas between them") from err

@@ -1,0 +1,188 @@
+"""What estimators share: parameters, checks, and a network that is made when data are seen."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gbdnn.arrays.threads import available
+from gbdnn.arrays.values import as_dtype
+from gbdnn.training.data import answers
+from gbdnn.training.named import adjustments_named, optimiser_named
+from gbdnn.training.patterns import erdos_renyi
+from gbdnn.training.schedules import Constant, Cosine
+from gbdnn.training.train import train
+
+if TYPE_CHECKING:
+    from gbdnn.model.network import Network
+    from gbdnn.training.losses import Loss
+    from gbdnn.training.run import EpochRecord, TrainingRun
+
+C = TypeVar("C", bound=type)
+
+__all__ = ["SparseEstimator", "described"]
+
+_PARAMETERS = """
+hidden : sequence of int, default (1024, 1024)
+    Neurons of the hidden layers; ``()``: none.
+density : float, default 0.05
+    Edges over those that there could be, in the whole network; 1: a dense one.
+distribution : {"erk", "uniform"}, default "erk"
+    How edges are shared out among layers: see `erdos_renyi`.
+epochs : int, default 20
+    How often `fit` goes through all inputs.
+batch_size : int, optional
+    Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
+optimiser : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
+learning_rate : float, optional
+    Default: the optimiser's own. `fit` lets it fall along a cosine, `partial_fit` keeps it.
+rewire : {"set", "rigl"}, adjustment or list of them, optional
+    How edges move while the network is trained: see ``adjustments`` of `train`.
+input_dropout : float, default 0.0
+    Part of the features that are 0 in a minibatch.
+validation_fraction : float, optional
+    Part of the inputs that `fit` does not train with, but looks at after each epoch; of classes in
+    their proportions.
+patience : int, optional
+    Stop after so many epochs without a smaller validation loss, and keep the best epoch.
+random_state : int, RandomState or None, default None
+    Of edges, weights, minibatches and the validation part. With an int equal calls have equal bits.
+nthreads : int, optional
+    Default: one per core.
+dtype : {"FP32", "FP64"}, default "FP32"
+    Of weights and sums.
+"""
+
+
+def described(kind: C) -> C:
+    """Put the parameters that all estimators share into a docstring."""
+    kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
+    return kind
+
+
+class SparseEstimator(BaseEstimator):
+    """A network that is made when data are seen: what a classifier and a regressor share."""
+
+    run_: TrainingRun
+
+    def __init__(
+        self,
+        hidden: Any = (1024, 1024),
+        density: float = 0.05,
+        *,
+        distribution: str = "erk",
+        epochs: int = 20,
+        batch_size: int | None = None,
+        optimiser: Any = "adam",
+        learning_rate: float | None = None,
+        rewire: Any = None,
+        input_dropout: float = 0.0,
+        validation_fraction: float | None = None,
+        patience: int | None = None,
+        random_state: Any = None,
+        nthreads: int | None = None,
+        dtype: str = "FP32",
+    ) -> None:
+        self.hidden = hidden
+        self.density = density
+        self.distribution = distribution
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.optimiser = optimiser
+        self.learning_rate = learning_rate
+        self.rewire = rewire
+        self.input_dropout = input_dropout
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.random_state = random_state
+        self.nthreads = nthreads
+        self.dtype = dtype
+
+    @property
+    def history_(self) -> tuple[EpochRecord, ...]:
+        """An `EpochRecord` for each epoch."""
+        return self.run_.history
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of epochs."""
+        return len(self.run_.history)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _checked(self, X: Any, y: Any = None, *, reset: bool = False, **options: Any) -> Any:
+        """Return features, and targets where there are some, as scikit-learn wants them checked."""
+        own = as_dtype(self.dtype).type
+        either = (own, np.float64 if own is np.float32 else np.float32)
+        given = {"X": X} if y is None and not reset else {"X": X, "y": y}
+        return validate_data(
+            self, **given, reset=reset, accept_sparse="csr", dtype=either, **options
+        )
+
+    def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
+        return erdos_renyi(
+            [inputs, *self.hidden, outputs],
+            self.density,
+            distribution=self.distribution,  # type: ignore[arg-type]
+            seed=seed,
+            dtype=self.dtype,
+        )
+
+    def _fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss, strata: Any = None) -> None:
+        seed = _seed(self.random_state)
+        validation = None
+        if self.validation_fraction is not None:
+            X, tested, y, wanted = train_test_split(
+                X, y, test_size=self.validation_fraction, stratify=strata, random_state=seed
+            )
+            validation = (tested, wanted)
+        self.run_ = train(
+            self._begun(X.shape[1], outputs, seed), X, y,
+            loss=loss, epochs=self.epochs, schedule=Cosine(), seed=seed, validation=validation,
+            patience=self.patience, **self._options(X.shape[0]),
+        )  # fmt: skip
+
+    def _partial_fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss) -> None:
+        run = getattr(self, "run_", None)
+        seed = _seed(self.random_state) if run is None else None
+        before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
+        self.run_ = train(
+            before, X, y,
+            loss=loss, epochs=1, schedule=Constant(), seed=seed, **self._options(X.shape[0]),
+        )  # fmt: skip
+
+    def _options(self, inputs: int) -> dict[str, Any]:
+        return {
+            "optimiser": optimiser_named(self.optimiser, self.learning_rate),
+            "adjustments": adjustments_named(self.rewire),
+            "batch_size": self._batch(inputs),
+            "input_dropout": self.input_dropout,
+            "nthreads": self.nthreads,
+        }
+
+    def _batch(self, inputs: int) -> int:
+        """Return the inputs of a minibatch: of few, so few that an epoch has some 32 steps."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return min(128, max(16, inputs // 512 * 16))
+
+    def _answers(self, X: Any) -> np.ndarray:
+        """Return the answers of the network's last layer, float64."""
+        check_is_fitted(self)
+        X = self._checked(X)
+        threads = available() if self.nthreads is None else self.nthreads
+        return answers(self.run_.network, X, threads).astype(np.float64)
+
+
+def _seed(random_state: Any) -> int:
+    found: int = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    return found

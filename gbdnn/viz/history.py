@@ -1,0 +1,130 @@
+"""How training went: loss, accuracy and edges, epoch by epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError
+from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above, new_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from gbdnn.training.run import EpochRecord, TrainingRun
+
+_CURVES = {
+    "loss": (("loss", "training"), ("validation_loss", "validation")),
+    "accuracy": (("accuracy", "training"), ("validation_accuracy", "validation")),
+    "edges": (("edges", "edges"),),
+}
+_LABELS = {
+    "loss": "loss (mean of inputs)",
+    "accuracy": "right answers (share)",
+    "edges": "weights not 0 (number)",
+}
+
+
+def plot_history(
+    run: TrainingRun | Iterable[EpochRecord],
+    ax: Axes | None = None,
+    *,
+    of: Literal["loss", "accuracy", "edges"] = "loss",
+) -> Axes:
+    """Plot how training went, epoch by epoch.
+
+    Parameters
+    ----------
+    run : TrainingRun or iterable of EpochRecord
+        What `train` returned, or its history.
+    ax : Axes, optional
+        Where to draw. Default: a new figure's.
+    of : {"loss", "accuracy", "edges"}, default "loss"
+        Loss and accuracy are drawn for training and, where there was one, validation. A vertical
+        line marks the epoch that the network is of, where `train` was given a patience.
+
+    Returns
+    -------
+    Axes
+        Losses are logarithmic; edges begin at 0.
+
+    Raises
+    ------
+    ArgumentError
+        There are no epochs, `of` is something else, or what was trained has no labels to be right.
+    """
+    if of not in _CURVES:
+        raise ArgumentError(f"of is one of {', '.join(_CURVES)}, not {of!r}")
+    records = _records(run)
+    epochs = [record.epoch for record in records]
+    curves = {
+        label: np.array([getattr(record, name) for record in records], float)
+        for name, label in _CURVES[of]
+    }
+    curves = {label: values for label, values in curves.items() if not np.isnan(values).all()}
+    if not curves:
+        raise ArgumentError(f"of={of!r}: the records have none; targets were no labels")
+    ax = axes_or_new(ax)
+    few = max(1, len(records) // 12)
+    for (label, values), style in zip(curves.items(), curve_styles(), strict=False):
+        ax.plot(epochs, values, label=label, markevery=few, **style)
+    best = getattr(run, "best", None)
+    if best is not None:
+        ax.axvline(best.epoch, color="0.5", linestyle=":", linewidth=1, label="epoch kept")
+    if of == "loss" and all((values[~np.isnan(values)] > 0).all() for values in curves.values()):
+        ax.set_yscale("log")
+    if of == "edges":
+        ax.set_ylim(0, 1.05 * max(1, *curves["edges"]))
+    _label_epochs(ax)
+    ax.set_ylabel(_LABELS[of])
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        legend_above(ax)
+    return ax
+
+
+def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | None = None) -> Figure:
+    """Return a figure of a training run: loss, edges, and accuracy where there is one.
+
+    Parameters
+    ----------
+    run : TrainingRun or iterable of EpochRecord
+        As for `plot_history`.
+    title : str, optional
+        Default: none.
+
+    Returns
+    -------
+    Figure
+    """
+    records = _records(run)
+    kinds: list[Literal["loss", "accuracy", "edges"]] = ["loss", "edges"]
+    if any(record.accuracy is not None for record in records):
+        kinds.insert(1, "accuracy")
+    figure = new_figure(rows=len(kinds))
+    axes = figure.subplots(len(kinds), sharex=True)
+    given = run if hasattr(run, "history") else records
+    for ax, of in zip(axes, kinds, strict=True):
+        plot_history(given, ax, of=of)
+    for ax in axes[:-1]:
+        ax.set_xlabel("")
+    if title is not None:
+        figure.suptitle(title, fontsize="medium", wrap=True)
+    return figure
+
+
+def _label_epochs(ax: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    ax.set_xlabel("epoch (from 0)")
+
+
+def _records(run: TrainingRun | Iterable[EpochRecord]) -> list[EpochRecord]:
+    records: list[EpochRecord] = list(getattr(run, "history", run))  # type: ignore[arg-type]
+    if not records:
+        raise ArgumentError("there are no epochs to plot")
+    return records

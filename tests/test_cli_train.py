@@ -1,0 +1,325 @@
+"""gbdnn train: from files of features and labels to a store that gbdnn infer reads."""
+
+import gzip
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+from graphblas import binary
+from shell import GBDNN
+from shell import fails as fails_alone
+from shell import well as well_alone
+
+import gbdnn
+from gbdnn.cli import main
+from gbdnn.gallery import digits
+from gbdnn.io import read_tsv, write_tsv
+
+pytest.importorskip("sklearn")
+
+EPOCH = re.compile(
+    r"epoch +(\d+): loss (\d\.\d+), accuracy (\d\.\d+)"
+    r"(?:, validation loss (\d\.\d+), accuracy (\d\.\d+))?, (\d+) edges, \d+\.\d+ s"
+)
+FEW = ["--hidden", "64", "--density", "0.3", "--nthreads", 1]
+
+
+def idx(array):
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return a function: the command in this process; its exit code and what it wrote."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gbdnn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def well(run):
+    def well(*arguments):
+        code, out, err = run(*arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    return well
+
+
+@pytest.fixture
+def fails(run):
+    def fails(*arguments, match):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("gbdnn: ")
+        assert len(err.splitlines()) == 1
+        assert match in err
+        return err
+
+    return fails
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The digits in every format."""
+    from sklearn.datasets import load_digits
+
+    root = tmp_path_factory.mktemp("digits")
+    images, labels = np.minimum(digits() * 16, 255), load_digits().target
+    pixels = images.reshape(len(images), -1)
+    (root / "images-idx3-ubyte").write_bytes(idx(images))
+    (root / "images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+    (root / "labels-idx1-ubyte").write_bytes(idx(labels))
+    (root / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    X = pixels.astype(np.uint8).astype(np.float32) * np.float32(1 / 255)
+    np.save(root / "X.npy", X)
+    np.savez(root / "X.npz", X)
+    np.save(root / "y.npy", labels)
+    np.savez(root / "y.npz", y=labels)
+    np.savez(root / "two.npz", X=X, y=labels)
+    sp.save_npz(root / "sparse.npz", sp.csr_array(X))
+    scipy.io.mmwrite(root / "X.mtx", sp.csr_array(X), precision=9)
+    np.save(root / "short.npy", labels[:-1])
+    np.save(root / "reals.npy", labels / 2)
+    np.save(root / "objects.npy", np.array([None]), allow_pickle=True)
+    gbdnn.save(sp.csr_array(X), root / "store")
+    gbdnn.save(gbdnn.training.erdos_renyi([64, 32, 10], 0.5), root / "begin")
+    write_tsv(gbdnn.io.open_features(root / "store").rows(), root / "X.tsv")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory):
+    """The store and standard output of a network that was trained with IDX files."""
+    out = tmp_path_factory.mktemp("trained") / "net"
+    said = well_alone(
+        "train", folder / "images-idx3-ubyte", folder / "labels-idx1-ubyte", "-o", out, *FEW,
+        "--optimiser", "adam", "--learning-rate", 0.01, "--epochs", 12, "--validation", 0.2,
+    )  # fmt: skip
+    return out, said
+
+
+def test_idx(trained, folder):
+    out, said = trained
+    *lines, last = said.splitlines()
+    found = [EPOCH.fullmatch(line) for line in lines]
+    assert all(found), said
+    assert [int(each[1]) for each in found] == list(range(12))
+    assert float(found[-1][2]) < float(found[0][2])
+    assert float(found[-1][5]) > 0.9
+    net = gbdnn.load(out)
+    assert net.shape == (64, 10)
+    assert last == f"{out}: 2 layers, {net.edges} edges"
+    Y = gbdnn.infer(net, np.load(folder / "X.npy"))
+    assert (gbdnn.argmax(Y) == np.load(folder / "y.npy")).mean() > 0.9
+    edges = gbdnn.training.erdos_renyi([64, 64, 10], 0.3).edges
+    assert edges == int(found[0][6]) == net.edges
+
+
+def test_as_from_python(trained, folder):
+    out, _ = trained
+    X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy")
+    run = gbdnn.train(
+        gbdnn.training.erdos_renyi([64, 64, 10], 0.3), X, y, epochs=12, validation=0.2, nthreads=2,
+        optimiser=gbdnn.training.Adam(0.01),
+    )  # fmt: skip
+    assert run.network.isequal(gbdnn.load(out).loaded())
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [
+        ("images-idx3-ubyte.gz", "labels.txt"),
+        ("X.npy", "y.npy"),
+        ("X.npz", "y.npz"),
+        ("sparse.npz", "labels-idx1-ubyte"),
+        ("store", "labels.txt"),
+        ("X.tsv", "y.npy"),
+        ("X.mtx", "y.npy"),
+    ],
+)
+def test_every_format_gives_the_same_network(features, labels, folder, tmp_path):
+    # In one process, as the shell itself is tested above.
+    from gbdnn.cli import datasets
+
+    y = datasets.read_labels(folder / labels)
+    np.testing.assert_array_equal(y, np.load(folder / "y.npy"))
+    X = datasets.read_features(folder / features, inputs=len(y), neurons=64)
+    net = gbdnn.training.erdos_renyi([64, 32, 10], 0.3)
+    found, want = (
+        gbdnn.train(net, each, y, epochs=1, nthreads=1).network
+        for each in (X, np.load(folder / "X.npy"))
+    )
+    assert found.isequal(want)
+
+
+def test_infer_reads_what_train_reads(trained, folder, tmp_path, well, fails):
+    out, _ = trained
+    for features in ("images-idx3-ubyte.gz", "sparse.npz", "X.mtx"):
+        said = well("infer", out, folder / features, "-o", tmp_path / "Y.tsv", "--nthreads", 1)
+        assert "of 1797 inputs" in said
+        Y = read_tsv(tmp_path / "Y.tsv", nrows=1797, ncols=10)
+        assert (gbdnn.argmax(Y) == np.load(folder / "y.npy")).mean() > 0.9
+    fails("infer", out, folder / "X.npy", "-o", tmp_path / "Y", "--inputs", 3, match="--inputs")
+
+
+def test_begin_with_a_network(folder, tmp_path, well, fails):
+    X, y = folder / "X.npy", folder / "y.npy"
+    said = well("train", X, y, "-o", tmp_path / "net", "--from", folder / "begin", "--epochs", 2,
+                "--dtype", "FP64", "--input-dropout", 0.1, "--batch-size", 50)  # fmt: skip
+    assert len(said.splitlines()) == 3
+    net = gbdnn.load(tmp_path / "net")
+    assert net.dtype == np.float64
+    assert net.edges == gbdnn.load(folder / "begin").edges
+    for option in ("--hidden", "--density"):
+        fails("train", X, y, "-o", tmp_path / "no", "--from", folder / "begin", option, "1",
+              match=f"{option} beside --from")  # fmt: skip
+    np.save(tmp_path / "wide.npy", np.ones((1797, 65)))
+    fails("train", tmp_path / "wide.npy", y, "-o", tmp_path / "no", "--from", folder / "begin",
+          match="features are 1797 x 65 but layer 0")  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["set", "rigl"])
+def test_rewiring(rule, folder, tmp_path, well):
+    if not hasattr(gbdnn.training, "SET"):
+        pytest.skip("there is no rewiring")
+    out = tmp_path / "net"
+    well("train", folder / "X.npy", folder / "y.npy", "-o", out, *FEW, "--rewire", rule,
+         "--epochs", 15)  # fmt: skip
+    begun = gbdnn.training.erdos_renyi([64, 64, 10], 0.3)
+    W, V = gbdnn.load(out)[0].W, begun[0].W
+    assert 0 < binary.pair(W & V).new().nvals < W.nvals
+
+
+def test_a_picture(folder, tmp_path, well, fails):
+    pytest.importorskip("matplotlib")
+    X, y, out = folder / "X.npy", folder / "y.npy", tmp_path / "net"
+    well("train", X, y, "-o", out, *FEW, "--epochs", 2, "--plot", tmp_path / "run.svg")
+    assert "right answers" in re.sub("<!--|-->", "", (tmp_path / "run.svg").read_text())
+    fails("train", X, y, "-o", out, "--plot", tmp_path / "run.jpg", match=".png, .svg or .pdf")
+
+
+def test_patience_keeps_the_best_epoch(folder, tmp_path, well):
+    said = well("train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net", *FEW,
+                "--epochs", 60, "--validation", 0.2, "--patience", 2,
+                "--optimiser", "adam", "--learning-rate", 0.05)  # fmt: skip
+    *lines, last = said.splitlines()
+    losses = [float(EPOCH.fullmatch(line)[4]) for line in lines]
+    assert len(lines) < 60
+    assert last.endswith(f"of epoch {np.argmin(losses)}")
+
+
+def test_a_killed_command_goes_on(folder, tmp_path, well, fails):
+    command = [
+        "train", folder / "X.npy", folder / "y.npy", "--hidden", "256", "--nthreads", 1,
+        "--epochs", 60, "--batch-size", 16,
+    ]  # fmt: skip
+    kept = [*command, "--checkpoint", tmp_path / "run.ckpt", "-o", tmp_path / "net"]
+    process = subprocess.Popen([*GBDNN, *map(str, kept)], stdout=subprocess.PIPE, text=True)
+    for _ in range(3):
+        assert process.stdout.readline().startswith("epoch")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "net").exists()
+    said = well(*kept)
+    assert 1 < len(said.splitlines()) < 60
+    assert "epoch  59" in said
+    well(*command, "-o", tmp_path / "whole")
+    assert gbdnn.load(tmp_path / "net").loaded().isequal(gbdnn.load(tmp_path / "whole").loaded())
+    fails(*kept, "--seed", 1, match="the checkpoint of another training")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["X.npy", "short.npy"], "has 1796 labels, {folder}/X.npy has 1797 inputs"),
+        (["store", "short.npy"], "has 1796 labels"),
+        (["X.npy", "reals.npy"], "labels are whole numbers from 0, not float64"),
+        (["X.npy", "X.npy"], "labels have one dimension, not shape (1797, 64)"),
+        (["X.npy", "sparse.npz"], "labels have one dimension"),
+        (["X.npy", "two.npz"], "two.npz: holds 2 arrays (X, y), not one"),
+        (["y.npy", "y.npy"], "features have two dimensions or more, not shape (1797,)"),
+        (["objects.npy", "y.npy"], "objects.npy: not a file of NumPy arrays"),
+        (["labels.txt", "y.npy"], "labels.txt: not an IDX file"),
+        (["labels.txt", "X.tsv"], "X.tsv, line 1: a label is a whole number from 0, not '1\\t3"),
+        (["nothing.npy", "y.npy"], "nothing.npy: no such file"),
+        (["begin", "y.npy"], "begin"),
+        (["X.npy", "y.npy", "--hidden", "20,x"], "--hidden 20,x: whole numbers"),
+        (["X.npy", "y.npy", "--hidden", "0"], "sizes"),
+        (["X.npy", "y.npy", "--density", "1.5"], "density is a number, more than 0"),
+        (["X.npy", "y.npy", "--rewire", "rigel"], "rigel"),
+        (["X.npy", "y.npy", "--optimiser", "lion"], "lion"),
+        (["X.npy", "y.npy", "--learning-rate", "-1"], "learning_rate is a number"),
+        (["X.npy", "y.npy", "--patience", "3"], "patience: there is no validation"),
+        (["X.npy", "y.npy", "--validation", "1"], "validation is a number"),
+        (["X.npy", "y.npy", "--input-dropout", "1"], "input_dropout is a number"),
+        (["X.npy", "y.npy", "--from", "nowhere"], "nowhere"),
+        (["X.npy", "y.npy", "-o", "/dev/null/net"], "/dev/null/net"),
+        (["X.npy", "y.npy", "-o", "net.onnx"], "gbdnn convert makes onnx of it"),
+        (["X.npy", "y.npy", "--checkpoint", "no/run"], "no/run"),
+        (["X.npy", "y.npy", "--learning-rate", "1e9", "--epochs", "3"], "epoch 0, layer"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_bad_input(arguments, match, folder, tmp_path, monkeypatch, fails):
+    monkeypatch.chdir(tmp_path)
+    features, labels, *options = arguments
+    where = [] if "-o" in options else ["-o", tmp_path / "net"]
+    said = fails(
+        "train", folder / features, folder / labels, *where, *options,
+        match=match.format(folder=folder),
+    )  # fmt: skip
+    assert "err.run" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_input_of_a_process(folder, tmp_path):
+    fails_alone("train", folder / "X.npy", folder / "short.npy", "-o", tmp_path / "net",
+                match="has 1796 labels")  # fmt: skip
+
+
+def test_labels_that_no_input_has(folder, tmp_path, fails):
+    np.save(tmp_path / "y.npy", np.load(folder / "y.npy") * 2)
+    fails("train", folder / "X.npy", tmp_path / "y.npy", "-o", tmp_path / "net",
+          match="no input has label 1, of 19 outputs")  # fmt: skip
+    np.save(tmp_path / "y.npy", np.load(folder / "y.npy") - 1)
+    fails("train", folder / "X.npy", tmp_path / "y.npy", "-o", tmp_path / "net",
+          match="label -1 of input 0")  # fmt: skip
+
+
+def test_a_terminal_has_a_bar_and_lines_above_it(folder, tmp_path):
+    command = [*GBDNN, "train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net",
+               "--batch-size", 16, "--epochs", 3]  # fmt: skip
+    watcher, terminal = pty.openpty()
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=terminal, stderr=terminal, stdin=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(terminal)
+    shown, end = b"", time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            shown += os.read(watcher, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(watcher)
+    assert process.wait() == 0
+    text = shown.decode()
+    assert "training steps" in text
+    # A line begins where the bar was wiped out.
+    assert len(re.findall(r"(?:^|\n|\x1b\[2K)epoch +\d: loss", text)) == 3

@@ -1,0 +1,259 @@
+"""Estimators are what scikit-learn expects, and learn."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn.errors import ArgumentError, MissingPackageError
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+from graphblas import binary
+from sklearn.base import clone
+from sklearn.datasets import load_digits, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from gbdnn.training import SGD, SparseClassifier, SparseRegressor
+
+DIGITS = load_digits()
+X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
+X_TEST, Y_TEST = DIGITS.data[1000:] / 16, DIGITS.target[1000:]
+SMALL = {
+    "hidden": (128,),
+    "density": 0.3,
+    "learning_rate": 0.01,
+    "random_state": 0,
+    "nthreads": 1,
+}
+
+
+def checks(*estimators):
+    for estimator in estimators:
+        for each, check in estimator_checks_generator(estimator):
+            name = getattr(check, "func", check).__name__
+            yield pytest.param(each, check, id=f"{type(each).__name__}-{name}")
+
+
+def run_check(estimator, check):
+    from unittest import SkipTest
+
+    try:
+        check(clone(estimator))
+    except SkipTest as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    list(checks(SparseClassifier((64,), 0.5, nthreads=1), SparseRegressor((64,), 0.5, nthreads=1))),
+)
+def test_check(estimator, check):
+    run_check(estimator, check)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("estimator", "check"), list(checks(SparseClassifier(), SparseRegressor()))
+)
+def test_check_of_defaults(estimator, check):
+    run_check(estimator, check)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return SparseClassifier(**SMALL).fit(X, Y)
+
+
+def test_digits(model):
+    assert model.score(X_TEST, Y_TEST) > 0.88
+    proba = model.predict_proba(X_TEST)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    np.testing.assert_array_equal(proba.argmax(axis=1), model.predict(X_TEST))
+    np.testing.assert_allclose(np.log(proba), model.predict_log_proba(X_TEST))
+    # The softmax of what the network answers.
+    Z = gbdnn.infer(model.network_, X_TEST).to_dense(fill_value=0).astype(float)
+    E = np.exp(Z)
+    np.testing.assert_allclose(proba, E / E.sum(axis=1, keepdims=True), rtol=1e-5)
+    assert model.network_.edges == pytest.approx(0.3 * (64 * 128 + 128 * 10), abs=1)
+    assert model.n_iter_ == len(model.history_) == 20
+
+
+def test_equal_seeds_equal_bits(model):
+    again = clone(model).set_params(nthreads=2).fit(X, Y)
+    assert again.network_.isequal(model.network_)
+    other = clone(model).set_params(random_state=1, epochs=1).fit(X, Y)
+    assert not other.network_.isequal(model.network_)
+
+
+def test_pickle(model):
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301
+    np.testing.assert_array_equal(again.predict_proba(X_TEST), model.predict_proba(X_TEST))
+    assert again.partial_fit(X, Y).n_iter_ == 21
+
+
+def test_sparse_features_are_the_same(model):
+    for kind in (sp.csr_array, sp.csc_matrix, sp.coo_array):
+        found = clone(model).set_params(epochs=20).fit(kind(X), Y)
+        assert found.network_.isequal(model.network_)
+        np.testing.assert_allclose(
+            found.predict_proba(kind(X_TEST)), model.predict_proba(X_TEST), rtol=1e-5, atol=1e-9
+        )
+
+
+def test_string_labels(model):
+    names = np.array(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    )
+    found = clone(model).fit(X, names[Y])
+    assert found.classes_.tolist() == sorted(names)
+    assert set(found.predict(X_TEST)) <= set(names)
+    assert found.score(X_TEST, names[Y_TEST]) > 0.88
+
+
+def test_pipeline_scores_and_grid():
+    pipeline = make_pipeline(MinMaxScaler(), SparseClassifier(**SMALL, epochs=10))
+    assert cross_val_score(pipeline, DIGITS.data, DIGITS.target, cv=3).min() > 0.85
+    grid = GridSearchCV(
+        pipeline, {"sparseclassifier__density": [0.002, 0.3]}, cv=2, error_score="raise"
+    ).fit(DIGITS.data, DIGITS.target)
+    assert grid.best_params_ == {"sparseclassifier__density": 0.3}
+
+
+def test_parts_without_some_labels():
+    model = SparseClassifier(**SMALL)
+    order = np.argsort(Y % 5, kind="stable")
+    for _ in range(8):
+        for part in np.array_split(np.random.default_rng(0).permutation(order), 5):
+            model.partial_fit(X[part], Y[part], classes=range(10))
+    assert model.score(X_TEST, Y_TEST) > 0.85
+    before = model.n_iter_
+    model.partial_fit(X[Y == 3], Y[Y == 3])  # one label alone
+    assert model.n_iter_ == before + 1
+    with pytest.raises(ArgumentError, match="label 11 is not among classes"):
+        model.partial_fit(X[:2], [1, 11])
+    with pytest.raises(ArgumentError, match="but they were"):
+        model.partial_fit(X[:2], [1, 2], classes=[1, 2])
+    with pytest.raises(ArgumentError, match="needs all labels"):
+        clone(model).partial_fit(X, Y)
+
+
+def test_validation_and_patience():
+    model = SparseClassifier(**SMALL, epochs=60, validation_fraction=0.2, patience=3).fit(X, Y)
+    assert model.n_iter_ < 60
+    losses = [record.validation_loss for record in model.history_]
+    assert model.run_.best.epoch == np.argmin(losses) == len(losses) - 4
+    with pytest.raises(ArgumentError, match="no validation"):
+        SparseClassifier(patience=3).fit(X, Y)
+
+
+def test_optimisers():
+    few = SMALL | {"epochs": 2}
+    sgd = SparseClassifier(**few, optimiser="sgd").fit(X, Y)
+    same = SparseClassifier(**few | {"learning_rate": None}, optimiser=SGD(0.01)).fit(X, Y)
+    assert sgd.network_.isequal(same.network_)
+    assert not sgd.network_.isequal(SparseClassifier(**few).fit(X, Y).network_)
+    few["learning_rate"] = None
+    for wrong, match in (
+        ({"optimiser": "adagrad"}, '"adam" or "sgd"'),
+        ({"optimiser": 3}, "SGD or Adam, not 3"),
+        ({"optimiser": SGD(), "learning_rate": 0.1}, "which has one"),
+        ({"rewire": "rigel"}, '"set" or "rigl"'),
+        ({"density": 0}, "density"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"hidden": (0,)}, "sizes"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            SparseClassifier(**few | wrong).fit(X, Y)
+
+
+@pytest.mark.parametrize("rule", ["set", "rigl"])
+def test_rewiring(rule, model):
+    if not hasattr(gbdnn.training, "SET"):
+        pytest.skip("there is no rewiring")
+    found = clone(model).set_params(rewire=rule, batch_size=8, epochs=8).fit(X, Y)
+    fixed = clone(found).set_params(rewire=None).fit(X, Y)
+    common = binary.pair(found.network_[0].W & fixed.network_[0].W).new().nvals
+    assert 0 < common < found.network_[0].W.nvals
+    assert found.score(X_TEST, Y_TEST) > 0.8
+
+
+def test_an_adjustment_of_ones_own(model):
+    steps = []
+
+    class Watch:
+        every = None
+
+        def adjust(self, layers, moment):
+            steps.append(moment.step)
+            return layers
+
+    clone(model).set_params(epochs=3, batch_size=100, rewire=Watch()).fit(X, Y)
+    assert steps == [10, 20, 30]
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_regression(outputs):
+    A, b = make_regression(600, 10, n_targets=outputs, noise=5, random_state=0)
+    b = 1000 + b * 20
+    model = SparseRegressor(**SMALL).fit(A[:400], b[:400])
+    assert model.predict(A).shape == b.shape
+    assert model.score(A[400:], b[400:]) > 0.95
+    np.testing.assert_allclose(model.y_mean_, b[:400].mean(axis=0))
+    # The network that is given away has y's units.
+    Z = gbdnn.infer(model.network_, A).to_dense(fill_value=0).reshape(b.shape)
+    np.testing.assert_allclose(Z, model.predict(A), rtol=1e-4, atol=0.1)
+    assert model.network_.edges == model.run_.network.edges
+
+
+def test_regression_by_parts():
+    A, b = make_regression(600, 10, noise=5, random_state=0)
+    model = SparseRegressor(**SMALL)
+    for _ in range(10):
+        for part in np.array_split(np.arange(400), 4):
+            model.partial_fit(A[part], b[part])
+    assert model.n_iter_ == 40
+    assert model.score(A[400:], b[400:]) > 0.9
+    np.testing.assert_allclose(model.y_mean_, b[:100].mean())
+    with pytest.raises(ArgumentError, match="2 outputs, but 1"):
+        model.partial_fit(A, np.stack([b, b], axis=1))
+
+
+def test_before_fit():
+    for kind in (SparseClassifier, SparseRegressor):
+        with pytest.raises(NotFittedError):
+            kind().predict(X)
+        assert not hasattr(kind(), "network_")
+        assert not hasattr(kind(), "n_iter_")
+
+
+def test_scikit_learn_is_imported_when_asked_for():
+    code = (
+        "import sys, gbdnn.training\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name.split('.')[0] == 'sklearn':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "try:\n"
+        "    gbdnn.training.SparseClassifier\n"
+        "except gbdnn.MissingPackageError as err:\n"
+        "    print(err)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert 'pip install "gbdnn[sklearn]"' in done.stdout
+    assert issubclass(MissingPackageError, ImportError)
+    with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
+        gbdnn.training.SparseNonsense  # noqa: B018

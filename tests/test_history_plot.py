@@ -1,0 +1,87 @@
+"""Plots of training show what the records have."""
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.training import EpochRecord
+
+pytest.importorskip("matplotlib")
+
+from gbdnn import viz
+
+RECORDS = [
+    EpochRecord(k, 1 / (k + 1), 0.5 + k / 10, 1.1 / (k + 1), 0.4 + k / 10, 0.05, 100 - 10 * k, 0.1)
+    for k in range(4)
+]
+NO_LABELS = [record._replace(accuracy=None, validation_accuracy=None) for record in RECORDS]
+ALONE = [r._replace(validation_loss=None, validation_accuracy=None) for r in RECORDS]
+
+
+def curves(ax):
+    return {line.get_label(): line.get_ydata() for line in ax.lines}
+
+
+@pytest.mark.parametrize("of", ["loss", "accuracy"])
+def test_training_and_validation(of):
+    ax = viz.plot_history(RECORDS, of=of)
+    found = curves(ax)
+    assert list(found) == ["training", "validation"]
+    np.testing.assert_array_equal(found["training"], [getattr(r, of) for r in RECORDS])
+    wanted = [getattr(r, f"validation_{of}") for r in RECORDS]
+    np.testing.assert_array_equal(found["validation"], wanted)
+    assert ax.get_yscale() == ("log" if of == "loss" else "linear")
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), range(4))
+    assert ax.get_legend() is not None
+    assert list(curves(viz.plot_history(ALONE, of=of))) == ["training"]
+
+
+def test_edges_begin_at_zero():
+    ax = viz.plot_history(RECORDS, of="edges")
+    np.testing.assert_array_equal(curves(ax)["edges"], [100, 90, 80, 70])
+    assert ax.get_ylim() == (0, 105)
+    assert ax.get_legend() is None
+
+
+def test_a_loss_of_zero_is_not_logarithmic():
+    ax = viz.plot_history([record._replace(loss=0.0) for record in ALONE])
+    assert ax.get_yscale() == "linear"
+
+
+def test_a_run(tmp_path):
+    X = np.random.default_rng(0).random((300, 8))
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    run = gbdnn.train(net, X, y, epochs=6, validation=0.3, patience=5, nthreads=1)
+    figure = viz.history_figure(run, title="two classes")
+    assert [ax.get_ylabel() for ax in figure.axes] == [
+        "loss (mean of inputs)",
+        "right answers (share)",
+        "weights not 0 (number)",
+    ]
+    for ax in figure.axes:
+        kept = next(line for line in ax.lines if line.get_label() == "epoch kept")
+        assert list(kept.get_xdata()) == [run.best.epoch] * 2
+    viz.save_figure(figure, tmp_path / "run.png")
+    assert (tmp_path / "run.png").stat().st_size > 10_000
+
+
+def test_own_axes_are_drawn_into():
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    assert viz.plot_history(iter(RECORDS), ax) is ax
+
+
+def test_without_labels():
+    assert len(viz.history_figure(NO_LABELS).axes) == 2
+    with pytest.raises(gbdnn.ArgumentError, match="targets were no labels"):
+        viz.plot_history(NO_LABELS, of="accuracy")
+
+
+def test_bad_input():
+    for plot in (viz.plot_history, viz.history_figure):
+        with pytest.raises(gbdnn.ArgumentError, match="no epochs"):
+            plot([])
+    with pytest.raises(gbdnn.ArgumentError, match="loss, accuracy, edges, not 'losses'"):
+        viz.plot_history(RECORDS, of="losses")
