@@ -24,6 +24,8 @@ from gbdnn.io import (
 )
 
 if TYPE_CHECKING:
+    import graphblas as gb
+
     from gbdnn.io import StoredFeatures
 
 _AT_ONCE = 1 << 16  # inputs of an answer in a store
