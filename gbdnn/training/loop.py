@@ -207,13 +207,13 @@ class Loop:
 
     def _adjust(self, step: int, rate: float) -> None:
         """Ask all adjustments that are due after so many steps of this call."""
-        changed = False
+        changed, steps = False, self._plan.epochs * self._per_epoch
         for n, adjustment in enumerate(self._plan.adjustments):
-            if step % self._every(adjustment):
+            if step % self._every(adjustment) and step < steps:
                 continue
             moment = Moment(
                 step,
-                self._plan.epochs * self._per_epoch,
+                steps,
                 rate,
                 self._random(2 + n, self._before + step),
                 self._steps.gradient,
