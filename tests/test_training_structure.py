@@ -43,9 +43,9 @@ def layers_of(density=0.3, seed=0, moments=2, dtype="FP64", sizes=SIZES):
     return found
 
 
-def moment(step=10, steps=100, learning_rate=0.1, gradients=None, seed=5):
+def moment(step=10, steps=100, rates=(0.1, 0.1), gradients=None, seed=5):
     random = np.random.default_rng(seed)
-    return Moment(step, steps, learning_rate, random, lambda k: gradients[k].copy())
+    return Moment(step, steps, np.array(rates), random, lambda k: gradients[k].copy())
 
 
 def dense(layer):
@@ -85,7 +85,7 @@ def test_group_lasso(density, dtype):
     layers = layers_of(density, dtype=dtype)
     before = [dense(layer) for layer in layers]
     strength = 0.9 if density == 1 else 1.1
-    same = GroupLasso(strength, every=2).adjust(layers, moment(learning_rate=0.15))
+    same = GroupLasso(strength, every=2).adjust(layers, moment(rates=[0.1, 0.2]))
     assert all(a is b for a, b in zip(same, layers, strict=True))
     gone = 0
     for k, (layer, (W, mask)) in enumerate(zip(layers, before, strict=True)):
@@ -96,14 +96,12 @@ def test_group_lasso(density, dtype):
     assert 0 < gone < sum(layer.nedges for layer in layers)
 
 
-def test_group_lasso_shrinks_by_the_steps_since_the_last_time():
-    """After the last step of all, which is no multiple of `every`, by fewer."""
-    for step, steps in (8, 4), (10, 2), (3, 3):
-        layers = layers_of(0.5)
-        W, mask = dense(layers[0])
-        GroupLasso(0.2, every=4).adjust(layers, moment(step, 10, 0.1))
-        expected = thresholded(W, mask, 0.1 * 0.2 * steps, columns=True)
-        np.testing.assert_allclose(dense(layers[0])[0], expected, atol=1e-12)
+def test_group_lasso_shrinks_by_all_learning_rates_since_the_last_time():
+    layers = layers_of(0.5)
+    W, mask = dense(layers[0])
+    GroupLasso(0.5).adjust(layers, moment(rates=[0.09, 0.04, 0.01]))
+    expected = thresholded(W, mask, 0.14 * 0.5, columns=True)
+    np.testing.assert_allclose(dense(layers[0])[0], expected, atol=1e-12)
 
 
 def test_output_neurons_are_exempt():
@@ -291,21 +289,26 @@ def test_the_same_bits_after_a_kill(rule, tmp_path):
     assert bits(again) == bits(whole)
 
 
-def test_an_adjustment_is_asked_after_the_last_step():
-    steps = []
+def test_when_an_adjustment_is_asked():
+    """The last time after the last step; with the learning rates of the steps between."""
+    moments = []
 
     class Recording:
         every = 3
 
         def adjust(self, layers, moment):
-            steps.append(moment.step)
+            moments.append(moment)
             return layers
 
     gbdnn.train(
         training.erdos_renyi(SIZES, 0.3), *images(), epochs=2, batch_size=50, nthreads=1,
-        adjustments=Recording(),
+        adjustments=Recording(), optimiser=training.SGD(0.2),
     )  # fmt: skip
-    assert steps == [3, 6, 8]
+    assert [moment.step for moment in moments] == [3, 6, 8]
+    assert [moment.progress for moment in moments] == [3 / 8, 6 / 8, 1]
+    rates = 0.1 * (1 + np.cos(np.pi * np.arange(8) / 8))
+    for moment, expected in zip(moments, np.split(rates, [3, 6]), strict=True):
+        np.testing.assert_allclose(moment.learning_rates, expected)
 
 
 # -- compaction -----------------------------------------------------------------------------------

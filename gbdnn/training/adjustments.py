@@ -30,8 +30,8 @@ class Moment:
     steps: int
     """Steps that there will be."""
 
-    learning_rate: float
-    """Of the last step."""
+    learning_rates: np.ndarray
+    """Of the steps since the adjustment was asked before, or would have been."""
 
     random: np.random.Generator
     """The same at the same step of equal runs, whatever happened before."""

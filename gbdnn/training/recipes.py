@@ -58,6 +58,8 @@ def fssl(
     every: int = 4,
     optimiser: Optimiser | None = None,
     fine_tuning_optimiser: Optimiser | None = None,
+    input_dropout: float = 0.0,
+    fine_tuning_dropout: float | None = None,
     **options: Any,
 ) -> StructuredRun:
     """Learn a compact structure from a large network, and fine-tune it (FSSL).
@@ -83,9 +85,12 @@ def fssl(
     optimiser : SGD or Adam, default SGD(0.05, momentum=0.9)
     fine_tuning_optimiser : SGD or Adam, optional
         Default: the same.
+    input_dropout, fine_tuning_dropout : float, default 0.0 and the same
+        As in `train`, for each of the two. Dropout is noise in gradients, and noise keeps groups
+        from staying at 0: better have it in fine-tuning alone.
     **options
-        Further options of `train`, for both trainings: batch_size, input_dropout, validation,
-        schedule, seed, nthreads, callback, progress, loss.
+        Further options of `train`, for both trainings: batch_size, validation, schedule, seed,
+        nthreads, callback, progress, loss.
 
     Returns
     -------
@@ -125,8 +130,10 @@ def fssl(
     for name in sorted({"adjustments", "checkpoint", "patience"} & options.keys()):
         raise ArgumentTypeError(f"fssl: {name} has no meaning for two trainings; use train")
     optimiser = SGD() if optimiser is None else optimiser
-    lasso = GroupLasso(strength, every)
-    learned = train(net, X, y, epochs=epochs, optimiser=optimiser, adjustments=lasso, **options)
+    learned = train(
+        net, X, y, epochs=epochs, optimiser=optimiser, input_dropout=input_dropout,
+        adjustments=GroupLasso(strength, every), **options,
+    )  # fmt: skip
     small = compact(learned.network).network
     for k, info in enumerate(small.infos):
         if not info.edges:
@@ -135,6 +142,7 @@ def fssl(
             )
     fine_tuned = train(
         small, X, y, epochs=fine_tuning_epochs, optimiser=fine_tuning_optimiser or optimiser,
+        input_dropout=input_dropout if fine_tuning_dropout is None else fine_tuning_dropout,
         **options,
     )  # fmt: skip
     return StructuredRun(learned, fine_tuned, compact(small, inputs=True).inputs)

@@ -52,10 +52,11 @@ class GroupLasso:
     -----
     The proximal step is the group soft threshold, of the columns first, then of the rows::
 
-        W_g = max(0, 1 - t / norm(W_g)) W_g;   t = learning_rate strength every sqrt(size of g)
+        W_g = max(0, 1 - t / norm(W_g)) W_g;   t = strength sqrt(size of g) sum of learning rates
 
-    The size of a group is its number of edges, those of weight 0 too. Biases are not penalised.
-    Layers keep their edges: a weight of 0 may leave 0 in a later step.
+    of the steps since the one before: where the rate falls to 0, the last one alone would not undo
+    what those steps gave back. The size of a group is its number of edges, those of weight 0 too.
+    Biases are not penalised. Layers keep their edges: a weight of 0 may leave 0 in a later step.
 
     Examples
     --------
@@ -78,8 +79,7 @@ class GroupLasso:
 
     def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
         """See `Adjustment`."""
-        steps = moment.step % self.every or self.every
-        threshold = moment.learning_rate * self.strength * steps
+        threshold = self.strength * float(moment.learning_rates.sum())
         for k, layer in enumerate(layers):
             if k < len(layers) - 1:
                 _shrink_columns(layer, threshold)
