@@ -25,7 +25,7 @@ from gbdnn.training import SGD, StructuredRun, erdos_renyi, fssl
 
 # By the name of the images: sizes, strengths, and the rest.
 _PROBLEMS: dict[str, tuple[list[int], list[float], dict[str, Any]]] = {
-    "MNIST": ([784, 500, 300, 10], [2e-4, 4e-4], {}),
+    "MNIST": ([784, 500, 300, 10], [2e-4, 5e-4], {}),
     "digits of scikit-learn": ([64, 200, 100, 10], [0.005, 0.01], {"batch_size": 32}),
 }
 

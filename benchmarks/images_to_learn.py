@@ -35,8 +35,10 @@ class Images(NamedTuple):
 
 def images() -> Images:
     """Return MNIST, or digits."""
-    folder = Path(os.environ.get("GBDNN_DATA", "")) / "mnist"
-    return _mnist(folder) if _file(folder, _FILES[0].format("train")) else _digits()
+    data = os.environ.get("GBDNN_DATA")
+    folder = Path(data or "") / "mnist"
+    has_files = data and _file(folder, _FILES[0].format("train"))
+    return _mnist(folder) if has_files else _digits()
 
 
 def _mnist(folder: Path) -> Images:

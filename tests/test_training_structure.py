@@ -104,6 +104,21 @@ def test_group_lasso_shrinks_by_all_learning_rates_since_the_last_time():
     np.testing.assert_allclose(dense(layers[0])[0], expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("density", [0.5, 1.0])
+def test_negligible_groups_are_gone_after_the_last_step(density):
+    for step in 99, 100:
+        layers = layers_of(density)
+        small, other = layers[0].places[5], int(layers[0].rows[0])
+        columns = layers[0].columns
+        layers[0].weights[columns == small] = 9e-4
+        layers[0].weights[layers[0].rows == other] = 9e-4
+        before, _ = dense(layers[0])
+        GroupLasso(0, negligible=1e-3).adjust(layers, moment(step, 100))
+        if step == 100:
+            before[other] = before[:, small] = 0
+        np.testing.assert_array_equal(dense(layers[0])[0], before)
+
+
 def test_output_neurons_are_exempt():
     layers = layers_of(1.0, sizes=(5, 3))
     before, mask = dense(layers[0])
@@ -148,6 +163,28 @@ def test_rigl_moves_what_a_search_finds(density, fraction, progress, moments, se
         grown = sorted(free, key=slope.get)[len(free) - count :]
         lives_on(a, b, dropped, grown)
         assert (a is b) == (count == 0)
+
+
+@pytest.mark.parametrize("kind", ["random", "few", "none", "ties"])
+@pytest.mark.parametrize("fraction", [0.02, 0.3, 1.0])
+def test_rigl_finds_the_largest_of_many(kind, fraction):
+    """Of so many that it does not sort all; and where nearly all gradients are 0."""
+    (layer,) = layers_of(0.2, moments=1, sizes=(150, 130))
+    random = np.random.default_rng(3)
+    G = random.standard_normal((130, 150))
+    if kind != "random":
+        G *= random.random(G.shape) < {"few": 0.01, "none": 0, "ties": 1}[kind]
+    if kind == "ties":
+        G = G.round(1)
+    (after,) = RigL(fraction).adjust([layer], moment(0, gradients=[G]))
+    grown = np.setdiff1d(after.edges, layer.edges)
+    free = np.setdiff1d(np.arange(G.size), layer.edges)
+    count = int(fraction * layer.nedges)
+    assert len(grown) == count
+    slopes = np.abs(G).ravel()
+    np.testing.assert_array_equal(
+        np.sort(slopes[grown]), np.sort(slopes[free])[len(free) - count :]
+    )
 
 
 @settings(max_examples=30)
@@ -476,6 +513,24 @@ def test_fssl_leaves_nothing(digits):
         training.fssl(net, *digits, strength=5, epochs=4, fine_tuning_epochs=1)
 
 
+def test_fssl_drops_inputs_in_each_training_as_told(digits):
+    net = training.erdos_renyi([64, 20, 10], 1.0)
+    options = {"strength": 1e-3, "epochs": 1, "fine_tuning_epochs": 1, "nthreads": 1}
+    plain, late, both = (
+        training.fssl(net, *digits, **options, **dropout)
+        for dropout in ({}, {"fine_tuning_dropout": 0.3}, {"input_dropout": 0.3})
+    )
+    assert bits(plain.learned) == bits(late.learned) != bits(both.learned)
+    assert bits(plain.fine_tuned) != bits(late.fine_tuned)
+
+
+@pytest.mark.parametrize("name", ["adjustments", "checkpoint", "patience"])
+def test_fssl_refuses_what_is_meant_for_one_training(digits, name):
+    net = training.erdos_renyi([64, 20, 10], 1.0)
+    with pytest.raises(ArgumentTypeError, match=name):
+        training.fssl(net, *digits, strength=0.1, **{name: 3})
+
+
 def test_radix_patterns_with_ends():
     net = training.with_ends(gbdnn.radixnet(1024, 2), 784, 10, degree=20, seed=3)
     assert [info.shape for info in net.infos] == [(784, 1024)] + [(1024, 1024)] * 2 + [(1024, 10)]
@@ -496,6 +551,7 @@ BAD = [
     (lambda: GroupLasso(-1e-9), ArgumentError, "strength"),
     (lambda: GroupLasso(math.nan), ArgumentError, "strength"),
     (lambda: GroupLasso(math.inf), ArgumentError, "strength"),
+    (lambda: GroupLasso(0.1, negligible=-1), ArgumentError, "negligible"),
     (lambda: GroupLasso(0.1, every=0), ArgumentError, "every is at least 1, not 0"),
     (lambda: GroupLasso(0.1, every=None), ArgumentTypeError, "every"),
     (lambda: SET(1.1), ArgumentError, "fraction"),

@@ -104,10 +104,8 @@ def _reached(layers: list[Layer]) -> tuple[list[np.ndarray], list[np.ndarray | N
         elif values.any():
             # b' = b + v W
             v = gb.Vector.from_dense(values, missing_value=0)
-            biases[k + 1] = np.broadcast_to(after.bias, after.ncols).astype(np.float64)
-            biases[k + 1] += (
-                gb.semiring.plus_times["FP64"](v @ after.W).new().to_dense(fill_value=0)
-            )
+            z = gb.semiring.plus_times["FP64"](v @ after.W).new()
+            biases[k + 1] = np.asarray(after.bias, np.float64) + z.to_dense(fill_value=0)
         live.append(~constant)
     return live, biases
 

@@ -42,6 +42,10 @@ class GroupLasso:
     every : int, default 4
         Steps between two proximal steps; they shrink by as much as if there were one after each
         step.
+    negligible : float, default 1e-4
+        After the last step of the training, groups whose weights have a root mean square below
+        this are set to 0. The noise of gradients keeps them from it: their weights return between
+        two proximal steps.
 
     Raises
     ------
@@ -72,52 +76,60 @@ class GroupLasso:
 
     strength: float
     every: int = 4
+    negligible: float = 1e-4
 
     def __post_init__(self) -> None:
         between("strength", self.strength, 0, math.inf, below=True)
         whole_number(self.every, "every", least=1)
+        between("negligible", self.negligible, 0, math.inf, below=True)
 
     def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
         """See `Adjustment`."""
         threshold = self.strength * float(moment.learning_rates.sum())
+        least = self.negligible if moment.progress >= 1 else 0.0
         for k, layer in enumerate(layers):
             if k < len(layers) - 1:
-                _shrink_columns(layer, threshold)
-            _shrink_rows(layer, threshold)
+                _shrink_columns(layer, threshold, least)
+            _shrink_rows(layer, threshold, least)
             layer.refresh()
         return layers
 
 
-def _shrink_columns(layer: TrainableLayer, threshold: float) -> None:
+def _shrink_columns(layer: TrainableLayer, threshold: float, least: float) -> None:
     """Shrink each neuron's incoming weights."""
     degrees = np.diff(layer.indptr)
     if layer.is_dense:
         W = layer.weights.reshape(layer.ncols, layer.nrows)
-        W *= _factors(np.einsum("cr,cr->c", W, W), degrees, threshold)[:, None]
+        W *= _factors(np.einsum("cr,cr->c", W, W), degrees, threshold, least)[:, None]
         return
     some = degrees > 0  # `reduceat` gives an empty stretch the value after it
     squares = np.add.reduceat(np.square(layer.weights), layer.indptr[:-1][some])
-    layer.weights *= np.repeat(_factors(squares, degrees[some], threshold), degrees[some])
+    layer.weights *= np.repeat(_factors(squares, degrees[some], threshold, least), degrees[some])
 
 
-def _shrink_rows(layer: TrainableLayer, threshold: float) -> None:
+def _shrink_rows(layer: TrainableLayer, threshold: float, least: float) -> None:
     """Shrink the outgoing weights of each neuron of the layer before."""
     if layer.is_dense:
         W = layer.weights.reshape(layer.ncols, layer.nrows)
         degrees = np.full(layer.nrows, layer.ncols)
-        W *= _factors(np.einsum("cr,cr->r", W, W), degrees, threshold)
+        W *= _factors(np.einsum("cr,cr->r", W, W), degrees, threshold, least)
         return
     degrees = np.bincount(layer.rows, minlength=layer.nrows)
     squares = np.bincount(layer.rows, np.square(layer.weights), layer.nrows)
-    factors = _factors(squares, degrees, threshold).astype(layer.weights.dtype)
+    factors = _factors(squares, degrees, threshold, least).astype(layer.weights.dtype)
     layer.weights *= factors[layer.rows]
 
 
-def _factors(squares: np.ndarray, degrees: np.ndarray, threshold: float) -> np.ndarray:
-    """Return ``max(0, 1 - t / norm)`` of groups with these sums of squares; 0 for a norm of 0."""
-    norms = np.sqrt(squares)
-    limits = (threshold * np.sqrt(degrees)).astype(norms.dtype)
-    over = norms > limits
+def _factors(
+    squares: np.ndarray, degrees: np.ndarray, threshold: float, least: float
+) -> np.ndarray:
+    """Return ``max(0, 1 - t / norm)`` of groups with these sums of squares.
+
+    It is 0 for a norm of 0, and for a root mean square below `least`.
+    """
+    norms, roots = np.sqrt(squares), np.sqrt(degrees)
+    limits = (threshold * roots).astype(norms.dtype)
+    over = (norms > limits) & (norms >= least * roots)
     factors = np.zeros_like(norms)
     factors[over] = 1 - limits[over] / norms[over]
     return factors

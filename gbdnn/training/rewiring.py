@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SET", "RigL"]
 
+_SAMPLED = 16  # one of so many gradients
+
 
 @dataclass(frozen=True)
 class SET:
@@ -179,4 +181,12 @@ def _steepest_places(state: LayerState, count: int, gradient: np.ndarray) -> np.
     """Return numbers of edges that a layer does not have, with the largest gradients."""
     sizes = np.abs(gradient, out=gradient).ravel()
     sizes[state.edges] = -1
-    return np.argpartition(sizes, len(sizes) - count)[len(sizes) - count :]
+    # Only those are partitioned that are no smaller than a value which, as a sample tells, half as
+    # many again as needed exceed: a comparison is much faster.
+    sample = sizes[::_SAMPLED]
+    rank = min(count * 3 // (2 * _SAMPLED) + _SAMPLED, len(sample))
+    some = np.flatnonzero(sizes >= np.partition(sample, len(sample) - rank)[len(sample) - rank])
+    if len(some) < count:
+        some = np.arange(len(sizes))
+    found: np.ndarray = some[np.argpartition(sizes[some], len(some) - count)[len(some) - count :]]
+    return found
