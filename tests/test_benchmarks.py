@@ -281,3 +281,31 @@ def test_loading(tmp_path):
     [row] = json.loads(file.read_text())["sizes"]
     assert row["store_rate"] > 0
     assert row["tsv_rate"] > 0
+
+
+def test_fssl(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "GBDNN_DATA", "")
+    file = tmp_path / "found.json"
+    options = ("--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 2, "--strength", "0.01,0.02")
+    done = start("fssl.py", *options, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert [(row["strength"], row["seed"]) for row in found["rows"]] == [
+        (0.01, 0), (0.01, 1), (0.02, 0), (0.02, 1),
+    ]  # fmt: skip
+    assert all(0 <= row["gone"] < 100 and row["error"] < 20 for row in found["rows"])
+    assert [row["strength"] for row in found["summary"]] == [0.01, 0.02]
+
+
+def test_training_accuracy(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "GBDNN_DATA", "")
+    file = tmp_path / "found.json"
+    options = ("--epochs", 3, "--seeds", 1, "--density", "20,10", "--rules", "fixed,rigl,set")
+    done = start("training_accuracy.py", *options, "--validation", "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    cells = [(cell["density"], cell["rule"]) for cell in found["summary"]]
+    assert cells == [(density, rule) for density in (20, 10) for rule in ("fixed", "rigl", "set")]
+    assert all(cell["accuracy"] > 50 for cell in found["summary"])
+    assert "last sixth" in found["images"]
+    assert start("training_accuracy.py", "--rules", "abacus").returncode == 2

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.optional import require
 from gbdnn.training.adjustments import Adjustment, Moment
+from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
 from gbdnn.training.optimisers import SGD, Adam
-from gbdnn.training.patterns import erdos_renyi, initialised
+from gbdnn.training.patterns import erdos_renyi, initialised, with_ends
+from gbdnn.training.pruning import Magnitude
+from gbdnn.training.recipes import StructuredRun, fssl
+from gbdnn.training.regularisers import GroupLasso
+from gbdnn.training.rewiring import SET, RigL
 from gbdnn.training.run import EpochRecord, TrainingRun
 from gbdnn.training.schedules import Constant, Cosine, Stepwise
 
@@ -20,23 +25,32 @@ if TYPE_CHECKING:
     from gbdnn.training.estimators import SparseClassifier, SparseRegressor
 
 __all__ = [
+    "SET",
     "SGD",
     "Adam",
     "Adjustment",
+    "CompactNetwork",
     "Constant",
     "Cosine",
     "CrossEntropy",
     "EpochRecord",
+    "GroupLasso",
     "LossGradient",
+    "Magnitude",
     "Moment",
+    "RigL",
     "SparseClassifier",
     "SparseRegressor",
     "SquaredError",
     "Stepwise",
+    "StructuredRun",
     "TrainingRun",
+    "compact",
     "erdos_renyi",
+    "fssl",
     "gradients",
     "initialised",
+    "with_ends",
 ]
 
 _ESTIMATORS = "gbdnn.training.estimators"

@@ -1,7 +1,8 @@
 """What may change between steps: weights that are shrunk, edges that are moved or removed.
 
-An adjustment is asked after every `every` steps (after every epoch, if that is None). It changes
-weights in place, or returns other layers: edges and all that belongs to them move together.
+An adjustment is asked after every `every` steps (after every epoch, if that is None), and after the
+last step. It changes weights in place, or returns other layers: edges and all that belongs to them
+move together.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Moment:
     steps: int
     """Steps that there will be."""
 
-    learning_rate: float
-    """Of the last step."""
+    learning_rates: np.ndarray
+    """Of the steps since the adjustment was asked before, or would have been."""
 
     random: np.random.Generator
     """The same at the same step of equal runs, whatever happened before."""

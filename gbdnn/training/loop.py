@@ -153,7 +153,7 @@ class Loop:
             hits += int(result.hits.sum())
             self._most = self._allowed(count, time.perf_counter() - clock)
             done += count
-            self._adjust(step + count, float(rates[done - 1, 0]))
+            self._adjust(step + count)
             if self._progress is not None:
                 self._progress(step + count, self._plan.epochs * self._per_epoch)
         count = len(self._rows)
@@ -205,16 +205,18 @@ class Loop:
         targets = np.ascontiguousarray(self._targets[rows])
         return self._steps.run(X, np.arange(len(rows)), targets, rates)
 
-    def _adjust(self, step: int, rate: float) -> None:
+    def _adjust(self, step: int) -> None:
         """Ask all adjustments that are due after so many steps of this call."""
-        changed = False
+        changed, steps = False, self._plan.epochs * self._per_epoch
         for n, adjustment in enumerate(self._plan.adjustments):
-            if step % self._every(adjustment):
+            every = self._every(adjustment)
+            if step % every and step < steps:
                 continue
+            since = np.arange((step - 1) // every * every, step)
             moment = Moment(
                 step,
-                self._plan.epochs * self._per_epoch,
-                rate,
+                steps,
+                self._plan.optimiser.learning_rate * self._plan.schedule.factors(since / steps),
                 self._random(2 + n, self._before + step),
                 self._steps.gradient,
             )

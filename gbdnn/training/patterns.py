@@ -23,7 +23,9 @@ from gbdnn.training.optimisers import between
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["erdos_renyi", "initialised", "layer_densities"]
+    from gbdnn.model.layer import Activation
+
+__all__ = ["erdos_renyi", "initialised", "layer_densities", "with_ends"]
 
 Distribution = Literal["erk", "uniform"]
 
@@ -67,9 +69,9 @@ def erdos_renyi(
     >>> gbdnn.training.erdos_renyi([784, 300, 100, 10], density=0.05)
     Network: 3 layers, 784 inputs to 10 outputs, 13310 edges, FP32
       layer  shape      edges
-      0      784 x 300   9734  bias 0 (all), relu
-      1      300 x 100   3592  bias 0 (all), relu
-      2      100 x 10     988  bias 0 (all), identity
+      0      784 x 300   9051  bias 0 (all), relu
+      1      300 x 100   3340  bias 0 (all), relu
+      2      100 x 10     919  bias 0 (all), identity
     """
     neurons = [
         whole_number(n, "sizes", least=1) for n in as_list(sizes, "sizes: a list of neurons")
@@ -88,11 +90,7 @@ def erdos_renyi(
     for k, ((n, m), part) in enumerate(zip(shapes, densities, strict=True)):
         random = np.random.default_rng([whole_number(seed, "seed", least=0), k])
         edges = random_edges(n * m, round(part * n * m), random)
-        columns = np.bincount(edges // n, minlength=m)
-        indptr = np.concatenate([[0], np.cumsum(columns)]).astype(np.uint64)
-        rows = SparseRows(indptr, (edges % n).astype(np.uint64), np.ones(len(edges), dtype), n)
-        activation: Any = "relu" if k < len(shapes) - 1 else "identity"
-        layers.append(Layer(rows.matrix(transposed=True), activation=activation, copy=False))
+        layers.append(_layer(edges, (n, m), dtype, is_last=k == len(shapes) - 1))
     return initialised(layers, seed=seed)
 
 
@@ -136,6 +134,72 @@ def initialised(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
             )
         )
     return Network(layers)
+
+
+def with_ends(
+    net: Network | Iterable[Layer], inputs: int, outputs: int, *, degree: int = 32, seed: int = 0
+) -> Network:
+    """Return a classifier around hidden layers: a random first layer, a dense last one.
+
+    Parameters
+    ----------
+    net : Network or list of Layer
+        Of the hidden layers, only edges, activations, clips and dtype count: a RadiX-Net, for
+        example, whose neurons all have as many edges.
+    inputs, outputs : int
+        Of the result.
+    degree : int, default 32
+        Edges into each neuron of the first layer, from inputs at random; all, if there are fewer.
+    seed : int, default 0
+
+    Returns
+    -------
+    Network
+        Two layers more, weights as `initialised` draws them.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        There are no hidden layers, or a number is less than 1.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.training.with_ends(gbdnn.radixnet(1024, 1), 784, 10)
+    Network: 3 layers, 784 inputs to 10 outputs, 75776 edges, FP32
+      layer  shape        edges
+      0      784 x 1024   32768  bias 0 (all), relu
+      1      1024 x 1024  32768  bias 0 (all), relu, clip 32
+      2      1024 x 10    10240  bias 0 (all), identity
+    """
+    hidden = as_network(net)
+    if not len(hidden):
+        raise ArgumentError("with_ends: there are no hidden layers")
+    inputs, outputs = (
+        whole_number(inputs, "inputs", least=1),
+        whole_number(outputs, "outputs", least=1),
+    )
+    degree = min(whole_number(degree, "degree", least=1), inputs)
+    (first, last), dtype = hidden.shape, hidden.infos[0].dtype
+    random = np.random.default_rng([whole_number(seed, "seed", least=0), len(hidden), 2])
+    columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
+    layers = [
+        _layer(np.concatenate(columns), (inputs, first), dtype, is_last=False),
+        *hidden,
+        _layer(np.arange(last * outputs), (last, outputs), dtype, is_last=True),
+    ]
+    return initialised(layers, seed=seed)
+
+
+def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_last: bool) -> Layer:
+    """Return a layer with edges of these numbers, ascending; its weights are 1."""
+    nrows, ncols = shape
+    indptr = np.zeros(ncols + 1, np.uint64)
+    np.cumsum(np.bincount(edges // nrows, minlength=ncols), out=indptr[1:])
+    ones = np.ones(len(edges), dtype)
+    columns = SparseRows(indptr, (edges % nrows).astype(np.uint64), ones, nrows)
+    activation: Activation = "identity" if is_last else "relu"
+    return Layer(columns.matrix(transposed=True), activation=activation, copy=False)
 
 
 def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[float]:

@@ -1,0 +1,120 @@
+"""FSSL: how small a network becomes, and how many images it then takes for another digit.
+
+    GBDNN_DATA=data python benchmarks/fssl.py --json fssl.json
+
+A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. MNIST
+where its files are (see images_to_learn.py); without, the digits of scikit-learn and a smaller
+network. `--validation` tests with images that are part of the training images: options are chosen
+that way.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from time import perf_counter
+from typing import Annotated, Any
+
+import numpy as np
+import report
+import typer
+from images_to_learn import Images, images
+from problems import Json  # noqa: TC002 -- typer reads the annotations
+
+import gbdnn
+from gbdnn.training import SGD, StructuredRun, erdos_renyi, fssl
+
+# By the name of the images: sizes, strengths, and the rest.
+_PROBLEMS: dict[str, tuple[list[int], list[float], dict[str, Any]]] = {
+    "MNIST": ([784, 500, 300, 10], [2e-4, 5e-4], {}),
+    "digits of scikit-learn": ([64, 200, 100, 10], [0.005, 0.01], {"batch_size": 32}),
+}
+
+
+def main(
+    strength: Annotated[list[str] | None, typer.Option(help="Of the group lasso; several.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Of structure learning.")] = 20,
+    fine_tuning_epochs: Annotated[int, typer.Option(min=1)] = 30,
+    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    learning_rate: Annotated[float, typer.Option(help="Of structure learning.")] = 0.1,
+    fine_tuning_rate: float = 0.05,
+    fine_tuning_dropout: float = 0.2,
+    validation: Annotated[bool, typer.Option(help="Never look at the test images.")] = False,
+    nthreads: Annotated[int, typer.Option(min=1)] = 1,
+    json_file: Json = None,
+) -> None:
+    """Print sizes, weights that are gone and errors of compact networks."""
+    data = images()
+    sizes, strengths, options = _PROBLEMS[data.name]
+    strengths = [float(x) for each in strength or [] for x in each.split(",")] or strengths
+    data = data.validation() if validation else data
+    options |= {
+        "epochs": epochs,
+        "fine_tuning_epochs": fine_tuning_epochs,
+        "optimiser": SGD(learning_rate),
+        "fine_tuning_optimiser": SGD(fine_tuning_rate),
+        "fine_tuning_dropout": fine_tuning_dropout,
+        "nthreads": nthreads,
+    }
+    print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} + {fine_tuning_epochs} epochs")
+    rows = []
+    for each in strengths:
+        for seed in range(seeds):
+            began = perf_counter()
+            net = erdos_renyi(sizes, density=1, seed=seed)
+            run = fssl(net, data.X, data.y, strength=each, seed=seed, **options)
+            rows.append(_row(each, seed, net, run, data) | {"seconds": perf_counter() - began})
+            print(f"  strength {each:g}, seed {seed}: {_words(rows[-1])}", flush=True)
+    summary = [_summary([row for row in rows if row["strength"] == each]) for each in strengths]
+    report.table(
+        ["strength", "weights gone %", "error %", "from", "to"],
+        [
+            (f"{row['strength']:g}", *(f"{row[x]:.2f}" for x in ("gone", "error", "least", "most")))
+            for row in summary
+        ],
+    )
+    found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": summary}
+    options = {name: repr(value) for name, value in options.items()}
+    report.write(json_file, found | {"options": options} | report.circumstances())
+
+
+def _row(
+    strength: float, seed: int, net: gbdnn.Network, run: StructuredRun, data: Images
+) -> dict[str, Any]:
+    small = run.network
+    return {
+        "strength": strength,
+        "seed": seed,
+        "sizes": [len(run.inputs), *(info.ncols for info in small.infos)],
+        "edges": small.edges,
+        "gone": 100 * (1 - small.edges / net.edges),
+        "error_learned": _error(run.learned.network, data),
+        "error": _error(small, data),
+    }
+
+
+def _error(net: gbdnn.Network, data: Images) -> float:
+    """Return the percentage of test images that are taken for another digit."""
+    found = gbdnn.argmax(gbdnn.infer(net, data.X_test, nthreads=1))
+    return float(100 * np.mean(found != data.y_test))
+
+
+def _words(row: dict[str, Any]) -> str:
+    return (
+        f"{'-'.join(map(str, row['sizes']))}, {row['gone']:.1f} % gone, error"
+        f" {row['error_learned']:.2f} %, fine-tuned {row['error']:.2f} %, {row['seconds']:.0f} s"
+    )
+
+
+def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    errors = [row["error"] for row in rows]
+    return {
+        "strength": rows[0]["strength"],
+        "gone": median(row["gone"] for row in rows),
+        "error": median(errors),
+        "least": min(errors),
+        "most": max(errors),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

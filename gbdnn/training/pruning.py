@@ -1,0 +1,135 @@
+"""Magnitude pruning: the smallest weights go, more and more of them.
+
+M. Zhu, S. Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model
+compression", arXiv:1710.01878, 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError
+from gbdnn.training.optimisers import between
+from gbdnn.training.run import LayerState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gbdnn.kernels.trainable import TrainableLayer
+    from gbdnn.training.adjustments import Moment
+
+__all__ = ["Magnitude"]
+
+Scope = Literal["network", "layer"]
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """Gradual pruning: the edges of the smallest weights are removed, to a density at the end.
+
+    Parameters
+    ----------
+    density : float
+        Edges over those that there could be, more than 0 and at most 1, from `end` on.
+    begin, end : float, default 0.0 and 0.75
+        Parts of the training between which edges are removed; after it the others are fine-tuned.
+    every : int, default 100
+        Steps between two times; once more after the last step of the training.
+    scope : {"network", "layer"}, default "network"
+        Where weights are compared: in the whole network, whose density it is then, or in each
+        layer.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A value is out of range, or `end` is before `begin`.
+
+    Notes
+    -----
+    The density falls by a cubic, fast as long as there are many edges to choose from::
+
+        density + (1 - density) (1 - (progress - begin) / (end - begin))^3
+
+    A network that is sparser than that keeps its edges until it no longer is. Moments of edges that
+    stay are kept. A layer keeps the edge of its largest weight, whatever the others weigh.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> from gbdnn.training import Magnitude
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 15, 2], density=1)
+    >>> run = gbdnn.train(net, X, y, epochs=30, adjustments=Magnitude(0.2, every=2))
+    >>> net.edges, run.network.edges
+    (150, 30)
+    """
+
+    density: float
+    begin: float = 0.0
+    end: float = 0.75
+    every: int = 100
+    scope: Scope = "network"
+
+    def __post_init__(self) -> None:
+        between("density", self.density, 0, 1, above=True)
+        between("begin", self.begin, 0, 1)
+        between("end", self.end, 0, 1)
+        whole_number(self.every, "every", least=1)
+        if self.begin > self.end:
+            raise ArgumentError(f"end, {self.end:g}, is before begin, {self.begin:g}")
+        if self.scope not in get_args(Scope):
+            raise ArgumentError(f'scope is "network" or "layer", not {self.scope!r}')
+
+    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+        """See `Adjustment`."""
+        density = self._density_at(moment.progress)
+        if self.scope == "network":
+            return _pruned(layers, density)
+        return [each for layer in layers for each in _pruned([layer], density)]
+
+    def _density_at(self, progress: float) -> float:
+        if progress < self.begin:
+            return 1.0
+        if progress >= self.end:
+            return self.density
+        left = 1 - (progress - self.begin) / (self.end - self.begin)
+        return self.density + (1 - self.density) * left**3
+
+
+def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer]:
+    """Return layers with at most this density together, and at least an edge each."""
+    possible = sum(layer.nrows * layer.ncols for layer in layers)
+    count = sum(layer.nedges for layer in layers) - round(density * possible)
+    if count <= 0:
+        return layers
+    states = [LayerState.of(layer) for layer in layers]
+    sizes = np.concatenate([np.abs(state.weights) for state in states])
+    starts = np.cumsum([0, *(len(state.edges) for state in states)])
+    for first, end in pairwise(starts.tolist()):
+        if end > first:
+            sizes[first + np.argmax(sizes[first:end])] = np.inf
+    kept = np.ones(len(sizes), bool)
+    kept[np.argpartition(sizes, count - 1)[:count]] = False
+    kept |= np.isinf(sizes)
+    return list(_selected(layers, states, np.split(kept, starts[1:-1])))
+
+
+def _selected(
+    layers: list[TrainableLayer], states: list[LayerState], kept: list[np.ndarray]
+) -> Iterable[TrainableLayer]:
+    """Yield layers with some of their edges; one that keeps all as it is."""
+    for layer, state, some in zip(layers, states, kept, strict=True):
+        if some.all():
+            yield layer
+            continue
+        yield state._replace(
+            edges=state.edges[some],
+            weights=state.weights[some],
+            moments=tuple(each[some] for each in state.moments),
+        ).trainable(len(state.moments))

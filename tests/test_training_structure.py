@@ -1,0 +1,585 @@
+"""What changes a network's structure, against loops and dense arrays of NumPy."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import Dense, dense_inference
+
+import gbdnn
+from gbdnn import training
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.training import SET, GroupLasso, Magnitude, Moment, RigL, compact
+from gbdnn.training.run import LayerState
+
+SIZES = (30, 24, 18, 7)
+CALLS = [
+    GroupLasso(0.02, every=3),
+    SET(0.3, every=7),
+    RigL(0.4, every=7),
+    Magnitude(0.1, every=7),
+    Magnitude(0.1, every=7, scope="layer"),
+]
+
+
+def layers_of(density=0.3, seed=0, moments=2, dtype="FP64", sizes=SIZES):
+    """Trainable layers with biases and moments; some neurons have no edges."""
+    net = training.erdos_renyi(sizes, density, seed=seed, dtype=dtype, distribution="uniform")
+    random = np.random.default_rng(seed)
+    found = []
+    for layer in net:
+        state = LayerState.of(TrainableLayer.of(layer))
+        draw = random.standard_normal
+        state = state._replace(
+            bias=draw(layer.ncols).astype(layer.dtype),
+            moments=tuple(draw(len(state.edges)).astype(layer.dtype) for _ in range(moments)),
+            bias_moments=tuple(draw(layer.ncols).astype(layer.dtype) for _ in range(moments)),
+        )
+        found.append(state.trainable(moments))
+    return found
+
+
+def moment(step=10, steps=100, rates=(0.1, 0.1), gradients=None, seed=5):
+    random = np.random.default_rng(seed)
+    return Moment(step, steps, np.array(rates), random, lambda k: gradients[k].copy())
+
+
+def dense(layer):
+    """The weights as an array, and where edges are."""
+    W, mask = np.zeros((layer.nrows, layer.ncols)), np.zeros((layer.nrows, layer.ncols), bool)
+    column, row = np.divmod(layer.edges, layer.nrows)
+    W[row, column], mask[row, column] = layer.weights, True
+    return W, mask
+
+
+def known(layer):
+    """Weight and moments of each edge by its number."""
+    columns = zip(layer.weights, *layer.moments, strict=True)
+    return dict(zip(layer.edges.tolist(), columns, strict=True))
+
+
+def transposed(layer):
+    """The transposed weights that compiled code reads, by edge."""
+    edges, values = vars(layer)["_transposed_edges"], vars(layer)["_transposed"]
+    return dict(zip(layer.edges[edges].tolist(), values.tolist(), strict=True))
+
+
+def thresholded(W, mask, t, *, columns):
+    """Group soft threshold, columns if there are any to shrink, then rows."""
+    W = W.copy()
+    for axis in ("columns", "rows") if columns else ("rows",):
+        groups = zip(W.T, mask.T, strict=True) if axis == "columns" else zip(W, mask, strict=True)
+        for w, edges in groups:
+            norm, limit = math.sqrt(sum(x * x for x in w)), t * math.sqrt(edges.sum())
+            w *= max(0.0, 1 - limit / norm) if norm > 0 else 0.0
+    return W
+
+
+@pytest.mark.parametrize("density", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_group_lasso(density, dtype):
+    layers = layers_of(density, dtype=dtype)
+    before = [dense(layer) for layer in layers]
+    strength = 0.9 if density == 1 else 1.1
+    same = GroupLasso(strength, every=2).adjust(layers, moment(rates=[0.1, 0.2]))
+    assert all(a is b for a, b in zip(same, layers, strict=True))
+    gone = 0
+    for k, (layer, (W, mask)) in enumerate(zip(layers, before, strict=True)):
+        expected = thresholded(W, mask, 0.15 * strength * 2, columns=k < len(layers) - 1)
+        np.testing.assert_allclose(dense(layer)[0], expected, atol=1e-6 if dtype == "FP32" else 0)
+        gone += np.count_nonzero(W) - np.count_nonzero(expected)
+        assert transposed(layer) == {e: float(w[0]) for e, w in known(layer).items()}
+    assert 0 < gone < sum(layer.nedges for layer in layers)
+
+
+def test_group_lasso_shrinks_by_all_learning_rates_since_the_last_time():
+    layers = layers_of(0.5)
+    W, mask = dense(layers[0])
+    GroupLasso(0.5).adjust(layers, moment(rates=[0.09, 0.04, 0.01]))
+    expected = thresholded(W, mask, 0.14 * 0.5, columns=True)
+    np.testing.assert_allclose(dense(layers[0])[0], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("density", [0.5, 1.0])
+def test_negligible_groups_are_gone_after_the_last_step(density):
+    for step in 99, 100:
+        layers = layers_of(density)
+        small, other = layers[0].places[5], int(layers[0].rows[0])
+        columns = layers[0].columns
+        layers[0].weights[columns == small] = 9e-4
+        layers[0].weights[layers[0].rows == other] = 9e-4
+        before, _ = dense(layers[0])
+        GroupLasso(0, negligible=1e-3).adjust(layers, moment(step, 100))
+        if step == 100:
+            before[other] = before[:, small] = 0
+        np.testing.assert_array_equal(dense(layers[0])[0], before)
+
+
+def test_output_neurons_are_exempt():
+    layers = layers_of(1.0, sizes=(5, 3))
+    before, mask = dense(layers[0])
+    GroupLasso(0.5).adjust(layers, moment())
+    expected = thresholded(before, mask, 0.1 * 0.5 * 2, columns=False)
+    np.testing.assert_allclose(dense(layers[0])[0], expected)
+
+
+def lives_on(before, after, dropped, grown):
+    """What belonged to an edge still does; new edges begin at 0; biases are the same."""
+    old, new = known(before), known(after)
+    assert set(old) - set(new) == set(dropped)
+    assert set(new) - set(old) == set(grown)
+    assert all(new[edge] == old[edge] for edge in set(old) & set(new))
+    assert not any(any(new[edge]) for edge in grown)
+    for a, b in zip(
+        (before.bias, *before.bias_moments), (after.bias, *after.bias_moments), strict=True
+    ):
+        np.testing.assert_array_equal(before.by_neuron(a), after.by_neuron(b))
+    assert (np.diff(after.numbered(after.edges)) > 0).all()
+    assert transposed(after) == {e: float(w[0]) for e, w in new.items()}
+
+
+@settings(max_examples=30)
+@given(
+    st.floats(0.05, 0.95), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2), st.integers(0, 99)
+)
+def test_rigl_moves_what_a_search_finds(density, fraction, progress, moments, seed):
+    layers = layers_of(density, seed, moments, sizes=(9, 8, 6))
+    random = np.random.default_rng(seed)
+    gradients = [random.standard_normal((layer.ncols, layer.nrows)) for layer in layers]
+    rule = RigL(fraction, every=1, until=0.8)
+    step = int(100 * progress)
+    after = rule.adjust(layers, moment(step, 100, gradients=gradients))
+    part = fraction / 2 * (1 + math.cos(math.pi * step / 80)) if step < 80 else 0
+    for k, (a, b) in enumerate(zip(layers, after, strict=True)):
+        weight = {edge: abs(values[0]) for edge, values in known(a).items()}
+        free = set(range(a.nrows * a.ncols)) - set(weight)
+        count = min(int(part * a.nedges), len(free))
+        slope = {e: abs(gradients[k][e // a.nrows, e % a.nrows]) for e in free}
+        dropped = sorted(weight, key=weight.get)[:count]
+        grown = sorted(free, key=slope.get)[len(free) - count :]
+        lives_on(a, b, dropped, grown)
+        assert (a is b) == (count == 0)
+
+
+@pytest.mark.parametrize("kind", ["random", "few", "none", "ties"])
+@pytest.mark.parametrize("fraction", [0.02, 0.3, 1.0])
+def test_rigl_finds_the_largest_of_many(kind, fraction):
+    """Of so many that it does not sort all; and where nearly all gradients are 0."""
+    (layer,) = layers_of(0.2, moments=1, sizes=(150, 130))
+    random = np.random.default_rng(3)
+    G = random.standard_normal((130, 150))
+    if kind != "random":
+        G *= random.random(G.shape) < {"few": 0.01, "none": 0, "ties": 1}[kind]
+    if kind == "ties":
+        G = G.round(1)
+    (after,) = RigL(fraction).adjust([layer], moment(0, gradients=[G]))
+    grown = np.setdiff1d(after.edges, layer.edges)
+    free = np.setdiff1d(np.arange(G.size), layer.edges)
+    count = int(fraction * layer.nedges)
+    assert len(grown) == count
+    slopes = np.abs(G).ravel()
+    np.testing.assert_array_equal(
+        np.sort(slopes[grown]), np.sort(slopes[free])[len(free) - count :]
+    )
+
+
+@settings(max_examples=30)
+@given(st.floats(0.02, 1), st.floats(0, 1), st.integers(0, 99))
+def test_set_moves_the_smallest_to_free_places(density, fraction, seed):
+    layers = layers_of(density, seed, sizes=(9, 8, 6))
+    after = SET(fraction).adjust(layers, moment(seed=seed))
+    for a, b in zip(layers, after, strict=True):
+        weight = {edge: abs(values[0]) for edge, values in known(a).items()}
+        count = min(int(fraction * a.nedges), a.nrows * a.ncols - a.nedges)
+        grown = set(known(b)) - set(weight)
+        assert len(grown) == count
+        lives_on(a, b, sorted(weight, key=weight.get)[:count], grown)
+
+
+def test_set_grows_everywhere_alike():
+    """Each free place about as often as any other."""
+    layers = layers_of(0.3, moments=1, sizes=(10, 10))
+    free = ~dense(layers[0])[1].T.ravel()
+    times = np.zeros(100)
+    for seed in range(500):
+        (after,) = SET(0.34).adjust(layers, moment(seed=seed))
+        times[after.edges] += 1
+    assert layers[0].nedges == 30
+    assert (np.abs(times[free] - 500 * 10 / 70) < 40).all()
+
+
+def test_nothing_moves_at_the_end():
+    layers = layers_of()
+    assert SET().adjust(layers, moment(100, 100)) is layers
+    assert RigL(until=1.0).adjust(layers, moment(100, 100)) is layers
+
+
+def test_dense_layers_stay():
+    layers = layers_of(1.0)
+    for rule in SET(1.0), RigL(1.0):
+        after = rule.adjust(layers, moment())
+        assert all(a is b for a, b in zip(layers, after, strict=True))
+
+
+@pytest.mark.parametrize("scope", ["network", "layer"])
+@pytest.mark.parametrize("step", [0, 19, 20, 35, 59, 60, 100])
+def test_magnitude_keeps_the_largest(scope, step):
+    layers = layers_of(0.6)
+    rule = Magnitude(0.1, begin=0.2, end=0.6, scope=scope)
+    after = rule.adjust(layers, moment(step, 100))
+    done = min(max((step - 20) / 40, 0), 1)
+    density = 0.1 + 0.9 * (1 - done) ** 3
+    together = [layers] if scope == "network" else [[layer] for layer in layers]
+    wanted = set()
+    for group in together:
+        weight = {
+            (layers.index(layer), edge): abs(values[0])
+            for layer in group
+            for edge, values in known(layer).items()
+        }
+        count = round(density * sum(layer.nrows * layer.ncols for layer in group))
+        wanted |= set(sorted(weight, key=weight.get, reverse=True)[:count])
+    for k, (a, b) in enumerate(zip(layers, after, strict=True)):
+        kept = {edge for layer, edge in wanted if layer == k}
+        lives_on(a, b, set(known(a)) - kept, set())
+        assert (a is b) == (len(kept) == a.nedges)
+
+
+def test_magnitude_leaves_an_edge_to_each_layer():
+    layers = layers_of(0.5)
+    layers[1].weights *= 1e-6
+    best = layers[1].edges[np.argmax(np.abs(layers[1].weights))]
+    after = Magnitude(0.001).adjust(layers, moment(99, 100))
+    assert after[1].edges.tolist() == [best]
+    assert all(layer.nedges for layer in after)
+
+
+def test_magnitude_leaves_sparser_networks():
+    layers = layers_of(0.2)
+    assert Magnitude(0.2).adjust(layers, moment(100, 100)) is layers
+
+
+# -- in training ----------------------------------------------------------------------------------
+
+
+def images(inputs=200, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.random((inputs, SIZES[0])).astype(np.float32)
+    return X, np.arange(inputs) % SIZES[-1]
+
+
+def bits(run):
+    arrays = [
+        array
+        for layer in run.layers
+        for array in (layer.edges, layer.weights, layer.bias, *layer.moments, *layer.bias_moments)
+    ]
+    return [array.tobytes() for array in arrays]
+
+
+@pytest.mark.parametrize("rule", CALLS, ids=repr)
+@pytest.mark.parametrize("optimiser", [training.SGD(), training.Adam()], ids=["sgd", "adam"])
+def test_the_same_bits_on_any_number_of_threads(rule, optimiser):
+    net = training.erdos_renyi(SIZES, 0.3)
+    options = {"epochs": 3, "batch_size": 40, "adjustments": rule, "optimiser": optimiser}
+    runs = [gbdnn.train(net, *images(), nthreads=n, **options) for n in (1, 2, 3)]
+    assert bits(runs[0]) == bits(runs[1]) == bits(runs[2])
+    edges = [len(layer.edges) for layer in runs[0].layers]
+    if isinstance(rule, SET | RigL):
+        assert edges == [info.edges for info in net.infos]
+        assert any(
+            set(layer.edges) != set(LayerState.of(TrainableLayer.of(old)).edges)
+            for layer, old in zip(runs[0].layers, net, strict=True)
+        )
+    if isinstance(rule, Magnitude):
+        assert sum(edges) <= round(0.1 * sum(n * m for n, m in itertools.pairwise(SIZES))) + 1
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rule", CALLS, ids=repr)
+def test_the_same_bits_after_a_kill(rule, tmp_path):
+    pytest.importorskip("safetensors")
+    pytest.importorskip("xxhash")
+    net = training.erdos_renyi(SIZES, 0.3)
+    options = {"epochs": 4, "batch_size": 40, "adjustments": rule, "nthreads": 1}
+    whole = gbdnn.train(net, *images(), **options)
+
+    def kill(record):
+        if record.epoch == 2:
+            raise KilledError
+
+    options["checkpoint"] = tmp_path / "run.safetensors"
+    with pytest.raises(KilledError):
+        gbdnn.train(net, *images(), callback=kill, **options)
+    epochs = []
+    again = gbdnn.train(
+        net, *images(), callback=lambda record: epochs.append(record.epoch), **options
+    )
+    assert epochs == [2, 3]
+    assert bits(again) == bits(whole)
+
+
+def test_when_an_adjustment_is_asked():
+    """The last time after the last step; with the learning rates of the steps between."""
+    moments = []
+
+    class Recording:
+        every = 3
+
+        def adjust(self, layers, moment):
+            moments.append(moment)
+            return layers
+
+    gbdnn.train(
+        training.erdos_renyi(SIZES, 0.3), *images(), epochs=2, batch_size=50, nthreads=1,
+        adjustments=Recording(), optimiser=training.SGD(0.2),
+    )  # fmt: skip
+    assert [moment.step for moment in moments] == [3, 6, 8]
+    assert [moment.progress for moment in moments] == [3 / 8, 6 / 8, 1]
+    rates = 0.1 * (1 + np.cos(np.pi * np.arange(8) / 8))
+    for moment, expected in zip(moments, np.split(rates, [3, 6]), strict=True):
+        np.testing.assert_allclose(moment.learning_rates, expected)
+
+
+# -- compaction -----------------------------------------------------------------------------------
+
+
+def compacted(layers, X, *, inputs=False, dtype="FP64"):
+    """Compact, and check answers, shapes and that nothing is left to remove."""
+    net = gbdnn.Network(
+        [
+            gbdnn.Layer(
+                layer.W, layer.b, bias_rule=layer.rule, activation=layer.activation,
+                clip=layer.clip, dtype=dtype,
+            )
+            for layer in layers
+        ]
+    )  # fmt: skip
+    before = [layer.weights.dup() for layer in net]
+    small, kept = compact(net, inputs=inputs)
+    assert all(a.weights.isequal(W) for a, W in zip(net, before, strict=True))
+    assert small.dtype == net.dtype
+    assert small.shape == (len(kept), net.shape[1])
+    expected = dense_inference(layers, X)
+    found = gbdnn.infer(small, X[:, kept]).to_dense(fill_value=0)
+    tolerance = 1e-4 if dtype == "FP32" else 1e-12
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    top = np.sort(expected, axis=1)
+    sure = top[:, -1] - top[:, -2] > 10 * tolerance if top.shape[1] > 1 else slice(None)
+    np.testing.assert_array_equal(found.argmax(1)[sure], expected.argmax(1)[sure])
+    if inputs:
+        used = np.flatnonzero(small[0].W.to_dense(fill_value=0).any(axis=1))
+        assert len(used) == len(kept) or len(kept) == 1
+    else:
+        np.testing.assert_array_equal(kept, np.arange(net.shape[0]))
+    assert compact(small, inputs=inputs).network.isequal(small)
+    return small
+
+
+def random_layers(random, sizes, density, rules=("all",), activations=("relu",), clips=(None,)):
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        W = random.standard_normal((n, m)) * (random.random((n, m)) < density)
+        pick = [random.choice(len(x)) for x in (rules, activations, clips)]
+        layers.append(
+            Dense(
+                W, random.standard_normal(m), rules[pick[0]], activations[pick[1]], clips[pick[2]]
+            )
+        )
+    return layers
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 9), min_size=2, max_size=6),
+    st.floats(0, 0.6),
+    st.booleans(),
+    st.sampled_from([("all",), ("entries",), ("all", "entries")]),
+    st.sampled_from(["FP32", "FP64"]),
+    st.integers(0, 999),
+)
+def test_compaction_keeps_the_answers(sizes, density, inputs, rules, dtype, seed):
+    random = np.random.default_rng(seed)
+    layers = random_layers(
+        random, sizes, density, rules, ("relu", "relu", "identity"), (None, 0.5, 2.0)
+    )
+    X = random.standard_normal((20, sizes[0])) * (random.random((20, sizes[0])) < 0.7)
+    compacted(layers, X, inputs=inputs, dtype=dtype)
+
+
+def test_constants_go_through_several_layers():
+    """A neuron that only a constant one reaches is constant, too."""
+    W0 = np.array([[1.0, 0.0], [1.0, 0.0]])
+    W1 = np.array([[1.0, 0.0], [0.0, 2.0]])
+    W2 = np.array([[1.0, 1.0], [0.0, 3.0]])
+    layers = [
+        Dense(W0, np.array([0.0, 9.0]), clip=4.0),
+        Dense(W1, np.array([0.5, -5.0])),
+        Dense(W2, np.array([0.0, 1.0]), activation="identity"),
+    ]
+    small = compacted(layers, np.random.default_rng(0).random((5, 2)))
+    assert [info.shape for info in small.infos] == [(2, 1), (1, 1), (1, 2)]
+    np.testing.assert_array_equal(small[2].bias, [0.0, 1 + 3 * (2 * 4.0 - 5)])
+    assert np.ndim(small[1].bias) == 1
+    np.testing.assert_array_equal(small[1].bias, [0.5])
+
+
+@pytest.mark.parametrize("rule", ["all", "entries"])
+def test_a_layer_that_loses_all_its_neurons_keeps_one(rule):
+    random = np.random.default_rng(1)
+    layers = random_layers(random, (6, 5, 4, 3), 0.9, rules=(rule,))
+    layers[1].W[:] = 0
+    small = compacted(layers, random.random((8, 6)), inputs=True)
+    assert [info.shape for info in small.infos] == [(1, 1), (1, 1), (1, 3)]
+    assert small.edges == 0
+
+
+def test_a_constant_neuron_stays_before_a_layer_of_entries():
+    """Without it no entry would be there for the bias to be added to."""
+    layers = [
+        Dense(np.zeros((2, 2)), np.array([1.0, -1.0])),
+        Dense(np.ones((2, 3)), np.array([0.5, -3.0, 1.0]), rule="entries"),
+    ]
+    small = compacted(layers, np.zeros((4, 2)))
+    assert [info.shape for info in small.infos] == [(2, 1), (1, 3)]
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_one_layer(dtype):
+    W = np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+    X = np.random.default_rng(0).random((6, 3))
+    layers = [Dense(W, np.array([0.1, 0.2, 0.3]))]
+    assert compacted(layers, X, dtype=dtype).shape == (3, 3)
+    assert compacted(layers, X, inputs=True, dtype=dtype).shape == (2, 3)
+
+
+def test_no_layers():
+    net, kept = compact(gbdnn.Network([]))
+    assert (len(net), len(kept)) == (0, 0)
+
+
+def test_a_network_without_dead_neurons_is_itself():
+    net = gbdnn.radixnet(1024, 2)
+    assert all(a is b for a, b in zip(compact(net, inputs=True).network, net, strict=True))
+
+
+def test_a_number_stays_a_number_where_nothing_is_added():
+    net = training.erdos_renyi([40, 30, 20, 5], 0.05, seed=3)
+    small = compact(net).network
+    assert small.infos[0].ncols < 30
+    assert [np.ndim(layer.bias) for layer in small] == [0, 0, 0]
+
+
+# -- recipes and patterns -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    return (X / 16).astype(np.float32), y
+
+
+def test_fssl(digits):
+    X, y = digits
+    net = training.erdos_renyi([64, 100, 10], 1.0)
+    options = {"epochs": 20, "fine_tuning_epochs": 10, "batch_size": 32, "nthreads": 1}
+    run = training.fssl(net, X, y, strength=0.02, **options)
+    W0, W1 = (layer.W.to_dense(fill_value=0) for layer in run.learned.network)
+    neurons = W0.any(axis=0) & W1.any(axis=1)
+    assert [info.ncols for info in run.network.infos] == [neurons.sum(), 10]
+    np.testing.assert_array_equal(run.inputs, np.flatnonzero(W0[:, neurons].any(axis=1)))
+    assert run.network.edges < 0.5 * net.edges
+    assert run.network.shape == (64, 10)
+    assert len(run.inputs) < 64
+    assert np.mean(gbdnn.argmax(gbdnn.infer(run.network, X)) == y) > 0.97
+    assert run.fine_tuned.history[-1].loss < run.learned.history[-1].loss
+    small, kept = compact(run.network, inputs=True)
+    np.testing.assert_array_equal(kept, run.inputs)
+    np.testing.assert_array_equal(
+        gbdnn.argmax(gbdnn.infer(small, X[:, kept])), gbdnn.argmax(gbdnn.infer(run.network, X))
+    )
+
+
+def test_fssl_leaves_nothing(digits):
+    net = training.erdos_renyi([64, 20, 10], 1.0)
+    with pytest.raises(ArgumentError, match=r"layer 0.*strength below 5"):
+        training.fssl(net, *digits, strength=5, epochs=4, fine_tuning_epochs=1)
+
+
+def test_fssl_drops_inputs_in_each_training_as_told(digits):
+    net = training.erdos_renyi([64, 20, 10], 1.0)
+    options = {"strength": 1e-3, "epochs": 1, "fine_tuning_epochs": 1, "nthreads": 1}
+    plain, late, both = (
+        training.fssl(net, *digits, **options, **dropout)
+        for dropout in ({}, {"fine_tuning_dropout": 0.3}, {"input_dropout": 0.3})
+    )
+    assert bits(plain.learned) == bits(late.learned) != bits(both.learned)
+    assert bits(plain.fine_tuned) != bits(late.fine_tuned)
+
+
+@pytest.mark.parametrize("name", ["adjustments", "checkpoint", "patience"])
+def test_fssl_refuses_what_is_meant_for_one_training(digits, name):
+    net = training.erdos_renyi([64, 20, 10], 1.0)
+    with pytest.raises(ArgumentTypeError, match=name):
+        training.fssl(net, *digits, strength=0.1, **{name: 3})
+
+
+def test_radix_patterns_with_ends():
+    net = training.with_ends(gbdnn.radixnet(1024, 2), 784, 10, degree=20, seed=3)
+    assert [info.shape for info in net.infos] == [(784, 1024)] + [(1024, 1024)] * 2 + [(1024, 10)]
+    W = [layer.W for layer in net]
+    assert (np.diff(W[0].ss.export("csc")["indptr"].view(np.int64)) == 20).all()
+    assert W[3].nvals == 10240
+    radix = gbdnn.radixnet(1024, 2)
+    for layer, pattern in zip(net[1:3], radix, strict=True):
+        assert layer.W.dup("BOOL").isequal(pattern.W.dup("BOOL"))
+    assert [info.bias_rule for info in net.infos] == ["all"] * 4
+    assert net.infos[3].activation == "identity"
+    again = training.with_ends(gbdnn.radixnet(1024, 2), 784, 10, degree=20, seed=3)
+    assert net.isequal(again)
+    assert training.with_ends(net[1:2], 5, 3).infos[0].edges == 5 * 1024
+
+
+BAD = [
+    (lambda: GroupLasso(-1e-9), ArgumentError, "strength"),
+    (lambda: GroupLasso(math.nan), ArgumentError, "strength"),
+    (lambda: GroupLasso(math.inf), ArgumentError, "strength"),
+    (lambda: GroupLasso(0.1, negligible=-1), ArgumentError, "negligible"),
+    (lambda: GroupLasso(0.1, every=0), ArgumentError, "every is at least 1, not 0"),
+    (lambda: GroupLasso(0.1, every=None), ArgumentTypeError, "every"),
+    (lambda: SET(1.1), ArgumentError, "fraction"),
+    (lambda: SET(-0.1), ArgumentError, "fraction"),
+    (lambda: SET(every=0), ArgumentError, "every"),
+    (lambda: SET(every=1.5), ArgumentTypeError, "every"),
+    (lambda: RigL(2), ArgumentError, "fraction"),
+    (lambda: RigL(every=0), ArgumentError, "every"),
+    (lambda: RigL(until=0), ArgumentError, "until"),
+    (lambda: RigL(until=1.01), ArgumentError, "until"),
+    (lambda: Magnitude(0), ArgumentError, "density"),
+    (lambda: Magnitude(1.5), ArgumentError, "density"),
+    (lambda: Magnitude(0.1, begin=0.5, end=0.4), ArgumentError, "before begin"),
+    (lambda: Magnitude(0.1, end=1.1), ArgumentError, "end"),
+    (lambda: Magnitude(0.1, every=0), ArgumentError, "every"),
+    (lambda: Magnitude(0.1, scope="neuron"), ArgumentError, "scope"),
+    (lambda: compact(3), ArgumentTypeError, "layers"),
+    (lambda: training.with_ends([], 3, 2), ArgumentError, "hidden"),
+    (lambda: training.with_ends(gbdnn.radixnet(1024, 1), 0, 2), ArgumentError, "inputs"),
+    (
+        lambda: training.with_ends(gbdnn.radixnet(1024, 1), 3, 2, degree=0),
+        ArgumentError,
+        "degree",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), BAD)
+def test_what_has_no_meaning_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
