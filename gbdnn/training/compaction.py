@@ -26,6 +26,7 @@ class CompactNetwork(NamedTuple):
     """What `compact` returns."""
 
     network: Network
+    """With smaller layers, and the same answers but for rounding."""
 
     inputs: np.ndarray
     """The inputs that the network's first layer has, of those that there were: int64, ascending."""

@@ -111,7 +111,7 @@ class TrainingRun:
     >>> import numpy as np, gbdnn
     >>> X = np.random.default_rng(0).random((200, 8))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> net = gbdnn.training.erdos_renyi([8, 64, 2], density=0.5)
     >>> run = gbdnn.train(net, X, y, epochs=30)
     >>> run.history[-1].accuracy > 0.9
     True

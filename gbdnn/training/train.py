@@ -139,8 +139,8 @@ def train(
     >>> from sklearn.datasets import load_digits
     >>> import gbdnn
     >>> X, y = load_digits(return_X_y=True)
-    >>> net = gbdnn.training.erdos_renyi([64, 256, 10], density=0.1)
-    >>> run = gbdnn.train(net, X / 16, y, epochs=20, validation=0.2)
+    >>> net = gbdnn.training.erdos_renyi([64, 256, 10], density=0.2)
+    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, validation=0.2)
     >>> run.history[-1].validation_accuracy > 0.9
     True
     >>> Y = gbdnn.infer(run.network, X / 16)
