@@ -12,6 +12,7 @@ import dense_tables  # noqa: E402
 import figures  # noqa: E402
 import structure  # noqa: E402
 import tables  # noqa: E402
+import training_tables  # noqa: E402
 
 project = "gbdnn"
 author = "The gbdnn developers"
@@ -74,6 +75,7 @@ def _generate():
     structure.make(generated)
     tables.make(HERE / "results.toml", generated)
     dense_tables.make(HERE / "real-networks.toml", generated)
+    training_tables.make(HERE / "training.toml", generated)
 
 
 def _public_name(app, env, node, contnode):

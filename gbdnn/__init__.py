@@ -1,4 +1,4 @@
-"""Sparse deep neural network inference in the language of GraphBLAS.
+"""Sparse deep neural network inference and training in the language of GraphBLAS.
 
     Y = gbdnn.infer(layers, features)
 

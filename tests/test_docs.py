@@ -157,6 +157,37 @@ def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path, compres
         tables.make(named, tmp_path)
 
 
+def test_measured_training_becomes_tables(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS)
+    training_tables = importlib.import_module("training_tables")
+    circumstances = {
+        "machine": {"processor": "P", "cores": 2, "system": "S"}, "versions": {"numpy": "2"},
+    }  # fmt: skip
+    cell = {
+        "network": "8-4, 5 %", "nthreads": 2, "edges": 1234, "check": "PASSED", "floor": 1.0,
+        "median": {"gbdnn": 0.001, "torch_csr": 0.0045, "torch_mask": 0.009},
+        "times": {"torch_csr": 4.5, "torch_mask": 9.0},
+    }  # fmt: skip
+    steps = circumstances | {"cells": [cell]}
+    row = {"density": 5.0, "rule": "rigl", "edges": 10, "accuracy": 98.1, "least": 98, "most": 98.2}
+    accuracy = circumstances | {"rows": [row | {"seed": 0}, row | {"seed": 1}], "summary": [row]}
+    row = {
+        "strength": 2e-4, "seed": 0, "sizes": [436, 10], "gone": 87.25, "error_learned": 1.45,
+        "error": 1.29,
+    }  # fmt: skip
+    structure = circumstances | {"rows": [row]}
+    found = tomllib.loads(training_tables.toml_of(structure, steps, accuracy))
+    shown = training_tables.tables_of(found)
+    assert "| 8-4, 5 % | 1,234 | 1 | 9 | 4.5 | 4.5 |" in shown["steps"]
+    assert "| 5 | 10 | RigL | 98.10 | 98.00 to 98.20 | 2 |" in shown["accuracy"]
+    assert "| 0.0002 | 0 | 436-10 | 87.2 | 1.45 | 1.29 |" in shown["structure"]
+    assert all("P, 2 cores, S" in text for text in shown.values())
+    with pytest.raises(ValueError, match="FAILED"):
+        training_tables.toml_of(circumstances | {"cells": [cell | {"check": "FAILED"}]})
+    there = tomllib.loads((DOCS / "training.toml").read_text())
+    assert training_tables.tables_of(there).keys() == {"steps", "accuracy", "structure"}
+
+
 @pytest.fixture
 def dense_tables(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))

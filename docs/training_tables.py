@@ -1,0 +1,184 @@
+"""The tables of training, from ``training.toml``; and that file.
+
+python docs/training_tables.py steps.json accuracy.json fssl.json ... > docs/training.toml
+python docs/training_tables.py docs/training.toml   # prints the tables, in Markdown
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tables import table
+
+_PROGRAMS = {
+    "gbdnn": "gbdnn, ms",
+    "torch_mask": "PyTorch dense + mask, ms",
+    "torch_csr": "PyTorch CSR, ms",
+    "sparselab": "sparselab, ms",
+}
+_RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
+_COMMANDS = {
+    "steps": "python benchmarks/training_steps.py --nthreads 1 --nthreads 2",
+    "accuracy": "python benchmarks/training_accuracy.py",
+    "structure": "python benchmarks/fssl.py --strength S",
+}
+
+
+def make(source: Path, folder: Path) -> None:
+    """Write the tables into a folder, as Markdown to include."""
+    found = tomllib.loads(source.read_text(encoding="utf-8"))
+    for name, text in tables_of(found).items():
+        (folder / f"training-{name}.md").write_text(text, encoding="utf-8")
+
+
+def tables_of(found: dict[str, Any]) -> dict[str, str]:
+    """Return the tables by name: steps, accuracy, structure."""
+    making = {"steps": _steps, "accuracy": _accuracy, "structure": _structure}
+    made = {}
+    for name, make_text in making.items():
+        if not found.get(name):
+            made[name] = f"Not measured yet: `{_COMMANDS[name]}`.\n"
+            continue
+        facts = found["facts"][name]
+        made[name] = make_text(found[name]) + (
+            f"\n{facts['machine']}. {facts['versions']}. {facts['date']}, `{_COMMANDS[name]}`\n"
+        )
+    return made
+
+
+def _steps(cells: list[dict[str, Any]]) -> str:
+    text = ""
+    for threads in dict.fromkeys(cell["threads"] for cell in cells):
+        here = [cell for cell in cells if cell["threads"] == threads]
+        ran = [name for name in _PROGRAMS if any(name in cell["ms"] for cell in here)]
+        head = ["network", "edges", *(_PROGRAMS[name] for name in ran), "times the strongest"]
+        lines = [
+            [
+                cell["network"],
+                f"{cell['edges']:,}",
+                *(f"{cell['ms'][name]:.3g}" if name in cell["ms"] else "-" for name in ran),
+                f"{min(cell['times'].values()):.1f}" if cell["times"] else "-",
+            ]
+            for cell in here
+        ]
+        text += f"On {threads} {'thread' if threads == 1 else 'threads'}:\n\n"
+        text += table(head, lines, right=tuple(range(1, len(head)))) + "\n"
+    return text
+
+
+def _accuracy(cells: list[dict[str, Any]]) -> str:
+    head = ["edges, %", "edges", "pattern", "accuracy, %", "least and most", "seeds"]
+    lines = [
+        [
+            f"{cell['density']:g}",
+            f"{cell['edges']:,}",
+            _RULES[cell["rule"]],
+            f"{cell['accuracy']:.2f}",
+            f"{cell['least']:.2f} to {cell['most']:.2f}",
+            str(cell["seeds"]),
+        ]
+        for cell in cells
+    ]
+    return table(head, lines, right=(0, 1, 3, 4, 5))
+
+
+def _structure(rows: list[dict[str, Any]]) -> str:
+    head = ["strength", "seed", "network", "weights gone, %", "error, %", "fine-tuned, %"]
+    lines = [
+        [
+            f"{row['strength']:g}",
+            str(row["seed"]),
+            row["network"],
+            f"{row['gone']:.1f}",
+            f"{row['error_learned']:.2f}",
+            f"{row['error']:.2f}",
+        ]
+        for row in rows
+    ]
+    return table(head, lines, right=(0, 1, 3, 4, 5))
+
+
+def toml_of(*measured: dict[str, Any]) -> str:
+    """Return ``training.toml`` for the JSON of the three programs, in any order."""
+    parts: dict[str, list[str]] = {"steps": [], "accuracy": [], "structure": []}
+    facts: dict[str, dict[str, str]] = {}
+    for found in measured:
+        name = _kind(found)
+        parts[name] += [_line(each) for each in _cells(name, found)]
+        on, versions = found["machine"], found["versions"]
+        facts[name] = {
+            "machine": f"{on['processor']}, {on['cores']} cores, {on['system']}",
+            "versions": ", ".join(f"{each} {versions[each]}" for each in sorted(versions)),
+            "date": date.today().isoformat(),
+        }
+    text = _HEAD
+    for name, lines in parts.items():
+        text += f"\n{name} = [\n" + "".join(f"  {line},\n" for line in lines) + "]\n"
+    for name, each in facts.items():
+        text += f"\n[facts.{name}]\n"
+        text += "".join(f"{key} = {json.dumps(value)}\n" for key, value in each.items())
+    return text
+
+
+_HEAD = """\
+# What the page on training shows. This file is printed by
+#
+#     python docs/training_tables.py steps.json accuracy.json fssl.json
+#
+# from what benchmarks/training_steps.py, training_accuracy.py and fssl.py write. `ms`: medians;
+# `times`: the program over gbdnn, medians of the rounds' ratios.
+"""
+
+
+def _kind(found: dict[str, Any]) -> str:
+    if "cells" in found:
+        return "steps"
+    return "accuracy" if "rule" in found["rows"][0] else "structure"
+
+
+def _cells(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
+    if name == "accuracy":
+        kept = ("density", "edges", "rule", "accuracy", "least", "most")
+        seeds = len({row["seed"] for row in found["rows"]})
+        return [{key: cell[key] for key in kept} | {"seeds": seeds} for cell in found["summary"]]
+    if name == "structure":
+        kept = ("strength", "seed", "gone", "error_learned", "error")
+        return [
+            {key: row[key] for key in kept} | {"network": "-".join(map(str, row["sizes"]))}
+            for row in found["rows"]
+        ]
+    for cell in found["cells"]:
+        if cell["check"] != "PASSED":
+            raise ValueError(f"{cell['network']}: {cell['check']}")
+    return [
+        {
+            "network": cell["network"],
+            "threads": cell["nthreads"],
+            "edges": cell["edges"],
+            "ms": {each: float(f"{1e3 * s:.4g}") for each, s in cell["median"].items()},
+            "times": {each: round(ratio, 3) for each, ratio in cell["times"].items()},
+        }
+        for cell in found["cells"]
+    ]
+
+
+def _line(cell: dict[str, Any]) -> str:
+    def value(x: Any) -> str:
+        if isinstance(x, dict):
+            return "{ " + ", ".join(f"{key} = {value(each)}" for key, each in x.items()) + " }"
+        return str(round(x, 4)) if isinstance(x, float) else json.dumps(x)
+
+    return value(cell)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1].endswith(".toml"):
+        for text in tables_of(tomllib.loads(Path(sys.argv[1]).read_text())).values():
+            print(text)
+    else:
+        print(toml_of(*(json.loads(Path(name).read_text()) for name in sys.argv[1:])), end="")
