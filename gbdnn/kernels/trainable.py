@@ -200,7 +200,9 @@ class TrainableLayer:
             order = np.arange(self.nrows)
         rank = np.empty(self.nrows, np.int64)
         rank[order] = np.arange(self.nrows)
-        found = np.lexsort((columns, rank[self.rows]))
+        # Numbers of 16 bits are sorted in one pass for each byte.
+        small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
+        found = np.argsort(rank.astype(small)[self.rows], kind="stable")
         self._transposed_edges = found.astype(np.uint32)
         self._transposed_rows = columns[found].astype(np.uint32)
         self._transposed_places = order.astype(np.uint32)
