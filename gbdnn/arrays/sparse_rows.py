@@ -221,28 +221,36 @@ class SparseRows:
         return SparseRows(indptr, columns, values, ncols)
 
     @staticmethod
-    def stacked(
-        blocks: Sequence[SparseRows], nrows: int, ncols: int, dtype: np.dtype
-    ) -> SparseRows:
-        """Return rows 0 to nrows - 1, ordered by their ids; a row of no block is empty."""
+    def stacked(blocks: list[SparseRows], nrows: int, ncols: int, dtype: np.dtype) -> SparseRows:
+        """Return rows 0 to nrows - 1, ordered by their ids; a row of no block is empty.
+
+        The list is emptied: a block's memory is free before the next one is copied.
+        """
         if len(blocks) == 1 and np.array_equal(blocks[0].ids, np.arange(nrows)):
-            return blocks[0]
+            return blocks.pop()
         indptr = np.zeros(nrows + 1, np.int64)
-        table = []
-        for b, block in enumerate(blocks):
-            starts = block.indptr.view(np.int64)
+        for block in blocks:
             indptr[1 + block.ids] = block.degrees
-            table.append(np.stack((block.ids, np.full(block.nrows, b), starts[:-1], starts[1:])))
         np.cumsum(indptr, out=indptr)
-        # In the order of the ids, each row is copied as one stretch.
-        rows = np.concatenate(table, axis=1) if table else np.empty((4, 0), np.int64)
-        _, source, starts, stops = rows[:, np.argsort(rows[0])].tolist()
-        stretches = list(zip(source, starts, stops, strict=True))
-        columns = [np.empty(0, np.uint64), *(blocks[b].columns[i:j] for b, i, j in stretches)]
-        values = [np.empty(0, dtype), *(blocks[b].values[i:j] for b, i, j in stretches)]
-        return SparseRows(
-            indptr.view(np.uint64), np.concatenate(columns), np.concatenate(values), ncols
-        )
+        columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
+        while blocks:
+            block = blocks.pop()
+            for first, last, to in _stretches(block, indptr):
+                columns[to : to + last - first] = block.columns[first:last]
+                values[to : to + last - first] = block.values[first:last]
+            del block
+        return SparseRows(indptr.view(np.uint64), columns, values, ncols)
+
+
+def _stretches(block: SparseRows, indptr: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Yield first and last entry of rows that follow each other, and where they go."""
+    if not block.nrows:
+        return
+    starts, to = block.indptr.view(np.int64), indptr[block.ids]
+    breaks = np.flatnonzero(to[1:] != indptr[1:][block.ids[:-1]]) + 1
+    begins = np.concatenate(([0], breaks))
+    ends = np.concatenate((breaks, [block.nrows]))
+    yield from zip(starts[begins].tolist(), starts[ends].tolist(), to[begins].tolist(), strict=True)
 
 
 def release(*matrices: gb.Matrix) -> None:

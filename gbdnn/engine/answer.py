@@ -60,7 +60,6 @@ class SparseAnswer:
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
         found = SparseRows.stacked(self._rows, *self._shape, self._dtype)
-        self._rows = []
         return (found if followed is None else found.take(followed)).matrix()
 
 
