@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     FormatError,
-    GbdnnError,
-    MissingFileError,
     naming,
     require_kind,
 )
@@ -21,6 +18,7 @@ from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
+from gbdnn.io.reading import as_path, foreign_errors, require_regular
 from gbdnn.model.network import Network
 from gbdnn.optional import require
 
@@ -74,25 +72,15 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     """
     wanted = None if dtype is None else as_dtype(dtype)
     onnx = _packages()
-    file = Path(path)
-    try:
-        if not file.is_file():
-            raise MissingFileError(f"{file}: no such file")
+    file = as_path(path)
+    require_regular(file)
+    with foreign_errors(file, "cannot be read as ONNX"):
         model = onnx.load(str(file))
-    except GbdnnError:
-        raise
-    except Exception as err:  # of protobuf, of the checker, of the system
-        raise FormatError(f"{file}: cannot be read as ONNX: {err}") from err
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
-    with naming(file):
-        try:
-            return read_graph(model.graph, Chain(wanted)).network()
-        except GbdnnError:
-            raise
-        except (IndexError, TypeError, ValueError) as err:
-            why = "a node lacks an input, or has one of another kind"
-            raise FormatError(f"{why}: {err}") from err
+    why = "a node lacks an input, or has one of another kind"
+    with foreign_errors(file, why), naming(file):
+        return read_graph(model.graph, Chain(wanted)).network()
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:

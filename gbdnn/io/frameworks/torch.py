@@ -11,7 +11,6 @@ import pickle
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
-    MissingFileError,
     MissingPackageError,
     naming,
     require_kind,
@@ -30,6 +28,7 @@ from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
+from gbdnn.io.reading import as_path, foreign_errors, open_regular
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -212,24 +211,21 @@ def read_torch(
     MissingPackageError
         PyTorch is not installed, or is older than 2.6: there, reading could run code.
     """
-    torch, file = import_torch(), Path(path)
+    torch, file = import_torch(), as_path(path)
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
     if version < _SAFE:
         raise MissingPackageError(
             f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
             ' pip install "torch>=2.6"'
         )
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as err:
-        raise MissingFileError(f"{file}: no such file") from err
-    except pickle.UnpicklingError as err:
-        raise FormatError(
-            f"{file}: no state_dict, or damaged: what is in it besides tensors would run code when"
-            " read; save model.state_dict() and not the model"
-        ) from err
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as err:
-        raise FormatError(f"{file}: cannot be read: {err}") from err
+    with open_regular(file) as opened, foreign_errors(file, "cannot be read"):
+        try:
+            state = torch.load(opened, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as err:
+            raise FormatError(
+                f"{file}: no state_dict, or damaged: what is in it besides tensors would run code"
+                " when read; save model.state_dict() and not the model"
+            ) from err
     with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
 
