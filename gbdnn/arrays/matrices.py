@@ -58,7 +58,7 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
     try:
         shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
-        x.dtype  # noqa: B018 -- of data, which may be anything
+        dtype_of(x)  # of data, which may be anything
     except AttributeError as err:
         raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     if len(shape) != 2:

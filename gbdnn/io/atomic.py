@@ -1,7 +1,8 @@
 """Files and folders that are written atomically.
 
 A file is written under a temporary name in the folder of its target, and renamed onto the target
-when it is complete: a reader sees the old content or the new one, never a part of it.
+when it is complete: a reader sees the old content or the new one, never a part of it. What a
+killed process leaves is removed by the next one that writes into the folder.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import contextlib
 import errno
 import gzip
 import os
-import secrets
 import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.io.temporary import new_file, new_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,17 +85,19 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     with output_errors(path):
         target = Path(os.path.realpath(path))
-        temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
+        remove_leftovers(target.parent)
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             what = "is not empty" if target.is_dir() else "is no folder"
             raise OutputError(f"{path}: {what}; choose another, or remove what is there")
-        temporary.mkdir()
+        temporary, lock = new_folder(target.parent)
         try:
             yield temporary
             temporary.replace(target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+        finally:
+            os.close(lock)
 
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
@@ -172,24 +175,24 @@ def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):
         # A rename needs write access to the folder alone, and would replace a read-only file.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
+    remove_leftovers(target.parent)
+    temporary, descriptor = new_file(target.parent)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        # 0o666 under the umask is what open() gives.
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if old is not None:
-            _give_permissions(temporary, old)
-        temporary.replace(target)
+            if old is not None:
+                give_permissions(temporary, old)
+            temporary.replace(target)  # before the file is closed, which ends the lock
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
 
 
-def _give_permissions(path: Path, old: os.stat_result) -> None:
+def give_permissions(path: Path, old: os.stat_result) -> None:
+    """Give a file the owner, group and mode that another one has."""
     new = path.stat()
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with contextlib.suppress(PermissionError):

@@ -188,7 +188,7 @@ def line_fault(
         if not _INDEX.fullmatch(field):
             return f"the value {_show(field)} is no whole number"
         digits = field.lstrip(b"+-").lstrip(b"0")
-        fits = len(digits) < _DIGITS or -(2**63) <= int(field) < 2**63
+        fits = len(digits) < 20 and -(2**63) <= int(field) < 2**63
         return None if fits else f"the value {_show(field)} is too large for {dtype}"
     if not _NUMBER.fullmatch(field):
         return f"the value {_show(field)} is no number"

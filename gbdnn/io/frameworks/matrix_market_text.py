@@ -54,7 +54,7 @@ class _Head(NamedTuple):
     symmetry: str
     nrows: int
     ncols: int
-    count: int  # lines that follow
+    lines: int  # that follow
     dtype: np.dtype | None  # of the values; None if there are none
     start: int  # of the entries, in bytes
 
@@ -85,11 +85,11 @@ def parse(data: bytes, path: Path) -> Any:
         columns, _ = parsed_columns(_tidied(text).translate(_TABS), indices, head.dtype)
     if columns is None:
         raise FormatError(f"{path}{_first_fault(data, head, indices)}")
-    if len(columns[-1]) != head.count:
+    if len(columns[-1]) != head.lines:
         found = len(columns[-1])
-        more = "more lines than that" if found > head.count else "cut off?"
+        more = "more lines than that" if found > head.lines else "cut off?"
         raise FormatError(
-            f"{path}: {found} entries; its line of sizes promises {head.count}: {more}"
+            f"{path}: {found} entries; its line of sizes promises {head.lines}: {more}"
         )
     return (
         _array(head, columns[-1]) if head.layout == "array" else _coordinates(head, columns, path)

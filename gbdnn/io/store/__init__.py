@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
@@ -128,8 +128,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     reader = Reader(path, verify=verify)
-    kind = _kind(reader)
-    found: Network | gb.Matrix | np.ndarray = _READERS[kind](reader)
+    found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
     return found
 
 
@@ -150,7 +149,8 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     MissingFileError, FormatError, MissingPackageError
         As `load`.
     """
-    return _kind(Reader(path))
+    kind: str = Reader(path).index["kind"]
+    return kind
 
 
 def require_storable(path: str | os.PathLike[str]) -> None:
@@ -179,9 +179,7 @@ def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
 
 def _read_categories(reader: Reader) -> np.ndarray:
     """Return the array."""
-    entry, count = reader.parsed(
-        "categories", lambda: (reader.index["categories"], int(reader.index["count"]))
-    )
+    entry, count = reader.index["categories"], reader.index["count"]
     return reader.array(entry, "ids", "int64", count, "categories").astype(np.int64)
 
 
@@ -190,10 +188,3 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "features": lambda reader: StoredFeatures(reader).rows(),
     "categories": _read_categories,
 }
-
-
-def _kind(reader: Reader) -> str:
-    kind = reader.index.get("kind")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise FormatError(f"{reader.path}: holds {kind!r}; known are {', '.join(_READERS)}")
-    return kind

@@ -163,13 +163,11 @@ class StoredFeatures:
         if reader.index.get("kind") != "features":
             raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
         self._reader = reader
-        nrows, ncols = reader.parsed("shape", lambda: map(int, reader.index["shape"]))
+        nrows, ncols = reader.index["shape"]
         self.shape: tuple[int, int] = (nrows, ncols)
         self.nrows, self.ncols = nrows, ncols
-        self.dtype = reader.parsed("dtype", lambda: as_dtype(reader.index["dtype"]))
-        self._parts: list[dict[str, Any]] = reader.parsed(
-            "parts", lambda: list(reader.index["parts"])
-        )
+        self.dtype = as_dtype(reader.index["dtype"])
+        self._parts: list[dict[str, Any]] = reader.index["parts"]
         self._given: list[Description] = []
         self._largest: list[float] = []
         self._starts = [0]
@@ -184,7 +182,7 @@ class StoredFeatures:
 
     def _parse(self, i: int) -> None:
         """Take what the index says of part `i`."""
-        given = described(self._parts[i], "CSR")
+        given = described(self._parts[i])
         if given.shape[1] != self.ncols or given.values != self.dtype.name:
             raise FormatError("has another width or dtype")
         self._given.append(given)

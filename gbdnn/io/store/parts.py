@@ -52,7 +52,7 @@ class PartWriter:
     def __enter__(self) -> Self:
         self._writer.__enter__()
         try:
-            self._parts.mkdir(exist_ok=True)
+            self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
         except OSError as err:
             self._writer.__exit__()
             raise OutputError(f"{self._parts}: cannot be made: {err}") from err

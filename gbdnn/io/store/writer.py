@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from gbdnn.errors import OutputError
-from gbdnn.io.atomic import output_errors, whole_file
+from gbdnn.io.atomic import give_permissions, output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
 
@@ -49,6 +49,7 @@ class Writer:
         self._bytes = 0
         self._lock = -1
         self._made = False
+        self._old: os.stat_result | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -57,7 +58,9 @@ class Writer:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _locked(self._folder)
                 self._require_ours()
-                self._new.mkdir()
+                with contextlib.suppress(FileNotFoundError):
+                    self._old = (self._folder / INDEX).stat()
+                self._new.mkdir(mode=self.folder_mode)
         except BaseException:
             self.__exit__()
             raise
@@ -72,6 +75,11 @@ class Writer:
         if self._made:
             with contextlib.suppress(OSError, ValueError):
                 self._folder.rmdir()
+
+    @property
+    def folder_mode(self) -> int:
+        """The mode of temporary folders: nobody may enter who may not read the old store."""
+        return 0o777 if self._old is None or self._old.st_mode & 0o077 else 0o700
 
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """Add arrays, which go into one shard, and return their place."""
@@ -99,6 +107,8 @@ class Writer:
                     raise
                 except OSError:  # a file system without links
                     source.rename(target)
+                if self._old is not None:
+                    give_permissions(target, self._old)
             self._shards.append(shard)
         return index
 
@@ -132,8 +142,7 @@ class Writer:
         path = self._new / self._shard()
         try:
             save_file(self._tensors, path)
-            # The package makes files private to their owner; a new folder has the umask's mode.
-            path.chmod(self._new.stat().st_mode & 0o666)
+            self._give_permissions(path)
             _sync(path)
             header = header_of(path)
         except (OSError, safetensors().SafetensorError) as err:
@@ -142,6 +151,14 @@ class Writer:
         size = path.stat().st_size
         self._shards.append({"file": path.name, "bytes": size, "header_xxh3_64": digest})
         self._tensors, self._bytes = {}, 0
+
+    def _give_permissions(self, shard: Path) -> None:
+        """Give a shard the permissions of the old store's index, else those that are usual."""
+        if self._old is not None:
+            give_permissions(shard, self._old)
+        else:
+            # The package makes files private to their owner; a new folder has the umask's mode.
+            shard.chmod(self._new.stat().st_mode & 0o666)
 
     def _is_index(self, data: bytes) -> bool:
         try:
