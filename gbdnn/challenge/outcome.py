@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.answers import categories
+from gbdnn.arrays.arguments import as_flag, require_callable
+from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.threads import available
+from gbdnn.arrays.values import whole_number
 from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.problems import Problem
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import require_kind
 from gbdnn.inference import infer
+from gbdnn.model.network import Network
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import graphblas as gb
-
-    from gbdnn.challenge.problems import Problem
     from gbdnn.engine.stats import LayerStats
     from gbdnn.inference import Engine
-    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
 
@@ -175,8 +176,11 @@ def run(
     >>> challenge.run(challenge.generated(1024, 6, inputs=100)).check
     'PASSED'
     """
-    if repeat < 1:
-        raise ArgumentError(f"repeat is at least 1, not {repeat}")
+    require_kind(problem, Problem, "problem is a Problem")
+    whole_number(repeat, "repeat", least=1)
+    for name, flag in (("compress", compress), ("check", check), ("record", record)):
+        as_flag(flag, name)
+    require_callable(progress, "progress")
     compute = partial(
         infer,
         problem.network,
@@ -235,6 +239,9 @@ def scipy_categories(
     ndarray of int64
         0-based ids in ascending order.
     """
+    require_kind(network, Network, "network is a Network")
+    require_kind(features, gb.Matrix, "features is a graphblas.Matrix")
+    require_callable(progress, "progress")
     sp = require("scipy.sparse", "challenge", "the check needs SciPy")
     rows, columns, values = features.to_coo()
     X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)

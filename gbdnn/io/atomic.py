@@ -16,6 +16,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.temporary import new_file, new_folder, remove_leftovers
 
@@ -46,6 +47,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     OutputError
         The file cannot be written. An OSError in the block becomes one, too.
     """
+    as_path(path)
     path = os.fspath(path)
     with output_errors(path):
         old = _stat(path)
@@ -102,7 +104,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
     """Make a folder if it does not exist; raise OutputError if that fails."""
-    folder = Path(path)
+    folder = as_path(path, "directory")
     with output_errors(folder, "made"):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -111,6 +113,7 @@ def made_folder(path: str | os.PathLike[str]) -> Path:
 @contextlib.contextmanager
 def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterator[None]:
     """Raise an OutputError about `path` in place of an OSError in the block."""
+    as_path(path)
     path = os.fspath(path)
     if "\0" in path:
         raise OutputError(f"{path!r}: cannot be {done}: a NUL in the name")
@@ -137,6 +140,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     OutputError
         A file cannot be written there.
     """
+    as_path(path)
 
     class WithdrawnError(Exception):
         pass

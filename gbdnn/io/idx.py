@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
-from gbdnn.io.reading import UnzippedFile, as_path
+from gbdnn.io.reading import UnzippedFile
 
 if TYPE_CHECKING:
     import os

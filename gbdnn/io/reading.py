@@ -12,15 +12,15 @@ import os
 import stat
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 import numpy as np
 
-from gbdnn.errors import ArgumentTypeError, FormatError, GbdnnError, MissingFileError, TooLargeError
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 UNPACKED = 64 << 20
 """Bytes to which any gzip stream may unpack."""
@@ -39,13 +39,6 @@ _KINDS = {
     stat.S_IFCHR: "a device, not a regular file",
     stat.S_IFBLK: "a device, not a regular file",
 }
-
-
-def as_path(path: Any, what: str = "path") -> Path:
-    """Return a path that a caller gave; `what` is the argument that an error names."""
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise ArgumentTypeError(f"{what} is a str or a path-like, not {type(path).__qualname__}")
-    return Path(path)
 
 
 @contextmanager

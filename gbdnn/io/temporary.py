@@ -13,11 +13,11 @@ import re
 import secrets
 import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["new_file", "new_folder", "remove_leftovers"]
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import whole_file
-from gbdnn.io.reading import as_path, read_unzipped
+from gbdnn.io.reading import read_unzipped
 from gbdnn.optional import require
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path, require_iterable
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
@@ -34,6 +34,7 @@ from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from gbdnn.model.layer import Activation, BiasRule
 
@@ -95,6 +96,8 @@ def read_matrix_market(
     True
     """
     require_activation(last_activation)
+    if prefix is not None and not isinstance(prefix, str):
+        raise ArgumentTypeError(f"prefix is a str, not {prefix!r}")
     options: dict[str, Any] = {
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
@@ -103,9 +106,10 @@ def read_matrix_market(
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
-        files = _files(Path(paths), prefix)
+        files = _files(as_path(paths, "paths"), prefix)
     else:
-        files = [Path(path) for path in paths]
+        require_iterable(paths, "paths is a folder, or a list of files")
+        files = [as_path(path, f"paths: item {k}") for k, path in enumerate(paths)]
         if prefix is not None:
             raise ArgumentTypeError("prefix= beside a list of files; it goes with a folder")
     layers = []
@@ -151,7 +155,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     -----
     A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
     old = numbered(folder, _LAYER).get(prefix, {})

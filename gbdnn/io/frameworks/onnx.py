@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn._version import __version__
+from gbdnn.arrays.arguments import as_flag, as_path
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
@@ -18,7 +19,7 @@ from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
-from gbdnn.io.reading import as_path, foreign_errors, require_regular
+from gbdnn.io.reading import foreign_errors, require_regular
 from gbdnn.model.network import Network
 from gbdnn.optional import require
 
@@ -108,7 +109,9 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     TooLargeError
         Dense weights do not fit into memory.
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
+    as_path(path)
+    as_flag(sparse, "sparse")
     onnx = _packages()
     add_everywhere(net)
     if not net:

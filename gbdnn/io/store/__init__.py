@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_callable
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
@@ -77,6 +78,7 @@ def save(
     >>> net.in_memory, net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
     (False, 32768, True)
     """
+    require_callable(progress, "progress")
     if isinstance(x, np.ndarray) and x.ndim == 1:
         _write_categories(x, path)
     elif is_matrix(x):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag, as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
 from gbdnn.io.reading import foreign_errors
 from gbdnn.io.store.index import INDEX, checksum, read_index
@@ -55,7 +56,7 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
         safetensors()
-        self.path, self._verify = Path(path).absolute(), verify
+        self.path, self._verify = as_path(path).absolute(), as_flag(verify, "verify")
         self.index = read_index(self.path)
         require_index(self.index, self.path / INDEX)
         self._shards = {

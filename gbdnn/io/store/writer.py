@@ -14,15 +14,18 @@ import os
 import re
 import secrets
 import shutil
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import OutputError
 from gbdnn.io.atomic import give_permissions, output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
@@ -41,7 +44,7 @@ class Writer:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         safetensors()
         checksum(b"")
-        self._folder = Path(path).absolute()
+        self._folder = as_path(path).absolute()
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
         self._shards: list[dict[str, Any]] = []
