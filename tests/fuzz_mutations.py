@@ -13,8 +13,8 @@ EXTREMES = [
 ]  # fmt: skip
 PIECES = [b"\0", b"\r", b"\n", b"\t", b" ", b"e", b".", b"-", b"%", b"\xff", b"\n\n", b"9", b"0"]
 ODD = [
-    None, True, False, -1, 0, 1, 1.5, 2**31, 2**63, 2**70, 1e308, -1e-300, "", "3", "x", [], {}, [3],
-    "ab", [None, 3], [3, 3], "float64", "iso[float32]", "all", "identity", {"lowest": 0},
+    None, True, False, -1, 0, 1, 1.5, 2**31, 2**63, 2**70, 1e308, -1e-300, "", "3", "x", [], {},
+    [3], "ab", [None, 3], [3, 3], "float64", "iso[float32]", "all", "identity", {"lowest": 0},
 ]  # fmt: skip
 
 

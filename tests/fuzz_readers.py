@@ -9,6 +9,7 @@ import json
 import math
 import re
 import struct
+from fractions import Fraction
 
 import numpy as np
 
@@ -36,6 +37,21 @@ def value(text, pattern=REAL):
     return found
 
 
+def single(text):
+    """The float32 that is nearest to a decimal number; by way of float64 it may be another."""
+    with np.errstate(over="ignore"):
+        near = np.float32(float(text))
+    require(np.isfinite(near))
+    if abs(near) < 1e-30:
+        return near
+    exact = Fraction(text)
+    around = [near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))]
+    return min(
+        (x for x in around if np.isfinite(x)),
+        key=lambda x: (abs(Fraction(float(x)) - exact), int(x.view(np.uint32)) & 1),
+    )
+
+
 def matrix_market(data):
     text = unpacked(data).decode("latin-1")
     require(text.endswith("\n"))
@@ -47,7 +63,7 @@ def matrix_market(data):
     require(kind == "matrix" and layout in ("coordinate", "array"))
     require(field in ("real", "integer", "pattern", "unsigned-integer"))
     require(symmetry in ("general", "symmetric", "skew-symmetric"))
-    single = len(rows) > 1 and rows[1].rstrip(" \t") in (
+    is_single = len(rows) > 1 and rows[1].rstrip(" \t") in (
         "%%GraphBLAS type float",
         "%%GraphBLAS GrB_FP32",
     )
@@ -69,14 +85,11 @@ def matrix_market(data):
     require(n <= 10**4 and m <= 10**4)
     A, seen = np.zeros((n, m)), set()
     pattern = REAL if field == "real" else WHOLE
-    cast = np.float32 if single and field == "real" else np.float64
 
     def put(i, j, x):
         require(1 <= i <= n and 1 <= j <= m and (i, j) not in seen)
         seen.add((i, j))
-        with np.errstate(over="ignore"):
-            A[i - 1, j - 1] = cast(x)
-        require(np.isfinite(A[i - 1, j - 1]))
+        A[i - 1, j - 1] = x
 
     if layout == "array":
         require(field != "pattern" and all(len(x) == 1 for x in body))
@@ -93,6 +106,7 @@ def matrix_market(data):
         ]
     for i, j, text in entries:
         x = value(text, pattern)
+        x = single(text) if is_single and field == "real" else x
         put(i, j, x)
         if symmetry != "general" and i != j:
             put(j, i, x if symmetry == "symmetric" else -x)
@@ -109,9 +123,8 @@ def tsv(data):
         require(len(fields) == 3)
         at = tuple(int(value(x, WHOLE)) for x in fields[:2])
         require(min(at) >= 1 and max(at) <= 2**60 and at not in entries)
-        with np.errstate(over="ignore"):
-            entries[at] = np.float32(fields[2]) if value(fields[2]) is not None else None
-        require(np.isfinite(entries[at]))
+        value(fields[2])
+        entries[at] = single(fields[2])
     shape = tuple(max(at[k] for at in entries) for k in (0, 1))
     return shape, {at: float(x) for at, x in entries.items() if x}
 

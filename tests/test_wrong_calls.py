@@ -58,13 +58,14 @@ KINDS = {
     "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
     "other": [], "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
     "ax": [3, "x", object()], "figure": [3, None, "x", object()], "title": [3, object(), ["x"]],
-    "parts": [3, ["no"], "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
+    "parts": [3, "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
     "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
 }  # fmt: skip
 BY_NAME = {
     ("layers", "depth"): WHOLES, ("layers", "network"): LAYERS,
     ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
+    ("dtype", "any"): ["no", 3.5, object(), [], {}],
     ("edges", "number"): WHOLES, ("network", "layers"): NETWORKS,
 }  # fmt: skip
 
@@ -205,7 +206,7 @@ def calls(tmp_path_factory):
             io.write_tsv, {"matrix": gbdnn.infer([W], X), "path": folder / "g"}, {}),
         "gbdnn.gallery.features_from_images": (gbdnn.gallery.features_from_images, {
             "images": images[:2], "neurons": 16, "inputs": 2, "threshold": 0.5, "order": "F",
-            "dtype": "FP32"}, {"images": "pixels"}),
+            "dtype": "FP32"}, {"images": "pixels", "dtype": "any"}),
         "gbdnn.challenge.generated": (gbdnn.challenge.generated, {
             "neurons": 1024, "layers": 1, "images": None, "inputs": 2, "seed": 0}, deep),
         "gbdnn.challenge.official": (gbdnn.challenge.official, {
@@ -247,7 +248,7 @@ def calls(tmp_path_factory):
         viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
         found |= {
             "gbdnn.viz.plot_activity": (viz.plot_activity, {
-                "stats": stats, "ax": None, "neurons": 4, "layers": 2}, plots),
+                "stats": stats, "ax": None, "neurons": [4, 4], "layers": 2}, plots),
             "gbdnn.viz.plot_balance": (viz.plot_balance, {
                 "stats": batches, "ax": None, "of": "seconds", "workers": 1}, {}),
             "gbdnn.viz.plot_edge_rates": (viz.plot_edge_rates, {

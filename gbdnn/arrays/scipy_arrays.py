@@ -34,7 +34,7 @@ def checked_scipy(A: Any) -> Any:
         A = _from_lists(A)
     elif A.format == "dia":
         _require_diagonals(A)
-    elif A.format == "dok" and not all(len(place) == 2 for place in A):
+    elif A.format == "dok" and set(map(len, A.keys())) - {2}:
         raise ValueError("the keys of a dictionary of entries are pairs")
     A = A.tocoo(copy=True)
     nvals = len(_integers(A.row, "row"))

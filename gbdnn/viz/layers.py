@@ -202,7 +202,8 @@ def _parts(parts: Any) -> list[str]:
 
 def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
     """Return the share of activations that are not 0; NaN where no input is alive."""
-    given = as_array(neurons, "neurons")
+    as_array(neurons, "neurons")
+    given = np.asarray(neurons)
     if given.dtype.kind not in "iu" or given.ndim > 1 or (given < 0).any():
         raise ArgumentTypeError(f"neurons is a whole number, or one per layer, not {neurons!r}")
     if given.ndim and len(given) != len(table):
