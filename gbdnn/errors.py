@@ -1,4 +1,4 @@
-"""What gbdnn raises: every error is a `GbdnnError` and the built-in exception it resembles.
+"""What gbdnn raises itself: a `GbdnnError` that is the built-in exception it resembles, too.
 
 None of them derives from an exception of python-graphblas: importing one of those would
 initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphblas.init``).

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
+from gbdnn.arrays.arguments import as_word, require_callable
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_dtype, whole_number
@@ -198,12 +201,12 @@ def checked(
     callback: Any = None,
 ) -> tuple[int, int | None]:
     """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
-    if engine not in _ENGINES:
-        raise ArgumentError(f"engine is 'auto', 'sparse', 'full' or 'fused', not {engine!r}")
-    if compress not in (True, False, "auto"):
+    as_word(engine, "engine", _ENGINES)
+    if not isinstance(compress, bool | np.bool_) and not (
+        isinstance(compress, str) and compress == "auto"
+    ):
         raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
-    if not (callback is None or callable(callback)):
-        raise ArgumentTypeError(f"callback is callable or None, not {callback!r}")
+    require_callable(callback, "callback")
     memory = whole_number(memory, "memory")
     if nthreads is not None:
         nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)

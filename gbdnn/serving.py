@@ -11,17 +11,16 @@ from gbdnn.arrays.values import as_array, whole_number
 from gbdnn.engine.choice import is_direct
 from gbdnn.engine.dense_features import DenseFeatures
 from gbdnn.engine.direct import DirectNetwork
-from gbdnn.errors import ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
 from gbdnn.inference import infer
 from gbdnn.kernels.fused import FUSED
-from gbdnn.model.network import as_network
+from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
-    from gbdnn.model.network import Network
 
 __all__ = ["CompiledNetwork", "compile"]
 
@@ -50,6 +49,9 @@ class CompiledNetwork:
     """
 
     def __init__(self, network: Network, nthreads: int | None) -> None:
+        require_kind(network, Network, "network: a Network is needed")
+        if nthreads is not None:
+            nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
         self.network, self.nthreads = network, nthreads
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
@@ -159,8 +161,6 @@ def compile(  # noqa: A001
     >>> run(np.eye(2)).tolist()
     [[0.25, 0.0], [0.75, 0.0]]
     """
-    if nthreads is not None:
-        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")

@@ -7,12 +7,12 @@ GraphBLAS's, which is finished.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.values import finite, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -56,7 +56,11 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
         )
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
-    shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
+    try:
+        shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
+        dtype_of(x)  # of data, which may be anything
+    except AttributeError as err:
+        raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     if len(shape) != 2:
         raise ShapeError(f"{what}: {len(shape)}-D, shape {shape}; a matrix has two dimensions")
     return int(shape[0]), int(shape[1])
@@ -118,7 +122,7 @@ def _compressed(
     elif is_scipy(x):
         try:
             found = _from_scipy(x, transposed)
-        except (ValueError, TypeError, IndexError) as err:
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as err:
             raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     else:
         found = _from_numpy(np.asarray(x), transposed)
@@ -148,12 +152,7 @@ def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
 
 
 def _from_scipy(A: Any, transposed: bool) -> SparseRows:
-    # SciPy's conversions trust the indices, and its check of them tidies up: on a copy.
-    if A.format in ("csr", "csc", "bsr"):
-        A = A.copy()
-        A.check_format(full_check=True)
-    else:
-        A = A.tocoo(copy=True)  # checked as it is made
+    A = checked_scipy(A)
     C = A.tocsc() if transposed else A.tocsr()
     C.sum_duplicates()
     ncols = C.shape[0 if transposed else 1]
@@ -167,12 +166,6 @@ def _from_numpy(A: np.ndarray, transposed: bool) -> SparseRows:
     indptr = np.zeros(along.shape[0] + 1, np.uint64)
     np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
     return SparseRows(indptr, minor.astype(np.uint64), along[major, minor], along.shape[1])
-
-
-def is_scipy(x: object) -> bool:
-    """Whether `x` is a SciPy sparse array or matrix."""
-    sparse = sys.modules.get("scipy.sparse")
-    return sparse is not None and sparse.issparse(x)
 
 
 def _kind(x: object) -> str:

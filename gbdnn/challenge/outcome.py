@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.answers import categories
+from gbdnn.arrays.arguments import as_flag, require_callable
 from gbdnn.arrays.threads import available
+from gbdnn.arrays.values import whole_number
 from gbdnn.calls import infer
 from gbdnn.challenge.machine import machine, versions
+from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import scipy_categories
 from gbdnn.challenge.workers import batches_over, readable, warmed
 from gbdnn.distributed import balance
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import require_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.challenge.problems import Problem
     from gbdnn.distributed import Balance, BatchStats
     from gbdnn.engine.stats import LayerStats
     from gbdnn.inference import Engine
@@ -197,8 +199,11 @@ def run(
     >>> challenge.run(challenge.generated(1024, 6, inputs=100)).check
     'PASSED'
     """
-    if repeat < 1:
-        raise ArgumentError(f"repeat is at least 1, not {repeat}")
+    require_kind(problem, Problem, "problem is a Problem")
+    whole_number(repeat, "repeat", least=1)
+    for name, flag in (("compress", compress), ("check", check), ("record", record)):
+        as_flag(flag, name)
+    require_callable(progress, "progress")
     options: dict[str, Any] = {
         "engine": engine,
         "compress": "auto" if compress else False,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gbdnn.arrays.arguments import as_flag, as_path, require_callable
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
@@ -144,7 +146,9 @@ def official(
     ArgumentError
         More inputs are asked for than the file has images.
     """
-    if neurons not in CHALLENGE:
+    as_flag(truth, "truth")
+    require_callable(progress, "progress")
+    if whole_number(neurons, "neurons") not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
     known = None
@@ -154,6 +158,7 @@ def official(
         file = find_features(directory, neurons)
         features = read_tsv(file, ncols=neurons)
         if inputs is not None:
+            whole_number(inputs, "inputs")
             if not 1 <= inputs <= features.nrows:
                 raise ArgumentError(
                     f"{inputs} inputs are asked for; {file} has {features.nrows} images"
@@ -203,7 +208,8 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
     >>> training_images("no folder") is None
     True
     """
-    files = (Path(directory, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
+    root = as_path(directory, "directory")
+    files = (Path(root, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
     # Path.is_file() raises for names too long.
     return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113
 
@@ -213,6 +219,7 @@ def _images(
 ) -> tuple[gb.Matrix, str]:
     """Return features and what to call them."""
     if images is not None:
+        images = as_path(images, "images")
         images = training_images(images) or images
     pixels = digits() if images is None else read_idx(images)
     called = "scikit-learn's digits" if images is None else str(images)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_callable
+from gbdnn.arrays.first_use import gb
+from gbdnn.errors import require_kind
+from gbdnn.model.network import Network
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import graphblas as gb
-
-    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
 
@@ -43,6 +43,9 @@ def scipy_categories(
     ndarray of int64
         0-based ids in ascending order.
     """
+    require_kind(network, Network, "network is a Network")
+    require_kind(features, gb.Matrix, "features is a graphblas.Matrix")
+    require_callable(progress, "progress")
     sp = require("scipy.sparse", "challenge", "the check needs SciPy")
     rows, columns, values = features.to_coo()
     X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)

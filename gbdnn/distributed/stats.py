@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_records
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -168,7 +170,9 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     >>> found.inputs, found.seconds.imbalance
     (Spread(min=3.0, mean=3.0, max=3.0), 1.0)
     """
-    records = list(stats)
+    records = as_records(stats, BatchStats, "stats")
+    if workers is not None:
+        workers = whole_number(workers, "workers", least=0)
     names = sorted({record.worker for record in records})
     count = len(names) if workers is None else workers
     if not records or len(names) > count:

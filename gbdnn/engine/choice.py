@@ -152,7 +152,7 @@ class FormChoice:
         """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
         if self.fused:
             return 3 * AlignedBlock.size(self._neurons, width, self._dtype)
-        return 3 * Block.size(self._neurons, padded(width), self._dtype)
+        return 3 * Block.size(max(self._neurons, 1), padded(width), self._dtype)
 
     def workers(self, inputs: int, edges: int) -> tuple[int, int]:
         """Return how many blocks run side by side, and how many threads each product has."""
@@ -229,7 +229,7 @@ def direct_features(X: Features) -> DenseFeatures | None:
 
 def direct_bytes(neurons: int, width: int, dtype: np.dtype) -> int:
     """Return the bytes that a thread of a direct run works in."""
-    return 2 * AlignedBlock.size(neurons, width, dtype)
+    return 2 * AlignedBlock.size(max(neurons, 1), width, dtype)
 
 
 def block_form(info: LayerInfo, forms: Sequence[BlockForm]) -> BlockForm | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_number, as_records
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -111,7 +113,9 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     >>> table["live"], table["entries"]
     (array([2, 2]), array([2, 2]))
     """
-    records = list(stats)
+    records = as_records(stats, LayerStats, "stats")
+    if layers is not None:
+        layers = whole_number(layers, "layers", least=0)
     deepest = max((record.layer for record in records), default=-1)
     count = deepest + 1 if layers is None else layers
     if deepest >= count:
@@ -149,4 +153,7 @@ def edge_rate(inputs: int, edges: int, seconds: float) -> float:
     >>> gbdnn.edge_rate(60_000, 3_932_160, seconds=0.8)
     294912000000.0
     """
-    return inputs * edges / seconds
+    count = whole_number(inputs, "inputs", least=0) * whole_number(edges, "edges", least=0)
+    if not as_number(seconds, "seconds") > 0:
+        raise ArgumentError(f"seconds is > 0, not {seconds}")
+    return count / float(seconds)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole, require_room, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -113,6 +114,7 @@ def radixnet(
         bias_rule="entries",
         clip=constants.clip,
     )
+    as_flag(lazy, "lazy")
     net = Network.lazy([info] * layers, _Generator(neurons, seed, info.dtype))
     return net if lazy else net.loaded()
 

@@ -1,7 +1,8 @@
 """Files and folders that are written atomically.
 
 A file is written under a temporary name in the folder of its target, and renamed onto the target
-when it is complete: a reader sees the old content or the new one, never a part of it.
+when it is complete: a reader sees the old content or the new one, never a part of it. What a
+killed process leaves is removed by the next one that writes into the folder.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import contextlib
 import errno
 import gzip
 import os
-import secrets
 import shutil
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.io.temporary import new_file, new_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     OutputError
         The file cannot be written. An OSError in the block becomes one, too.
     """
+    as_path(path)
     path = os.fspath(path)
     with output_errors(path):
         old = _stat(path)
@@ -84,22 +87,24 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     with output_errors(path):
         target = Path(os.path.realpath(path))
-        temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
+        remove_leftovers(target.parent)
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             what = "is not empty" if target.is_dir() else "is no folder"
             raise OutputError(f"{path}: {what}; choose another, or remove what is there")
-        temporary.mkdir()
+        temporary, lock = new_folder(target.parent)
         try:
             yield temporary
             temporary.replace(target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+        finally:
+            os.close(lock)
 
 
 def made_folder(path: str | os.PathLike[str]) -> Path:
     """Make a folder if it does not exist; raise OutputError if that fails."""
-    folder = Path(path)
+    folder = as_path(path, "directory")
     with output_errors(folder, "made"):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -108,6 +113,7 @@ def made_folder(path: str | os.PathLike[str]) -> Path:
 @contextlib.contextmanager
 def output_errors(path: str | os.PathLike[str], done: str = "written") -> Iterator[None]:
     """Raise an OutputError about `path` in place of an OSError in the block."""
+    as_path(path)
     path = os.fspath(path)
     if "\0" in path:
         raise OutputError(f"{path!r}: cannot be {done}: a NUL in the name")
@@ -134,6 +140,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     OutputError
         A file cannot be written there.
     """
+    as_path(path)
 
     class WithdrawnError(Exception):
         pass
@@ -172,24 +179,24 @@ def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):
         # A rename needs write access to the folder alone, and would replace a read-only file.
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    temporary = target.with_name(f".gbdnn-{secrets.token_hex(8)}.tmp")
+    remove_leftovers(target.parent)
+    temporary, descriptor = new_file(target.parent)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        # 0o666 under the umask is what open() gives.
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if old is not None:
-            _give_permissions(temporary, old)
-        temporary.replace(target)
+            if old is not None:
+                give_permissions(temporary, old)
+            temporary.replace(target)  # before the file is closed, which ends the lock
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
 
 
-def _give_permissions(path: Path, old: os.stat_result) -> None:
+def give_permissions(path: Path, old: os.stat_result) -> None:
+    """Give a file the owner, group and mode that another one has."""
     new = path.stat()
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with contextlib.suppress(PermissionError):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
-from gbdnn.io.reading import read_unzipped
+from gbdnn.io.reading import UnzippedFile
 
 if TYPE_CHECKING:
     import os
@@ -42,31 +42,36 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     FormatError
         The file is a folder, is empty, is not IDX, is cut off, or has bytes after its last element.
     """
-    file = Path(path)
-    data = read_unzipped(file)
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _TYPES:
-        known = ", ".join(f"{code:02x}" for code in _TYPES)
-        raise FormatError(
-            f"{file}: not an IDX file: expected the bytes 00 00, a type ({known}) and a rank, "
-            f"found {data[:4].hex(' ') or 'nothing: the file is empty'}"
-        )
-    dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
-    start = 4 + 4 * rank
-    if len(data) < start:
-        raise FormatError(
-            f"{file}: cut off: a header of rank {rank} takes {start} bytes, found {len(data)}"
-        )
-    shape = struct.unpack(f">{rank}I", data[4:start])
-    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
-    if found != expected:
-        fault = "cut off" if found < expected else "bytes after the last element"
+    file = as_path(path)
+    with UnzippedFile(file) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES:
+            known = ", ".join(f"{code:02x}" for code in _TYPES)
+            raise FormatError(
+                f"{file}: not an IDX file: expected the bytes 00 00, a type ({known}) and a rank, "
+                f"found {start.hex(' ') or 'nothing: the file is empty'}"
+            )
+        dtype, rank = np.dtype(_TYPES[start[2]]), start[3]
+        header = stream.read(4 * rank)
+        if len(header) < 4 * rank:
+            raise FormatError(
+                f"{file}: cut off: a header of rank {rank} takes {4 + 4 * rank} bytes, found"
+                f" {4 + len(header)}"
+            )
+        shape = struct.unpack(f">{rank}I", header)
+        expected = math.prod(shape) * dtype.itemsize
+        data = stream.read(expected)  # no more, whatever a gzip stream unpacks to
+        more = stream.read(1)
+    if more or len(data) != expected:
+        fault = "bytes after the last element" if more else "cut off"
         sizes = " x ".join(map(str, shape)) or "1"
+        found = "more" if stream.is_compressed else stream.size - 4 - 4 * rank
         raise FormatError(
             f"{file}: {fault}: {sizes} elements of {dtype.name} take {expected} bytes, "
-            f"found {found}"
+            f"found {found if more else len(data)}"
         )
     try:
-        array = np.frombuffer(data, dtype, offset=start).reshape(shape)
+        array = np.frombuffer(data, dtype).reshape(shape)
     except ValueError as err:
         raise FormatError(f"{file}: NumPy has no array of shape {shape}: {err}") from err
     return array.astype(dtype.newbyteorder("="))

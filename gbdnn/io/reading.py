@@ -1,49 +1,190 @@
-"""What readers of files share: bytes, plain or gzip, with errors that name the file; duplicates."""
+"""What readers of files share: bytes, plain or gzip, with errors that name the file; duplicates.
+
+Regular files alone are read: a FIFO would wait for a writer, and a device may have no end. The
+exceptions of other packages become a FormatError in one place, `foreign_errors`.
+"""
 
 from __future__ import annotations
 
 import gzip
-import io
+import math
 import os
+import stat
 import zlib
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 import numpy as np
 
-from gbdnn.errors import FormatError, MissingFileError
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, TooLargeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+UNPACKED = 64 << 20
+"""Bytes to which any gzip stream may unpack."""
+
+RATIO = 100
+"""Beyond `UNPACKED`: how many times its own size a gzip stream may unpack to.
+
+Tables of numbers shrink to a third or a tenth; a stream of one byte a billion times to a 1,000th.
+"""
+
+_AT_ONCE = 1 << 24  # bytes
+_KINDS = {
+    stat.S_IFDIR: "a folder, not a file",
+    stat.S_IFIFO: "a FIFO, not a regular file",
+    stat.S_IFSOCK: "a socket, not a regular file",
+    stat.S_IFCHR: "a device, not a regular file",
+    stat.S_IFBLK: "a device, not a regular file",
+}
+
+
+@contextmanager
+def foreign_errors(path: object, fault: str) -> Iterator[None]:
+    """Raise a FormatError that names the file for what another package raises in the block.
+
+    Errors of gbdnn pass, and so do those that do not say anything of the file (KeyboardInterrupt).
+    A MemoryError becomes a TooLargeError: damaged sizes may ask for any amount.
+    """
+    try:
+        yield
+    except GbdnnError:
+        raise
+    except MemoryError as err:
+        raise TooLargeError(f"{path}: {err or 'more than memory has room for'}") from err
+    except BaseException as err:
+        # A panic of a package in Rust is no Exception.
+        if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(err).split()) or "no reason is given"
+        raise FormatError(f"{path}: {fault}: {type(err).__name__}: {reason}") from err
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; raise MissingFileError or FormatError if it is none."""
+    try:
+        # Asked before it is opened, which can have effects on a device; and after.
+        _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 -- Path("") is Path(".")
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
+    except GbdnnError:
+        raise
+    except FileNotFoundError as err:
+        raise MissingFileError(f"{path}: no such file") from err
+    except OSError as err:
+        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
+    except ValueError as err:  # a NUL in the name
+        raise MissingFileError(f"{path}: cannot be read: {err}") from err
+    try:
+        _require_regular(path, os.fstat(file.fileno()).st_mode)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise FormatError(f"{path}: is {_KINDS.get(stat.S_IFMT(mode), 'no regular file')}")
+
+
+def require_regular(path: Path) -> None:
+    """Raise the error of `open_regular`, for a reader that opens the file itself."""
+    open_regular(path).close()
 
 
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file; raise MissingFileError or FormatError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as err:
-        raise MissingFileError(f"{path}: no such file") from err
-    except OSError as err:
-        if os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises where access is denied
-            raise FormatError(f"{path}: is a folder, not a file") from err
-        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
-    except ValueError as err:  # a NUL in the name
-        raise MissingFileError(f"{path}: cannot be read: {err}") from err
+    with open_regular(path) as file:
+        try:
+            return file.read()
+        except OSError as err:
+            raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
+        except MemoryError as err:
+            raise TooLargeError(f"{path}: more than memory has room for") from err
 
 
 def read_unzipped(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed if its first two bytes are gzip's."""
-    data = read_bytes(path)
-    if not data.startswith(b"\x1f\x8b"):
+    """Return the bytes of a file, decompressed if its first two bytes are gzip's.
+
+    A stream that unpacks to more than `UNPACKED` bytes and `RATIO` times its own size is refused
+    before it fills the memory. A plain file has no such limit.
+    """
+    with UnzippedFile(path) as file:
+        if not file.is_compressed:
+            return file.read()
+        most = max(UNPACKED, RATIO * file.size)
+        data = file.read(most)
+        if file.read(1):
+            raise FormatError(
+                f"{path}: {file.size} bytes of gzip unpack to more than {most}; if the file is"
+                " what it should be, unpack it with gunzip first"
+            )
         return data
-    cause: Exception
-    try:
-        return gzip.decompress(data)
-    except EOFError as err:
-        fault, cause = "cut off: the gzip stream does not end", err
-    except (gzip.BadGzipFile, zlib.error) as err:
-        fault, cause = "the gzip stream is damaged", err
-    whole, lines = _readable(data)
-    raise FormatError(f"{path}: {fault}, after {whole} bytes, line {lines}: {cause}") from cause
+
+
+class UnzippedFile:
+    """A file that is read from its start, decompressed if its first two bytes are gzip's.
+
+    A context manager. Errors are those of `open_regular`, and a FormatError for a gzip stream that
+    is damaged or cut off, with the byte and the line before the fault.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the file.
+    is_compressed : bool
+        Whether it is gzip.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = open_regular(path)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self.is_compressed = False
+        self._stream: BinaryIO = self._file
+        self._bytes = self._lines = 0
+
+    def __enter__(self) -> Self:
+        self.is_compressed = self._file.peek(2).startswith(b"\x1f\x8b")  # type: ignore[attr-defined]
+        if self.is_compressed:
+            self._stream = cast("BinaryIO", gzip.GzipFile(fileobj=self._file))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, most: float = math.inf) -> bytes:
+        """Return the next `most` bytes, fewer at the end; all of them by default."""
+        pieces = []
+        while most > 0 and (piece := self._piece(most)):
+            pieces.append(piece)
+            most -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _piece(self, most: float) -> bytes:
+        """Return at most so many bytes, none at the end."""
+        try:
+            if not self.is_compressed:
+                return self._stream.read(-1 if most == math.inf else int(min(most, _AT_ONCE)))
+            piece: bytes = self._stream.read1(int(min(most, _AT_ONCE)))  # type: ignore[attr-defined]
+        except EOFError as err:
+            raise self._fault("cut off: the gzip stream does not end", err) from err
+        except (gzip.BadGzipFile, zlib.error) as err:
+            raise self._fault("the gzip stream is damaged", err) from err
+        except OSError as err:
+            raise MissingFileError(f"{self._path}: cannot be read: {err.strerror}") from err
+        except MemoryError as err:
+            raise TooLargeError(f"{self._path}: more than memory has room for") from err
+        self._bytes += len(piece)
+        self._lines += piece.count(b"\n")
+        return piece
+
+    def _fault(self, fault: str, cause: Exception) -> FormatError:
+        where = f"after {self._bytes} bytes, line {self._lines}"
+        return FormatError(f"{self._path}: {fault}, {where}: {cause}")
 
 
 def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:
@@ -53,15 +194,3 @@ def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:
     pairs = np.stack([order[:-1][again], order[1:][again]])
     first, second = pairs[:, pairs[1].argmin()]
     return int(first), int(second)
-
-
-def _readable(data: bytes) -> tuple[int, int]:
-    """Return the number of bytes and of line ends before the fault in a gzip stream."""
-    whole = lines = 0
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            while chunk := stream.read1():
-                whole, lines = whole + len(chunk), lines + chunk.count(b"\n")
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        pass
-    return whole, lines

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag
 from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
 from gbdnn.arrays.values import as_array, as_dtype, finite, floating, require_room
@@ -94,6 +95,7 @@ class Layer(LayerInfo):
         copy: bool = True,
     ) -> None:
         wanted = None if dtype is None else as_dtype(dtype)
+        as_flag(copy, "copy")
         shape = shape_of(weights, "weights")
         # A form may want them by rows.
         require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_number
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -75,11 +76,13 @@ class LayerInfo:
     def __post_init__(self) -> None:
         _one_of("bias_rule", self.bias_rule, get_args(BiasRule))
         _one_of("activation", self.activation, get_args(Activation))
+        if not isinstance(self.shape, tuple | list) or len(self.shape) != 2:
+            raise ArgumentTypeError(f"shape is two whole numbers, not {self.shape!r}")
         nrows, ncols = self.shape
-        for what, n in (("nrows", nrows), ("ncols", ncols), ("edges", self.edges)):
+        for what, n in (("shape: nrows", nrows), ("shape: ncols", ncols), ("edges", self.edges)):
             if not is_whole(n) or n < 0:
                 raise ArgumentError(f"{what} is a whole number >= 0, not {n!r}")
-        if not float(self.gain) >= 0:
+        if as_number(self.gain, "gain") < 0:
             raise ArgumentError(f"gain is a number >= 0, not {self.gain}")
         dtype = as_dtype(self.dtype)
         biases = as_array([self.lowest_bias, self.highest_bias], "bias")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_callable, require_iterable
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.arrays.values import as_dtype
+from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
@@ -107,6 +108,8 @@ class Network(Sequence[Layer]):
         >>> net.in_memory, net.loaded().in_memory
         (False, True)
         """
+        require_iterable(infos, "infos is a list of LayerInfos")
+        require_callable(reopen, "reopen")
         given = tuple(infos)
         for k, info in enumerate(given):
             require_kind(info, LayerInfo, f"layer {k}: a LayerInfo is needed")
@@ -162,6 +165,7 @@ class Network(Sequence[Layer]):
         progress : callable, optional
             Called as ``progress(k, count)`` when k of all layers have been read.
         """
+        require_callable(progress, "progress")
         if self._read is None:
             return self
         return Network(read_all(self._read, self._infos, progress))
@@ -212,6 +216,8 @@ class Network(Sequence[Layer]):
     @overload
     def __getitem__(self, index: slice) -> Network: ...
     def __getitem__(self, index: int | slice) -> Layer | Network:
+        if not isinstance(index, slice):
+            index = whole_number(index, "index")
         if isinstance(index, slice):
             here = range(len(self))[index]
             part = None if self._read is None else partial(read_part, self._read, here)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.distributed.stats import balance
-from gbdnn.errors import ArgumentError
+from gbdnn.arrays.arguments import as_records, as_word
+from gbdnn.distributed.stats import BatchStats, balance
 from gbdnn.viz.figures import axes_or_new, legend_above
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from gbdnn.distributed.stats import BatchStats
 
 _LABELS = {
     "seconds": "busy (s)",
@@ -56,9 +55,8 @@ def plot_balance(
     ArgumentError
         There are no records, or `of` is something else.
     """
-    if of not in _LABELS:
-        raise ArgumentError(f"of is one of {', '.join(_LABELS)}, not {of!r}")
-    records = list(stats)
+    as_word(of, "of", _LABELS)
+    records = as_records(stats, BatchStats, "stats")
     found = balance(records, workers)
     spread = getattr(found, of)
     table = found.workers[np.argsort(-found.workers[of], kind="stable")]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_records, require_iterable
 from gbdnn.challenge.published import PUBLISHED, Rate
 from gbdnn.errors import ArgumentError
 from gbdnn.viz.figures import area_styles, axes_or_new
@@ -52,8 +53,9 @@ def plot_edge_rates(
     the machines; `gbdnn.challenge.PUBLISHED` has the sources. ``*`` marks quoted numbers that were
     not compared with their source.
     """
+    require_iterable(rates, "rates is a list of Rates or of outcomes")
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]
-    every = own + list(published)
+    every = own + as_records(published, Rate, "published")
     if not every:
         raise ArgumentError("there are no edge rates to plot")
     problems = sorted({(each.neurons, each.layers) for each in every})
@@ -113,4 +115,4 @@ def _rate(outcome: Mapping[str, Any]) -> Rate:
             effective=outcome["compress"],
         )
     except (KeyError, TypeError) as err:
-        raise ArgumentError(f"not what gbdnn challenge --json writes: no {err}") from err
+        raise ArgumentError(f"rates: not what gbdnn challenge --json writes: no {err}") from err

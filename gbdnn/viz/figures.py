@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from itertools import cycle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import ArgumentError
+from gbdnn.arrays.arguments import as_path
+from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.io import require_writable, whole_file
 from gbdnn.optional import require
 
@@ -35,7 +35,11 @@ def new_figure(rows: int = 1, columns: int = 1) -> Figure:
 
 def axes_or_new(ax: Axes | None) -> Axes:
     """Return the axes given, or those of a new figure."""
-    return new_figure().subplots() if ax is None else ax
+    if ax is None:
+        return new_figure().subplots()
+    axes = require("matplotlib.axes", "plots", "plots need matplotlib")
+    require_kind(ax, axes.Axes, "ax is a matplotlib Axes")
+    return ax
 
 
 def curve_styles() -> Iterator[dict[str, Any]]:
@@ -92,6 +96,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         The file cannot be written.
     """
     kind = _kind(path)
+    figures = require("matplotlib.figure", "plots", "plots need matplotlib")
+    require_kind(figure, figures.Figure, "figure is a matplotlib Figure")
     from matplotlib import rc_context
 
     # Without the time of writing, and random names, equal figures are equal files.
@@ -119,7 +125,7 @@ def require_plottable(path: str | os.PathLike[str]) -> None:
 
 
 def _kind(path: str | os.PathLike[str]) -> str:
-    kind = Path(os.fspath(path)).suffix.lower().removeprefix(".")
+    kind = as_path(path).suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         raise ArgumentError(f"{os.fspath(path)}: a plot is a .png, .svg or .pdf file")
     return kind

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.stats import per_layer
-from gbdnn.errors import ArgumentError
+from gbdnn.arrays.arguments import as_records
+from gbdnn.arrays.values import as_array, whole_number
+from gbdnn.engine.stats import LayerStats, per_layer
+from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.viz.figures import (
     area_styles,
     axes_or_new,
@@ -18,12 +21,10 @@ from gbdnn.viz.figures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from gbdnn.engine.stats import LayerStats
 
 
 def plot_activity(
@@ -113,11 +114,13 @@ def plot_layer_times(
         There are no records, or they have more layers than ``layers``.
     """
     records = _records(stats)
+    if layers is not None:
+        layers = whole_number(layers, "layers", least=1)
     count = max(record.layer for record in records) + 1
     forms = {f"{form} form": np.zeros(count) for form in sorted({each.form for each in records})}
     for record in records:
         forms[f"{record.form} form"][record.layer] += record.seconds
-    return stack_times(forms, ax, forms if parts is None else parts, layers)
+    return stack_times(forms, ax, forms if parts is None else _parts(parts), layers)
 
 
 def stack_times(
@@ -172,6 +175,8 @@ def run_figure(
     Figure
     """
     records = _records(stats)
+    if title is not None:
+        require_kind(title, str, "title is a str")
     figure = new_figure(rows=2)
     upper, lower = figure.subplots(2, sharex=True)
     plot_activity(records, upper, neurons=neurons, layers=layers)
@@ -183,15 +188,24 @@ def run_figure(
 
 
 def _records(stats: Iterable[LayerStats]) -> list[LayerStats]:
-    records = list(stats)
+    records = as_records(stats, LayerStats, "stats")
     if not records:
         raise ArgumentError("there are no records to plot: was infer given callback=stats.append?")
     return records
 
 
+def _parts(parts: Any) -> list[str]:
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise ArgumentTypeError(f"parts is a list of names, not {parts!r}")
+    return [str(part) for part in parts]
+
+
 def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
     """Return the share of activations that are not 0; NaN where no input is alive."""
+    as_array(neurons, "neurons")
     given = np.asarray(neurons)
+    if given.dtype.kind not in "iu" or given.ndim > 1 or (given < 0).any():
+        raise ArgumentTypeError(f"neurons is a whole number, or one per layer, not {neurons!r}")
     if given.ndim and len(given) != len(table):
         raise ArgumentError(f"neurons of {len(given)} layers, but the records are of {len(table)}")
     places = table["distinct"] * given

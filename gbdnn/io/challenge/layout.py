@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.io.numbered import in_order, numbered
@@ -171,7 +172,7 @@ def _first(what: str, root: Path, folders: list[str], name: str) -> Path:
 
 
 def _folder(directory: str | os.PathLike[str]) -> Path:
-    root = Path(directory)
+    root = as_path(directory, "directory")
     if not _is(Path.exists, root):
         raise MissingFileError(f"{root}: the folder does not exist")
     if not _is(Path.is_dir, root):

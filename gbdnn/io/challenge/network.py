@@ -5,6 +5,9 @@ from __future__ import annotations
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gbdnn.arrays.arguments import require_callable
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
@@ -75,6 +78,11 @@ def iter_layers(
         No bias, and the challenge has none for this number of neurons.
     """
     n = whole_number(neurons, "neurons", least=1)
+    require_callable(progress, "progress")
+    # Raises for an option that has no meaning, which is no fault of the first file.
+    Layer(
+        np.empty((0, 0)), 0.0 if bias is None else bias, bias_rule=bias_rule, clip=clip, dtype=dtype
+    )
     if bias is None:
         if n not in CHALLENGE:
             raise ArgumentError(f"the challenge has no bias for {n} neurons: give bias=")
@@ -152,7 +160,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     OutputError
         A file cannot be written, or the folder has files of further layers.
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
     n = whole_number(net.shape[0], "neurons", least=1)
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.reading import read_unzipped
@@ -60,21 +60,35 @@ def read_columns(
     `dtype` is the values' own, float32 or float64; None if there are indices alone. A file of no
     bytes is an empty table if `allow_empty`. A FormatError names file, line (1-based) and fault.
     """
-    data = read_unzipped(Path(path))
+    data = read_unzipped(as_path(path))
+    if not data and not allow_empty:
+        raise FormatError(f"{path}: empty file, not one line")
+    columns, (start, stop) = parsed_columns(data, indices, dtype)
+    if columns is None:
+        raise FormatError(f"{path}{_first_fault(data, start, stop, indices, dtype)}")
+    return columns
+
+
+def parsed_columns(
+    data: bytes, indices: Sequence[Index], dtype: np.dtype | None
+) -> tuple[list[np.ndarray] | None, tuple[int, int]]:
+    """Return the columns of a text, None if it has a fault; and the bytes that were parsed last.
+
+    Columns are those of `read_columns`; `dtype` may be int64, too.
+    """
     if not data:
-        if not allow_empty:
-            raise FormatError(f"{path}: empty file, not one line")
         empty = [np.empty(0, np.uint64) for _ in indices]
-        return empty if dtype is None else [*empty, np.empty(0, dtype)]
+        return (empty if dtype is None else [*empty, np.empty(0, dtype)]), (0, 0)
     pieces, start = [], 0
     while start < len(data):
         stop = data.find(b"\n", start + _PIECE) + 1 or len(data)
         columns = _parsed(data[start:stop], indices, dtype)
         if columns is None:
-            raise FormatError(f"{path}{_first_fault(data, start, stop, indices, dtype)}")
+            return None, (start, stop)
         pieces.append(columns)
         start = stop
-    return [np.concatenate(x) if len(x) > 1 else x[0] for x in zip(*pieces, strict=True)]
+    found = [np.concatenate(x) if len(x) > 1 else x[0] for x in zip(*pieces, strict=True)]
+    return found, (0, len(data))
 
 
 def write_columns(columns: dict[str, np.ndarray], path: str | os.PathLike[str]) -> None:
@@ -108,10 +122,10 @@ def _parsed(
     schema = dict.fromkeys((x.name for x in indices), pl.UInt64)
     if dtype is not None:
         # Not by way of Float64: text that is rounded twice may end one bit off.
-        schema["value"] = pl.Float32 if dtype == np.float32 else pl.Float64
+        schema["value"] = getattr(pl, dtype.name.capitalize())
     try:
         frame = pl.read_csv(data, separator="\t", has_header=False, schema=schema, quote_char=None)
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return None
     if frame.shape != (nlines, nfields) or any(x.null_count() for x in frame):
         return None
@@ -143,18 +157,20 @@ def _first_fault(
                 f": ends inside line {number} (no newline at its end): cut off?"
                 " If the file is whole, end it with a newline"
             )
-        if fault := _fault(line[:-1].removesuffix(b"\r"), indices, dtype):
+        if fault := line_fault(line[:-1].removesuffix(b"\r"), indices, dtype):
             return f", line {number}: {fault}"
     return f", line {first} or one of the next: a number that cannot be read"
 
 
-def _fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -> str | None:
-    """Return the fault of a line, None if it has none."""
+def line_fault(
+    line: bytes, indices: Sequence[Index], dtype: np.dtype | None, between: str = "<TAB>"
+) -> str | None:
+    """Return the fault of a line, None if it has none; `between` is what separates fields."""
     expected = [x.name for x in indices] + ([] if dtype is None else ["value"])
     fields = line.split(b"\t")
     if len(fields) != len(expected):
         found = f"{len(fields)} fields in {_show(line)}" if line.strip() else "a blank line"
-        return f"{found}; {len(expected)} needed: {'<TAB>'.join(expected)}"
+        return f"{found}; {len(expected)} needed: {between.join(expected)}"
     for field, (name, largest, limit) in zip(fields, indices, strict=False):
         digits = field.lstrip(b"+-").lstrip(b"0")
         if not _INDEX.fullmatch(field):
@@ -169,6 +185,12 @@ def _fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -> str
     field = fields[-1]
     if _NOT_FINITE.fullmatch(field):
         return f"the value is {_show(field)}; values are finite"
+    if dtype.kind == "i":
+        if not _INDEX.fullmatch(field):
+            return f"the value {_show(field)} is no whole number"
+        digits = field.lstrip(b"+-").lstrip(b"0")
+        fits = len(digits) < 20 and -(2**63) <= int(field) < 2**63
+        return None if fits else f"the value {_show(field)} is too large for {dtype}"
     if not _NUMBER.fullmatch(field):
         return f"the value {_show(field)} is no number"
     with np.errstate(over="ignore"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag, as_word
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
@@ -70,8 +71,7 @@ def read_tsv(
     >>> W.shape, W.nvals
     ((3, 4), 2)
     """
-    if orientation not in _FORMATS:
-        raise ArgumentError(f"orientation: {orientation!r} is not one of {', '.join(_FORMATS)}")
+    as_word(orientation, "orientation", _FORMATS)
     row, column = _index("row", nrows, "nrows"), _index("column", ncols, "ncols")
     rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
     shape = (
@@ -115,7 +115,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     -----
     A value has the digits that give the same bits when it is read in its own dtype.
     """
-    require_kind(matrix, gb.Matrix, "a graphblas.Matrix is needed")
+    require_kind(matrix, gb.Matrix, "matrix: a graphblas.Matrix is needed")
     if matrix.dtype.np_type.kind not in "biuf":
         raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
     if 0 in matrix.shape:
@@ -161,6 +161,7 @@ def read_categories(
     MissingFileError, MissingPackageError
         There is no such file; polars is not installed.
     """
+    as_flag(allow_empty, "allow_empty")
     if ninputs is not None:
         whole_number(ninputs, "ninputs", least=0)
     (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)

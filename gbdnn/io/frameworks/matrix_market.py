@@ -7,26 +7,25 @@ the type of the values: ``%%GraphBLAS type float`` (or ``GrB_FP32``).
 
 from __future__ import annotations
 
-import io
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.values import as_dtype
+from gbdnn.arrays.arguments import as_path, require_iterable
+from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     FormatError,
     MissingFileError,
     OutputError,
-    TooLargeError,
     naming,
     require_kind,
 )
 from gbdnn.io.atomic import made_folder, whole_file
+from gbdnn.io.frameworks.matrix_market_text import parse
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.numbered import in_order, numbered
 from gbdnn.io.reading import first_duplicate, read_unzipped
@@ -35,17 +34,11 @@ from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from gbdnn.model.layer import Activation, BiasRule
 
-_FP32 = (b"%%GraphBLAS type float", b"%%GraphBLAS GrB_FP32")
-_COMMENTS = re.compile(rb"(%[^\n]*\n)*")
 _LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
-_BROKEN = [  # apart, as each begins with the byte that is searched for
-    re.compile(rb"e(?![+-]?[0-9])"),
-    re.compile(rb"E(?![+-]?[0-9])"),
-    re.compile(rb"\r(?!\n)"),
-]
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
@@ -103,6 +96,8 @@ def read_matrix_market(
     True
     """
     require_activation(last_activation)
+    if prefix is not None and not isinstance(prefix, str):
+        raise ArgumentTypeError(f"prefix is a str, not {prefix!r}")
     options: dict[str, Any] = {
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
@@ -111,9 +106,10 @@ def read_matrix_market(
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
-        files = _files(Path(paths), prefix)
+        files = _files(as_path(paths, "paths"), prefix)
     else:
-        files = [Path(path) for path in paths]
+        require_iterable(paths, "paths is a folder, or a list of files")
+        files = [as_path(path, f"paths: item {k}") for k, path in enumerate(paths)]
         if prefix is not None:
             raise ArgumentTypeError("prefix= beside a list of files; it goes with a folder")
     layers = []
@@ -159,7 +155,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     -----
     A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
     old = numbered(folder, _LAYER).get(prefix, {})
@@ -202,35 +198,7 @@ def _write(path: Path, A: Any, dtype: np.dtype) -> None:
 
 def _read(path: Path) -> Any:
     """Return a sparse array or an ndarray."""
-    import scipy.io
-
-    # Read before it is parsed: an exception in a stream that SciPy reads from aborts the process.
-    data = read_unzipped(path)
-    _require_numbers(data, path)
-    try:
-        A = scipy.io.mmread(io.BytesIO(data), spmatrix=False)
-    except MemoryError as err:
-        raise TooLargeError(f"{path}: {err or 'more than memory has room for'}") from err
-    except (ValueError, OverflowError) as err:
-        raise FormatError(f"{path}: {err}") from err
-    second = data[:1024].split(b"\n")[1:2]
-    if b"".join(second).strip() in _FP32 and A.dtype == np.float64:
-        with np.errstate(over="ignore"):  # an infinity is an error of Layer's
-            A = A.astype(np.float32)
-    return A
-
-
-def _require_numbers(data: bytes, path: Path) -> None:
-    """Raise FormatError for text that SciPy misreads or crashes on: ``1.fl``, ``2e``, NUL, CR."""
-    banner = data[: data.find(b"\n")].lower()
-    body = data[_COMMENTS.match(data).end() :]  # type: ignore[union-attr]
-    odd = body.translate(None, b"0123456789+- \t\r\n" + (b"" if b"integer" in banner else b".eE"))
-    for word in (b"infinity", b"inf", b"nan"):  # an error of Layer's, with a better message
-        odd = odd.lower().replace(word, b"")
-    broken = any(number.search(body) for number in _BROKEN)
-    if banner.startswith(b"%%matrixmarket") and (odd or broken):
-        found = ascii(odd[:20].decode("latin-1")) if odd else "a number that breaks off"
-        raise FormatError(f"{path}: {found} where numbers are expected")
+    return parse(read_unzipped(path), path)
 
 
 def _read_weights(path: Path) -> Any:
@@ -254,9 +222,10 @@ def _read_bias(weights: Path) -> np.ndarray | None:
     for path in (plain, plain.with_name(plain.name + ".gz")):
         if os.path.exists(path):  # noqa: PTH110 -- Path.exists() raises for names too long
             A = _read(path)
+            if 1 not in A.shape:
+                raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
+            require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
             dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
-            if 1 not in dense.shape:
-                raise FormatError(f"{path}: {dense.shape[0]} x {dense.shape[1]}; a bias is one row")
             return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
     return None
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn._version import __version__
+from gbdnn.arrays.arguments import as_flag, as_path
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
     FormatError,
-    GbdnnError,
-    MissingFileError,
     naming,
     require_kind,
 )
@@ -21,6 +19,7 @@ from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
+from gbdnn.io.reading import foreign_errors, require_regular
 from gbdnn.model.network import Network
 from gbdnn.optional import require
 
@@ -74,25 +73,15 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     """
     wanted = None if dtype is None else as_dtype(dtype)
     onnx = _packages()
-    file = Path(path)
-    try:
-        if not file.is_file():
-            raise MissingFileError(f"{file}: no such file")
+    file = as_path(path)
+    require_regular(file)
+    with foreign_errors(file, "cannot be read as ONNX"):
         model = onnx.load(str(file))
-    except GbdnnError:
-        raise
-    except Exception as err:  # of protobuf, of the checker, of the system
-        raise FormatError(f"{file}: cannot be read as ONNX: {err}") from err
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
-    with naming(file):
-        try:
-            return read_graph(model.graph, Chain(wanted)).network()
-        except GbdnnError:
-            raise
-        except (IndexError, TypeError, ValueError) as err:
-            why = "a node lacks an input, or has one of another kind"
-            raise FormatError(f"{why}: {err}") from err
+    why = "a node lacks an input, or has one of another kind"
+    with foreign_errors(file, why), naming(file):
+        return read_graph(model.graph, Chain(wanted)).network()
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
@@ -120,7 +109,9 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     TooLargeError
         Dense weights do not fit into memory.
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
+    as_path(path)
+    as_flag(sparse, "sparse")
     onnx = _packages()
     add_everywhere(net)
     if not net:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
+from gbdnn.errors import ArgumentTypeError, require_kind
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.optional import require
@@ -121,7 +122,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     >>> W.format, W.shape, W.nnz, b
     ('csc', (3, 3), 3, 0.5)
     """
-    require_kind(net, Network, "a Network is needed")
+    require_kind(net, Network, "net: a Network is needed")
     scipy_sparse()
     return [(as_csc(layer), copy.copy(layer.bias)) for layer in net]
 
@@ -135,8 +136,7 @@ def as_csc(layer: Layer) -> scipy.sparse.csc_array:
 
 def require_activation(last: object) -> None:
     """Raise ArgumentError unless `last` is an activation."""
-    if last not in ("relu", "identity"):
-        raise ArgumentError(f"last_activation is 'relu' or 'identity', not {last!r}")
+    as_word(last, "last_activation", ("relu", "identity"))
 
 
 def scipy_sparse() -> Any:

@@ -11,17 +11,15 @@ import pickle
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path, as_word
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
-    ArgumentError,
     ArgumentTypeError,
     FormatError,
-    MissingFileError,
     MissingPackageError,
     naming,
     require_kind,
@@ -30,6 +28,8 @@ from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
+from gbdnn.io.reading import foreign_errors, open_regular
+from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -104,9 +104,10 @@ def from_torch(
     if isinstance(source, Mapping):
         last = "identity" if last_activation is None else last_activation
         require_activation(last)
+        Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an option without meaning
         return _from_state(source, clip, last, Chain(wanted)).network()
     raise ArgumentTypeError(
-        f"a torch.nn.Module or its state_dict is needed, not {type(source).__qualname__}"
+        f"source: a torch.nn.Module or its state_dict is needed, not {type(source).__qualname__}"
     )
 
 
@@ -145,9 +146,8 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
       (1): Hardtanh(min_val=0.0, max_val=6.0)
     )
     """
-    require_kind(net, Network, "a Network is needed")
-    if layout not in ("strided", "sparse_csr"):
-        raise ArgumentError(f"layout is 'strided' or 'sparse_csr', not {layout!r}")
+    require_kind(net, Network, "net: a Network is needed")
+    as_word(layout, "layout", ("strided", "sparse_csr"))
     torch = import_torch()
     add_everywhere(net)
     modules: list[Any] = []
@@ -212,24 +212,21 @@ def read_torch(
     MissingPackageError
         PyTorch is not installed, or is older than 2.6: there, reading could run code.
     """
-    torch, file = import_torch(), Path(path)
+    torch, file = import_torch(), as_path(path)
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
     if version < _SAFE:
         raise MissingPackageError(
             f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
             ' pip install "torch>=2.6"'
         )
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except FileNotFoundError as err:
-        raise MissingFileError(f"{file}: no such file") from err
-    except pickle.UnpicklingError as err:
-        raise FormatError(
-            f"{file}: no state_dict, or damaged: what is in it besides tensors would run code when"
-            " read; save model.state_dict() and not the model"
-        ) from err
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError) as err:
-        raise FormatError(f"{file}: cannot be read: {err}") from err
+    with open_regular(file) as opened, foreign_errors(file, "cannot be read"):
+        try:
+            state = torch.load(opened, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as err:
+            raise FormatError(
+                f"{file}: no state_dict, or damaged: what is in it besides tensors would run code"
+                " when read; save model.state_dict() and not the model"
+            ) from err
     with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
 
@@ -251,6 +248,7 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
     OutputError
         The file cannot be written.
     """
+    as_path(path)
     torch = import_torch()
     state = to_torch(net).state_dict()
     with whole_file(path) as file:

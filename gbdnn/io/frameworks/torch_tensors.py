@@ -8,21 +8,62 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, GbdnnError
 from gbdnn.io.frameworks.chain import Chain, no_meaning
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_COMPRESSED = {
+    "torch.sparse_csr": ("crow_indices", "col_indices"),
+    "torch.sparse_bsr": ("crow_indices", "col_indices"),
+    "torch.sparse_csc": ("ccol_indices", "row_indices"),
+    "torch.sparse_bsc": ("ccol_indices", "row_indices"),
+}
+"""The arrays of pointers and of indices of each layout."""
+
 
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     """Start a layer with the parameters of a Linear, pruned or not; `name` is for errors."""
-    weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
-    if weight is None:
-        raise no_meaning(name, "it has no weight")
-    W = _as_weights(weight, name)
-    chain.linear(W, None if bias is None else _as_array(bias), name)
+    for key, tensor in tensors.items():
+        _require_invariants(tensor, f"{name}: {key}")
+    try:
+        weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
+        if weight is None:
+            raise no_meaning(name, "it has no weight")
+        W = _as_weights(weight, name)
+        b = None if bias is None else _as_array(bias)
+    except GbdnnError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
+        raise ArgumentError(f"{name}: no values to be had: {err}") from err
+    chain.linear(W, b, name)
+
+
+def _require_invariants(tensor: Any, name: str) -> None:
+    """Raise ArgumentError for a sparse tensor with indices out of range.
+
+    PyTorch does not look at them when it makes or reads a tensor, and its conversions trust them.
+    """
+    layout = str(getattr(tensor, "layout", "torch.strided"))
+    if layout == "torch.strided" or not hasattr(tensor, "detach"):
+        return
+    torch, entries, size = sys.modules["torch"], tensor.detach(), tuple(tensor.shape)
+    try:
+        if layout == "torch.sparse_coo":
+            torch.sparse_coo_tensor(
+                entries._indices(), entries._values(), size, check_invariants=True
+            )
+        elif layout in _COMPRESSED:
+            along, across = _COMPRESSED[layout]
+            torch.sparse_compressed_tensor(
+                getattr(entries, along)(), getattr(entries, across)(), entries.values(), size,
+                layout=tensor.layout, check_invariants=True,
+            )  # fmt: skip
+    except (RuntimeError, ValueError, TypeError) as err:
+        reason = str(err).partition("\n")[0]
+        raise ArgumentError(f"{name}: a corrupt sparse tensor: {reason}") from err
 
 
 def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
@@ -38,23 +79,19 @@ def _as_weights(weight: Any, name: str) -> Any:
     """Return a weight, outputs x inputs, as a matrix of inputs x outputs."""
     if isinstance(weight, np.ndarray):
         return weight.T
-    try:
-        if weight.ndim != 2:
-            raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
-        if str(weight.layout) == "torch.strided":
-            return _as_array(weight).T
-        entries = weight.detach().cpu()
-        if str(weight.layout) != "torch.sparse_coo":
-            entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
-        entries = entries.coalesce()  # sums what is there twice, as PyTorch does
-        outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
-        return gb.Matrix.from_coo(
-            inputs, outputs, _as_array(entries.values()), nrows=weight.shape[1], ncols=len(weight)
-        )
-    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
-        if isinstance(err, ArgumentError):
-            raise
-        raise ArgumentError(f"{name}: no values to be had: {err}") from err
+    if weight.ndim != 2:
+        raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
+    if str(weight.layout) == "torch.strided":
+        return _as_array(weight).T
+    entries = weight.detach().cpu()
+    if str(weight.layout) != "torch.sparse_coo":
+        entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
+    entries = entries.coalesce()  # sums what is there twice, as PyTorch does
+    outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
+    values = _as_array(entries.values())
+    return gb.Matrix.from_coo(
+        inputs, outputs, values, nrows=weight.shape[1], ncols=len(weight), dup_op=gb.binary.plus
+    )
 
 
 def _as_array(tensor: Any) -> np.ndarray:

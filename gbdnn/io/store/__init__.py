@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_callable
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
@@ -77,6 +78,7 @@ def save(
     >>> net.in_memory, net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
     (False, 32768, True)
     """
+    require_callable(progress, "progress")
     if isinstance(x, np.ndarray) and x.ndim == 1:
         _write_categories(x, path)
     elif is_matrix(x):
@@ -128,8 +130,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     reader = Reader(path, verify=verify)
-    kind = _kind(reader)
-    found: Network | gb.Matrix | np.ndarray = _READERS[kind](reader)
+    found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
     return found
 
 
@@ -150,7 +151,8 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     MissingFileError, FormatError, MissingPackageError
         As `load`.
     """
-    return _kind(Reader(path))
+    kind: str = Reader(path).index["kind"]
+    return kind
 
 
 def require_storable(path: str | os.PathLike[str]) -> None:
@@ -179,9 +181,7 @@ def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
 
 def _read_categories(reader: Reader) -> np.ndarray:
     """Return the array."""
-    entry, count = reader.parsed(
-        "categories", lambda: (reader.index["categories"], int(reader.index["count"]))
-    )
+    entry, count = reader.index["categories"], reader.index["count"]
     return reader.array(entry, "ids", "int64", count, "categories").astype(np.int64)
 
 
@@ -190,10 +190,3 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "features": lambda reader: StoredFeatures(reader).rows(),
     "categories": _read_categories,
 }
-
-
-def _kind(reader: Reader) -> str:
-    kind = reader.index.get("kind")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise FormatError(f"{reader.path}: holds {kind!r}; known are {', '.join(_READERS)}")
-    return kind

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_callable, require_iterable
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_dtype, floating, whole_number
@@ -68,6 +69,8 @@ def write_features(
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
+    require_iterable(batches, "batches is a list of matrices")
+    require_callable(progress, "progress")
     width = None if ncols is None else whole_number(ncols, "ncols", least=0)
     kind = None if dtype is None else as_dtype(dtype)
     count = len(batches) if isinstance(batches, list | tuple) else None
@@ -163,13 +166,11 @@ class StoredFeatures:
         if reader.index.get("kind") != "features":
             raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
         self._reader = reader
-        nrows, ncols = reader.parsed("shape", lambda: map(int, reader.index["shape"]))
+        nrows, ncols = reader.index["shape"]
         self.shape: tuple[int, int] = (nrows, ncols)
         self.nrows, self.ncols = nrows, ncols
-        self.dtype = reader.parsed("dtype", lambda: as_dtype(reader.index["dtype"]))
-        self._parts: list[dict[str, Any]] = reader.parsed(
-            "parts", lambda: list(reader.index["parts"])
-        )
+        self.dtype = as_dtype(reader.index["dtype"])
+        self._parts: list[dict[str, Any]] = reader.index["parts"]
         self._given: list[Description] = []
         self._largest: list[float] = []
         self._starts = [0]
@@ -184,7 +185,7 @@ class StoredFeatures:
 
     def _parse(self, i: int) -> None:
         """Take what the index says of part `i`."""
-        given = described(self._parts[i], "CSR")
+        given = described(self._parts[i])
         if given.shape[1] != self.ncols or given.values != self.dtype.name:
             raise FormatError("has another width or dtype")
         self._given.append(given)
@@ -211,11 +212,11 @@ class StoredFeatures:
         FormatError, MissingFileError
             As `gbdnn.load`; the message names the part.
         """
-        start, stop, _ = slice(start, stop).indices(self.nrows)
-        return self.sparse_rows(start, max(start, stop)).matrix()
+        return self.sparse_rows(*self._range(start, stop)).matrix()
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to before `stop`, with these ids; errors as for `rows`."""
+        start, stop = self._range(start, stop)
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
         if len(covered) == 1:
@@ -240,14 +241,21 @@ class StoredFeatures:
 
         `infer` takes them like a matrix; a worker gets their numbers.
         """
-        start, stop, _ = slice(start, stop).indices(self.nrows)
-        return StoredRows(self, start, max(start, stop))
+        return StoredRows(self, *self._range(start, stop))
 
     def parts(self, inputs: int) -> Iterator[StoredRows]:
         """Yield parts of `inputs` rows each, for `infer_batches`; the last one may have fewer."""
         step = whole_number(inputs, "inputs", least=1)
         for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
             yield self.part(start, stop)
+
+    def _range(self, start: int, stop: int | None) -> tuple[int, int]:
+        """Return the rows of a slice, which is not empty the other way around."""
+        whole_number(start, "start")
+        if stop is not None:
+            whole_number(stop, "stop")
+        start, stop, _ = slice(start, stop).indices(self.nrows)
+        return start, max(start, stop)
 
     def _cut(self, i: int, start: int, stop: int) -> SparseRows:
         """Return the rows of part `i` between two rows; the part is kept for the next call."""

@@ -69,9 +69,7 @@ class _StoredLayers:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._entries: list[dict[str, Any]] = reader.parsed(
-            "layers", lambda: list(reader.index["layers"])
-        )
+        self._entries: list[dict[str, Any]] = reader.index["layers"]
         self._given: list[Description] = []
         self.infos: list[LayerInfo] = []
         for k in range(len(self._entries)):
@@ -90,14 +88,12 @@ class _StoredLayers:
     def _parse(self, k: int) -> None:
         """Take what the index says of layer `k`."""
         entry = self._entries[k]
-        given = described(entry, "CSC")
+        given = described(entry)
         bias: Any = entry["bias"]
         if isinstance(bias, dict):
             low, high = float(bias["lowest"]), float(bias["highest"])
-        elif isinstance(bias, int | float):
-            low = high = float(bias)
         else:
-            raise FormatError(f"the bias is {bias!r}")
+            low = high = float(bias)
         gain = entry["gain"]
         self._given.append(given)
         self.infos.append(

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.store.features import open_features, write_features
 from gbdnn.io.store.index import INDEX, read_index
@@ -45,14 +46,14 @@ class PartWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], key: str) -> None:
-        self._folder, self._key = Path(path).absolute(), key
+        self._folder, self._key = as_path(path).absolute(), key
         self._parts = self._folder / f".gbdnn-{key}.tmp"
         self._writer = Writer(path)
 
     def __enter__(self) -> Self:
         self._writer.__enter__()
         try:
-            self._parts.mkdir(exist_ok=True)
+            self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
         except OSError as err:
             self._writer.__exit__()
             raise OutputError(f"{self._parts}: cannot be made: {err}") from err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag, as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
+from gbdnn.io.reading import foreign_errors
 from gbdnn.io.store.index import INDEX, checksum, read_index
+from gbdnn.io.store.schema import require_index
 from gbdnn.io.store.writer import header_of, safetensors
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Address", "Reader"]
 
 _OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
-_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,13 @@ class Reader:
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
         safetensors()
-        self.path, self._verify = Path(path).absolute(), verify
+        self.path, self._verify = as_path(path).absolute(), as_flag(verify, "verify")
         self.index = read_index(self.path)
-        self._shards = self.parsed("shards", self._list_shards)
+        require_index(self.index, self.path / INDEX)
+        self._shards = {
+            shard["file"]: (shard["bytes"], shard["header_xxh3_64"])
+            for shard in self.index["shards"]
+        }
         self._opened: dict[str, Any] = {}
 
     @property
@@ -65,16 +71,11 @@ class Reader:
         return Address(str(self.path), str(self.index["checksum"]), self._verify)
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
-        """Return ``parse()``, which reads the index; its exceptions become a FormatError."""
+        """Return ``parse()``, which reads the index; its errors become a FormatError."""
         try:
             return parse()
         except GbdnnError as err:
             raise FormatError(f"{self.path / INDEX}: {where}: {err}") from err
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as err:
-            raise FormatError(
-                f"{self.path / INDEX}: {where}: is not what the format says:"
-                f" {type(err).__name__}: {err}"
-            ) from err
 
     def array(
         self, place: dict[str, Any], role: str, dtype: Any, length: int, where: str
@@ -85,21 +86,15 @@ class Reader:
         expected ones. A MissingFileError says that the shard is missing, a FormatError that shard
         or array differ from the index.
         """
-        try:
-            tensor = place["tensors"][role]
-            file, name, digest = str(place["shard"]), str(tensor["name"]), str(tensor["xxh3_64"])
-        except (LookupError, TypeError) as err:
-            raise FormatError(f"{self.path / INDEX}: {where}: no place for its {role}") from err
-        with naming(f"{self.path / file}: {where}: {role}"):
+        tensor, file = place["tensors"][role], place["shard"]
+        name, digest = tensor["name"], tensor["xxh3_64"]
+        there = f"{self.path / file}: {where}: {role}"
+        with foreign_errors(there, "cannot be read"), naming(there):
             try:
                 found: np.ndarray = self._open(file).get_tensor(name)
-            except GbdnnError:
-                raise
             except FileNotFoundError as err:
                 again = "if the store has been saved anew, load it again"
                 raise MissingFileError(f"the shard is missing; {again}") from err
-            except (OSError, ValueError, KeyError, safetensors().SafetensorError) as err:
-                raise FormatError(f"cannot be read: {err}") from err
             if found.dtype != dtype or found.shape != (length,):
                 raise FormatError(
                     f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
@@ -109,26 +104,22 @@ class Reader:
                 raise FormatError("is damaged: its bytes do not have the index's checksum")
             return found
 
-    def _list_shards(self) -> dict[str, tuple[int, str]]:
-        return {
-            str(shard["file"]): (int(shard["bytes"]), str(shard["header_xxh3_64"]))
-            for shard in self.index["shards"]
-        }
-
     def _open(self, file: str) -> Any:
         """Return a memory-mapped shard; it stays open."""
-        if file not in self._shards or not _FILE.fullmatch(file):
-            raise FormatError("the index does not list this shard")
         path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
         try:
             # At each read: reading past the end of a mapped file would end the process.
-            found = os.stat(path).st_size  # noqa: PTH116 -- often
+            there = os.stat(path)  # noqa: PTH116 -- often
         except FileNotFoundError:
             if file in self._opened:  # it lost its name, not its content
                 return self._opened[file]
             raise
-        if found != size:
-            raise FormatError(f"the shard has {found} bytes, not {size}: cut off, or written to")
+        if not stat.S_ISREG(there.st_mode):
+            raise FormatError("the shard is no regular file")
+        if there.st_size != size:
+            raise FormatError(
+                f"the shard has {there.st_size} bytes, not {size}: cut off, or written to"
+            )
         with _OPENING:
             if file not in self._opened:
                 if checksum(header_of(Path(path))) != digest:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gbdnn.io.store.writer import Writer
 
 _BINSPARSE = "0.1"
-_INTEGERS = ("uint32", "uint64")
-_VALUES = ("float32", "float64")
 
 
 class Description(NamedTuple):
@@ -75,8 +73,8 @@ def write_arrays(
     }
 
 
-def described(entry: dict[str, Any], form: str) -> Description:
-    """Return the descriptor of an entry, which has to be a matrix in the format `form`."""
+def described(entry: dict[str, Any]) -> Description:
+    """Return the descriptor of an entry of an index, which has been checked."""
     given = entry["binsparse"]
     types = given["data_types"]
     values = types["values"]
@@ -91,15 +89,6 @@ def described(entry: dict[str, Any], form: str) -> Description:
         values[4:-1] if is_iso else values,
         is_iso,
     )
-    numbers = (nrows, ncols, found.nvals)
-    if any(type(n) is not int or not 0 <= n <= 2**60 for n in numbers):
-        raise FormatError(f"shape and number of stored values are {numbers}")
-    if found.format != form:
-        raise FormatError(f"the matrix is held as {found.format!r}; {form} is needed")
-    if found.pointers not in _INTEGERS or found.indices not in _INTEGERS:
-        raise FormatError(f"pointers and indices are {_INTEGERS}, not {types}")
-    if found.values not in _VALUES:
-        raise FormatError(f"values are one of {_VALUES}, or iso[...] of one, not {values!r}")
     if is_iso and not found.nvals:
         raise FormatError("an iso value of a matrix that stores nothing")
     return found

@@ -14,15 +14,18 @@ import os
 import re
 import secrets
 import shutil
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import OutputError
-from gbdnn.io.atomic import output_errors, whole_file
+from gbdnn.io.atomic import give_permissions, output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
@@ -41,7 +44,7 @@ class Writer:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         safetensors()
         checksum(b"")
-        self._folder = Path(path).absolute()
+        self._folder = as_path(path).absolute()
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
         self._shards: list[dict[str, Any]] = []
@@ -49,6 +52,7 @@ class Writer:
         self._bytes = 0
         self._lock = -1
         self._made = False
+        self._old: os.stat_result | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -57,7 +61,9 @@ class Writer:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._lock = _locked(self._folder)
                 self._require_ours()
-                self._new.mkdir()
+                with contextlib.suppress(FileNotFoundError):
+                    self._old = (self._folder / INDEX).stat()
+                self._new.mkdir(mode=self.folder_mode)
         except BaseException:
             self.__exit__()
             raise
@@ -72,6 +78,11 @@ class Writer:
         if self._made:
             with contextlib.suppress(OSError, ValueError):
                 self._folder.rmdir()
+
+    @property
+    def folder_mode(self) -> int:
+        """The mode of temporary folders: nobody may enter who may not read the old store."""
+        return 0o777 if self._old is None or self._old.st_mode & 0o077 else 0o700
 
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """Add arrays, which go into one shard, and return their place."""
@@ -99,6 +110,8 @@ class Writer:
                     raise
                 except OSError:  # a file system without links
                     source.rename(target)
+                if self._old is not None:
+                    give_permissions(target, self._old)
             self._shards.append(shard)
         return index
 
@@ -132,8 +145,7 @@ class Writer:
         path = self._new / self._shard()
         try:
             save_file(self._tensors, path)
-            # The package makes files private to their owner; a new folder has the umask's mode.
-            path.chmod(self._new.stat().st_mode & 0o666)
+            self._give_permissions(path)
             _sync(path)
             header = header_of(path)
         except (OSError, safetensors().SafetensorError) as err:
@@ -142,6 +154,14 @@ class Writer:
         size = path.stat().st_size
         self._shards.append({"file": path.name, "bytes": size, "header_xxh3_64": digest})
         self._tensors, self._bytes = {}, 0
+
+    def _give_permissions(self, shard: Path) -> None:
+        """Give a shard the permissions of the old store's index, else those that are usual."""
+        if self._old is not None:
+            give_permissions(shard, self._old)
+        else:
+            # The package makes files private to their owner; a new folder has the umask's mode.
+            shard.chmod(self._new.stat().st_mode & 0o666)
 
     def _is_index(self, data: bytes) -> bool:
         try:

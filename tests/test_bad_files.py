@@ -1,0 +1,526 @@
+"""Arrays and files that are damaged or no files at all: an error that says so, never a crash.
+
+What ends a process fails here, too: pytest ends with it.
+"""
+
+import gzip
+import io as bytes_io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+from test_store import rewritten
+
+import gbdnn
+from gbdnn import io
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError, TooLargeError
+from gbdnn.io import reading
+
+E = np.eye(4)
+
+
+# SciPy's arrays
+
+
+def compressed(form):
+    return sp.bsr_array(E, blocksize=(1, 1)) if form == "bsr" else getattr(sp, f"{form}_array")(E)
+
+
+def refused(A, match):
+    for call in (
+        lambda: gbdnn.infer([A], E),
+        lambda: gbdnn.infer([E], A),
+        lambda: gbdnn.categories(A),
+        lambda: io.from_scipy([A]),
+    ):
+        with pytest.raises(ArgumentError, match=f"a corrupt SciPy array: .*{match}"):
+            call()
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(
+    ("indptr", "fault"),
+    [
+        ([0, 1, 2, 0, 4], "indptr falls from 2 to 0 at item 3"),
+        ([0, 1, 2, 3, 0], "indptr falls from 3 to 0 at item 4"),
+        ([0, 1, 2, 3, -1], "indptr falls from 3 to -1"),
+        ([1, 1, 2, 3, 4], "indptr starts at 1, not 0"),
+        ([0, 1, 2, 2, 3], "indptr ends at 3, not at the number of entries, 4"),
+        ([0, 1, 2, 3, 2**31 - 1], "indptr ends at 2147483647"),
+        ([0, 2**31 - 1, -(2**31), 3, 4], "indptr falls"),  # what an int32 that overflows looks like
+    ],
+)
+def test_pointers_of_a_sparse_array(form, indptr, fault):
+    A = compressed(form)
+    A.indptr[:] = indptr
+    refused(A, fault)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+def test_indices_of_a_sparse_array(form):
+    for index in (4, -1, 2**31 - 1, -(2**31)):
+        A = compressed(form)
+        A.indices[2] = index
+        refused(A, f"indices has {index}; indices are from 0 to below 4")
+    for name, value, fault in (
+        ("indptr", np.arange(4), "indptr has 4 items, not 5"),
+        ("indptr", np.arange(5.0), "indptr is a 1-D array of integers, not 1-D of float64"),
+        ("indices", np.arange(3), "3 indices, and data of shape"),
+        ("data", compressed(form).data[:3], "4 indices, and data of shape"),
+    ):
+        A = compressed(form)
+        setattr(A, name, value)
+        refused(A, fault)
+
+
+def test_coordinates_of_a_sparse_array():
+    for index in (4, -1, 2**31 - 1):
+        for name in ("row", "col"):
+            A = sp.coo_array(E)
+            getattr(A, name)[1] = index
+            refused(A, str(index))
+        A = sp.lil_array(E)
+        A.rows[1][0] = index
+        refused(A, str(index))
+        A = sp.dok_array(E)
+        A._dict[1, index] = 1.0
+        refused(A, str(index))
+    A = sp.lil_array(E)
+    A.data[1] += [2.0] * 100_000
+    refused(A, "lists of other lengths")
+    A.rows[1] = [2**70]
+    A.data[1] = [1.0]
+    refused(A, "too large")
+    A = sp.dia_array(E)
+    A.offsets = np.array([0, 1])
+    refused(A, "2 offsets")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
+def test_a_good_array_of_each_form(form):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(6, 4)) * (rng.random((6, 4)) < 0.5)
+    Y = gbdnn.infer([A], np.eye(6), bias=0.0, engine="sparse").to_dense(fill_value=0)
+    found = gbdnn.infer([sp.coo_array(A).asformat(form)], np.eye(6), engine="sparse")
+    np.testing.assert_array_equal(found.to_dense(fill_value=0), Y)
+
+
+# PyTorch's tensors
+
+
+def torch_weights(torch):
+    good = torch.eye(4).to_sparse_csr()
+    pointers = ([0, 1, 2, 3, 9], [0, 1, 2, 0, 4], [0, 1, 2, 3, 2**40], [1, 1, 2, 3, 4])
+    for crow in map(torch.tensor, pointers):
+        for make in (torch.sparse_csr_tensor, torch.sparse_csc_tensor):
+            yield make(crow, good.col_indices(), good.values(), (4, 4), check_invariants=False)
+        for make in (torch.sparse_bsr_tensor, torch.sparse_bsc_tensor):
+            blocks = torch.ones(4, 1, 1)
+            yield make(crow, good.col_indices(), blocks, (4, 4), check_invariants=False)
+    for indices in map(torch.tensor, ([0, 1, 2, 9], [0, 1, 2, -1], [0, 1, 2, 2**40])):
+        yield torch.sparse_csr_tensor(
+            good.crow_indices(), indices, good.values(), (4, 4), check_invariants=False
+        )
+        for coalesced in (None, True):
+            yield torch.sparse_coo_tensor(
+                torch.stack([indices, torch.arange(4)]), good.values(), (4, 4),
+                check_invariants=False, is_coalesced=coalesced,
+            )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_tensors(tmp_path):
+    torch = pytest.importorskip("torch")
+    for tensor in torch_weights(torch):
+        torch.save({"a.weight": tensor}, tmp_path / "net.pt")
+        for call in (
+            lambda tensor=tensor: io.from_torch({"a.weight": tensor}),
+            lambda tensor=tensor: io.from_torch(
+                {"a.weight_orig": torch.eye(4), "a.weight_mask": tensor}
+            ),
+            lambda tensor=tensor: io.from_torch({"a.weight": torch.eye(4), "a.bias": tensor}),
+            lambda: io.read_torch(tmp_path / "net.pt"),
+        ):
+            with pytest.raises(ArgumentError, match="a corrupt sparse tensor"):
+                call()
+    for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_coo):
+        assert io.from_torch({"a.weight": torch.eye(4).to_sparse(layout=layout)}).edges == 4
+    with pytest.raises(ArgumentError, match="no values to be had"):
+        io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
+
+
+# Matrix Market
+
+
+HEAD = "%%MatrixMarket matrix"
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("name", ["n3-l1.mtx", "n3-l1-bias.mtx"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
+    rng = np.random.default_rng(5)
+    net = gbdnn.Network([gbdnn.Layer(rng.normal(size=(3, 4)), rng.normal(size=4), dtype=dtype)])
+    io.write_matrix_market(net, tmp_path)
+    path = tmp_path / name
+    data = path.read_bytes()
+    assert io.read_matrix_market(tmp_path).isequal(net) or dtype == "FP32"
+    for length in range(len(data)):
+        path.write_bytes(gzip.compress(data[:length]) if packed else data[:length])
+        with pytest.raises(FormatError, match=f"{name}"):
+            io.read_matrix_market(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{HEAD} coordinate real general\n5 4 2e", "line 2: .* where the sizes"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 2e", "ends inside line 3 .*cut off"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 2\0\n", r"line 3: the value '2.x00'"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 -1.fl\n", "line 3: the value '-1.fl'"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1.2.3\n", "line 3: the value '1.2.3'"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1 2\n", "line 3: 4 fields .*; 3 needed"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4\n", "line 3: 2 fields"),
+        (f"{HEAD} coordinate real general\n5 4 1\n\n6 4 1\n", "line 4: the row '6' is past"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 0 1\n", "line 3: the column is '0'"),
+        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1\n5 3 1\n", "2 entries.* promises 1"),
+        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* no whole number"),
+        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**63}\n", "line 3: .* too large"),
+        (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* no whole number"),
+        (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
+        (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
+        (f"{HEAD} array pattern general\n1 1\n1\n", "line 1: a pattern is no array"),
+        (f"{HEAD} coordinate real general\n4 4\n", "line 2: .* rows, columns, entries"),
+        (f"{HEAD} coordinate real general\n%\n4 4 0 0\n", "line 3: '4 4 0 0' where the sizes"),
+        (f"{HEAD} coordinate real general\n4 {2**80} 0\n", "line 2: a size is past"),
+        (f"{HEAD} coordinate real general\n4 4 1\n% late\n1 1 1\n", "line 3: 2 fields"),
+        (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n1 1 1\n", "diagonal"),
+    ],
+)  # fmt: skip
+def test_text_that_is_not_matrix_market(tmp_path, text, message):
+    (tmp_path / "w1.mtx").write_bytes(text.encode())
+    with pytest.raises(FormatError, match=message):
+        io.read_matrix_market(tmp_path)
+
+
+def test_blanks_and_line_ends(tmp_path):
+    text = f"{HEAD} coordinate real general\n% a comment\n2 3 2\n1 1 0.5\n2 3 -1e-1\n"
+    expected = [[0.5, 0, 0], [0, 0, -0.1]]
+    for other in (
+        text,
+        text.replace("\n", "\r\n"),
+        text.replace(" ", "  \t"),
+        text.replace("\n", "\n\n").replace(HEAD, f"{HEAD}"),
+        text.replace("\n1", "\n  1").replace("\n", " \n"),
+        text.replace("%%MatrixMarket matrix coordinate", "%%MATRIXMARKET Matrix Coordinate"),
+    ):
+        (tmp_path / "w1.mtx").write_bytes(other.encode())
+        W = io.read_matrix_market(tmp_path)[0].weights
+        assert W.to_dense(fill_value=0).tolist() == expected, other
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer"])
+@pytest.mark.parametrize("layout", [np.asarray, sp.coo_array])
+def test_what_scipy_writes(tmp_path, symmetry, field, layout):
+    A = np.random.default_rng(2).integers(-4, 5, (5, 5))
+    A = {"general": A, "symmetric": A + A.T, "skew-symmetric": A - A.T}[symmetry]
+    text = bytes_io.BytesIO()
+    B = layout(A.astype(float) if field == "real" else A)
+    scipy.io.mmwrite(text, B, field=field, symmetry=symmetry)
+    (tmp_path / "w1.mtx").write_bytes(text.getvalue())
+    W = io.read_matrix_market(tmp_path)[0].weights
+    np.testing.assert_array_equal(W.to_dense(fill_value=0), A)
+
+
+# Networks without neurons
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("inputs", [1, 20, 3000])
+def test_no_neurons(engine, make, inputs, tmp_path):
+    net = gbdnn.Network([gbdnn.Layer(np.zeros((0, 0)), 0.5)] * 2)
+    gbdnn.save(net, tmp_path / "net")
+    X = make(np.zeros((inputs, 0)))
+    for each in (net, gbdnn.load(tmp_path / "net")):
+        for options in ({}, {"nthreads": 1}, {"compress": True}, {"callback": lambda _: None}):
+            Y = gbdnn.infer(each, X, engine=engine, **options)
+            assert Y.shape == (inputs, 0)
+    assert [Y.shape for Y in gbdnn.infer_batches(net, [X])] == [(inputs, 0)]
+    if engine == "fused":
+        assert gbdnn.compile(net)(np.zeros((inputs, 0))).shape == (inputs, 0)
+    wide = gbdnn.infer([np.zeros((4, 0)), np.zeros((0, 3))], np.ones((inputs, 4)), bias=0.5)
+    np.testing.assert_array_equal(wide.to_dense(fill_value=0), np.full((inputs, 3), 0.5))
+
+
+# What is no regular file
+
+
+READERS = {
+    "read_idx": lambda path: io.read_idx(path),
+    "read_tsv": lambda path: io.read_tsv(path),
+    "read_categories": lambda path: io.read_categories(path),
+    "read_matrix_market": lambda path: io.read_matrix_market([path]),
+    "read_torch": lambda path: io.read_torch(path),
+    "read_onnx": lambda path: io.read_onnx(path),
+}
+
+
+def reader(name):
+    if name in ("read_torch", "read_onnx"):
+        pytest.importorskip(name.removeprefix("read_"))
+    return READERS[name]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_fifos_devices_and_sockets_are_refused(tmp_path, name):
+    read = reader(name)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for file, kind in (("fifo", "FIFO"), ("endless", "device"), ("socket", "socket")):
+            with pytest.raises(FormatError, match=f"{file}: is a {kind}, not a regular file"):
+                read(tmp_path / file)
+    with pytest.raises(FormatError, match="is a folder, not a file"):
+        read(tmp_path)
+    with pytest.raises(MissingFileError, match="no such file"):
+        read(tmp_path / "nothing")
+
+
+def test_a_store_of_fifos_and_devices(tmp_path):
+    net = gbdnn.Network([gbdnn.Layer(E)])
+    gbdnn.save(net, tmp_path / "net")
+    (shard,) = (tmp_path / "net").glob("*.safetensors")
+    stored = gbdnn.load(tmp_path / "net")
+    shard.unlink()
+    os.mkfifo(shard)
+    with pytest.raises(FormatError, match="is no regular file"):
+        stored[0]
+    index = tmp_path / "net" / "index.json"
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        index.unlink()
+        make(index)
+        with pytest.raises(FormatError, match=r"index.json: is a .*, not a regular file"):
+            gbdnn.load(tmp_path / "net")
+
+
+# Other packages' exceptions
+
+
+@pytest.mark.parametrize("error", [IndexError, AssertionError, RecursionError, KeyError, OSError])
+def test_other_packages_exceptions_name_the_file(error):
+    with (
+        pytest.raises(FormatError, match=r"net.pt: cannot be read: .*Error"),
+        reading.foreign_errors("net.pt", "cannot be read"),
+    ):
+        raise error("x")
+
+
+def test_what_is_not_about_the_file_passes():
+    class PanicException(BaseException):
+        pass
+
+    for error, found in (
+        (KeyboardInterrupt, KeyboardInterrupt), (SystemExit, SystemExit),
+        (MemoryError, TooLargeError), (PanicException, FormatError),
+        (MissingFileError, MissingFileError),
+    ):  # fmt: skip
+        with pytest.raises(found), reading.foreign_errors("net.pt", "cannot be read"):
+            raise error
+
+
+@pytest.mark.parametrize("name", ["torch", "onnx"])
+def test_frameworks_files_of_rubbish(tmp_path, name):
+    pytest.importorskip(name)
+    net = gbdnn.Network([gbdnn.Layer(E, 0.5)])
+    path = tmp_path / f"net.{name}"
+    getattr(io, f"write_{name}")(net, path)
+    data = path.read_bytes()
+    read = getattr(io, f"read_{name}")
+    for bad in (b"", data[: len(data) // 2], b"\x80\x02" + data, b"\x80\x02l\n.", bytes(100)):
+        path.write_bytes(bad)
+        with pytest.raises(gbdnn.GbdnnError, match=f"net.{name}"):
+            read(path)
+
+
+# gzip
+
+
+BOMB = """
+import resource, sys
+from gbdnn import io
+import gbdnn, polars
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    {call}
+except gbdnn.FormatError as err:
+    print(err)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "call", "fault"),
+    [
+        (b"\0\0\x08\x01\0\0\0\x05", "io.read_idx(sys.argv[1])", "bytes after the last element"),
+        (b"", "io.read_tsv(sys.argv[1])", "gunzip first"),
+        (b"%%MatrixMarket", "io.read_matrix_market([sys.argv[1]])", "gunzip first"),
+    ],
+)
+def test_a_gzip_bomb(tmp_path, head, call, fault):
+    path = tmp_path / "bomb.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(head)
+        for _ in range(64):
+            file.write(bytes(1 << 24))  # 1 GiB
+    assert path.stat().st_size < 2 << 20
+    code = BOMB.format(call=call)
+    found = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    error, taken = found.stdout.strip().split("\n")
+    assert fault in error
+    assert "bomb.gz" in error
+    assert int(taken) < 400 << 10  # KiB
+
+
+def test_what_a_stream_may_unpack_to(tmp_path, monkeypatch):
+    path = tmp_path / "x.tsv.gz"
+    text = b"1\t1\t1\n" + b"".join(b"%d\t2\t1\n" % n for n in range(1, 2000))
+    path.write_bytes(gzip.compress(text))
+    monkeypatch.setattr(reading, "UNPACKED", 100)
+    assert io.read_tsv(path).nvals == 2000
+    monkeypatch.setattr(reading, "RATIO", 2)
+    with pytest.raises(FormatError, match=r"x.tsv.gz: \d+ bytes of gzip unpack to more than"):
+        io.read_tsv(path)
+    path.write_bytes(text)
+    assert io.read_tsv(path).nvals == 2000  # a plain file has no limit
+
+
+# Stores
+
+
+def test_the_index_is_checked_as_a_whole(tmp_path):
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E, [1.0, 2.0, 3.0, 4.0]), gbdnn.Layer(E)]), tmp_path)
+    first = (tmp_path / "index.json").read_bytes()
+
+    def wrong(change, message):
+        (tmp_path / "index.json").write_bytes(first)
+        rewritten(tmp_path, change)
+        with pytest.raises(FormatError, match=r"index\.json: " + message):
+            gbdnn.load(tmp_path)
+
+    def matrix(**fields):
+        return lambda f: f["layers"][1]["binsparse"].update(fields)
+
+    def layer(**fields):
+        return lambda f: f["layers"][1].update(fields)
+
+    place = r"layers\[1\]\."
+    wrong(matrix(shape=[3]), place + r"binsparse\.shape is a list of 2, not \[3\]")
+    wrong(matrix(shape="ab"), place + r"binsparse\.shape is a list of 2, not 'ab'")
+    wrong(matrix(shape=[None, 3]), place + r"binsparse\.shape\[0\] is a whole number .*not None")
+    wrong(matrix(shape=[4.0, 4]), place + r"binsparse\.shape\[0\] is a whole number .*not 4\.0")
+    wrong(matrix(shape=["4", 4]), place + r"binsparse\.shape\[0\] is a whole number .*not '4'")
+    wrong(matrix(shape=[True, 4]), place + r"binsparse\.shape\[0\] .*not True")
+    wrong(matrix(number_of_stored_values=4.5), place + r"binsparse\.number_of_stored_values ")
+    wrong(matrix(data_types={}), place + r"binsparse\.data_types\.pointers_to_1 is missing")
+    wrong(layer(bias="0"), place + "bias is a finite number, not '0'")
+    wrong(layer(bias=None), place + "bias is a finite number, not None")
+    wrong(layer(gain=10**400), place + "gain is a finite number")
+    wrong(layer(clip=0), place + "clip is a number > 0, not 0")
+    wrong(layer(activation="tanh"), place + "activation is 'relu' or 'identity', not 'tanh'")
+    wrong(layer(shard="../x.safetensors"), place + "shard is the name of a file")
+    wrong(layer(shard="x.safetensors"), place + "shard is one of the shards")
+    wrong(lambda f: f["layers"][0]["tensors"].pop("bias"), r"layers\[0\]\.tensors\.bias is missing")
+    wrong(lambda f: f["shards"][0].update(bytes="7"), r"shards\[0\]\.bytes is a whole number")
+    wrong(lambda f: f.update(layers={}), r"layers is a list, not {}")
+    wrong(lambda f: f.pop("layers"), "layers is missing")
+    (tmp_path / "index.json").write_bytes(first)
+    assert gbdnn.load(tmp_path)[1].edges == 4
+
+
+def test_a_private_store_stays_private(tmp_path):
+    folder = tmp_path / "X"
+
+    def modes():
+        return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+    gbdnn.save(E, folder)
+    assert modes() == {0o666 & ~umask()}
+    for mode in (0o600, 0o640):
+        for path in folder.iterdir():
+            path.chmod(mode)
+        gbdnn.save(E[:2], folder)
+        assert modes() == {mode}
+    gbdnn.infer_to_store([E], E, folder, batch=2)
+    assert modes() == {0o640}
+    np.testing.assert_array_equal(gbdnn.load(folder).to_dense(fill_value=0), E)
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# What a killed process leaves
+
+
+WRITE = """
+import sys, time
+from gbdnn.io import {manager}
+with {manager}(sys.argv[1]):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("manager", "name"), [("whole_file", "a.bin"), ("whole_folder", "net")])
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, manager, name, monkeypatch):
+    monkeypatch.setattr("gbdnn.io.temporary._PAUSE", 0.0)
+
+    def writer():
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITE.format(manager=manager), tmp_path / name],
+            stdout=subprocess.PIPE,
+        )
+        process.stdout.readline()
+        return process
+
+    def temporary():
+        return [path for path in tmp_path.iterdir() if ".tmp" in path.name]
+
+    with writer() as dead, writer() as alive:
+        assert len(temporary()) == 2
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+        with io.whole_file(tmp_path / "b.bin") as file:
+            assert len(temporary()) == 2  # the living one's, and this one
+            file.write(b"x")
+        assert len(temporary()) == 1
+        alive.kill()
+    with io.whole_folder(tmp_path / "c"):
+        pass
+    assert not temporary()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.bin", "c"]
+
+
+def test_a_stores_parts_are_no_leftovers(tmp_path, monkeypatch):
+    monkeypatch.setattr("gbdnn.io.temporary._PAUSE", 0.0)
+    parts = tmp_path / ".gbdnn-0123456789abcdef.tmp" / "part-00000"
+    gbdnn.save(E, parts)
+    with io.whole_file(tmp_path / "a.bin"), io.whole_folder(tmp_path / "b"):
+        pass
+    assert json.loads((parts / "index.json").read_text())["kind"] == "features"
+    shutil.rmtree(parts.parent)

@@ -1,0 +1,380 @@
+"""Wrong calls of every public name: a GbdnnError that names the argument, nothing else.
+
+A case of each public function is a call that is right; each of its arguments is then replaced by
+values of a wrong kind. A public name without a case fails.
+"""
+
+import importlib
+import inspect
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import io
+
+ROOMS = ["gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz", "gbdnn.distributed"]
+W, X = np.eye(4), np.ones((3, 4))
+
+PATHS = [3, 1.5, None, b"x", object(), ["x"], {}, np.ones(2)]
+WHOLES = ["1", 1.5, True, object(), [1], float("nan"), b"1", np.ones(2), -1]
+NUMBERS = ["1", object(), 1j, float("nan"), [1], {}, np.ones(2)]
+NAMES = ["no", 3, object(), ["auto"], {}, np.array(["auto", "x"]), np.ones(2), b"auto"]
+FLAGS = ["yes", 3, [], object(), np.ones(2)]
+FUNCTIONS = [3, "x", [], np.ones(2)]
+NETWORKS = [3, None, "x", [], object(), {}, W]
+LAYERS = [3, None, "x", object(), [3], ["x"], [None], W, [np.ones(3)], [np.ones((2, 2)) * 1j]]
+MATRICES = [
+    3, None, "x", object(), [[1.0]], np.ones(4), np.ones((3, 4, 1)), np.full((3, 4), "a"),
+    np.full((3, 4), None), X * 1j, np.full((3, 4), np.nan),
+]  # fmt: skip
+DTYPES = ["no", 3.5, object(), "INT8", [], complex, {}]
+MANY = [3, None, object(), [3], "x", [None], [{}]]
+
+KINDS = {
+    "path": PATHS, "directory": PATHS, "paths": [3, 1.5, None, b"x", object(), [3], [None]],
+    "images": [3, 1.5, object(), b"x"],
+    "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": WHOLES,
+    "memory": WHOLES, "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
+    "batch": WHOLES, "root": WHOLES, "seed": WHOLES, "workers": WHOLES,
+    "ahead": WHOLES,
+    "seconds": [*NUMBERS, 0, -1], "clip": NUMBERS, "weight": NUMBERS, "threshold": NUMBERS,
+    "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
+    "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
+    "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
+    "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
+    "verify": FLAGS, "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
+    "record": FLAGS, "copy": FLAGS, "lazy": FLAGS,
+    "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
+    "reopen": FUNCTIONS,
+    "net": NETWORKS, "network": NETWORKS, "problem": NETWORKS,
+    "Y": MATRICES, "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
+    "batches": [3, None, object(), X, [3], [None]],
+    "x": [3, None, "x", object(), {}, [3], np.ones(3)],
+    "rows": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
+    "dtype": DTYPES, "systems": [3, None, "x", [3], [["2"]], [[]], object(), [[1.5]]],
+    "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
+    "stats": MANY, "rates": MANY, "published": MANY, "executor": [3, "x", object()],
+    "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
+    "other": [], "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
+    "ax": [3, "x", object()], "figure": [3, None, "x", object()], "title": [3, object(), ["x"]],
+    "parts": [3, "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
+    "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
+}  # fmt: skip
+BY_NAME = {
+    ("layers", "depth"): WHOLES, ("layers", "network"): LAYERS,
+    ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
+    ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
+    ("dtype", "any"): ["no", 3.5, object(), [], {}],
+    ("edges", "number"): WHOLES, ("network", "layers"): NETWORKS,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """The right call of each public function and method: a callable, arguments, kinds of some."""
+    folder = tmp_path_factory.mktemp("calls")
+    net = gbdnn.Network([gbdnn.Layer(W, -0.25, clip=1), gbdnn.Layer(W)])
+    square = gbdnn.radixnet(1024, 1)
+    io.write_network(square, folder / "DNN" / "neuron1024")
+    io.write_matrix_market(net, folder / "mm")
+    gbdnn.save(net, folder / "net")
+    gbdnn.save(X, folder / "X")
+    io.write_tsv(gbdnn.infer([W], X), folder / "x.tsv")
+    (folder / "MNIST").mkdir()
+    images = gbdnn.images.digits()[:20]
+    io.write_tsv(
+        gbdnn.gallery.features_from_images(images), folder / "MNIST/sparse-images-1024.tsv"
+    )
+    io.write_categories([0, 2], folder / "neuron1024-l1-categories.tsv")
+    (folder / "x.idx").write_bytes(b"\0\0\x08\x01\0\0\0\x01\5")
+    stats, batches = [], []
+    gbdnn.infer(net, X, callback=stats.append)
+    batches.append(
+        gbdnn.distributed.BatchStats(
+            batch=0,
+            worker="a",
+            inputs=1,
+            living=1,
+            entries=1,
+            seconds=1.0,
+            loading=0.0,
+            bytes=1,
+            threads=1,
+            cores=1,
+            done=1,
+            batches=1,
+        )
+    )
+    problem = gbdnn.challenge.Problem(
+        name="x", network=square, features=gbdnn.gallery.features_from_images(images[:3])
+    )
+    options = {
+        "bias": -0.5, "bias_rule": "all", "clip": 1.0, "dtype": "FP32", "engine": "sparse",
+        "compress": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
+    }  # fmt: skip
+    of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
+    stored, layer, new = io.open_features(folder / "X"), net[0], folder / "new"
+    lists = {"layers": "network"}
+    deep = {"layers": "depth"}
+    found = {
+        "gbdnn.CompiledNetwork": (
+            gbdnn.CompiledNetwork, {"network": net, "nthreads": 1}, {}),
+        "gbdnn.Layer": (gbdnn.Layer, {
+            "weights": W, "bias": 0.0, "bias_rule": "all", "activation": "relu", "clip": 1,
+            "dtype": "FP32", "copy": True}, {}),
+        "gbdnn.Layer.astype": (layer.astype, {"dtype": "FP32"}, {}),
+        "gbdnn.Layer.isequal": (layer.isequal, {"other": layer}, {}),
+        "gbdnn.LayerInfo": (gbdnn.LayerInfo, {
+            "shape": (1, 2), "edges": 1, "gain": 1.0, "dtype": "FP32", "lowest_bias": 0.0,
+            "highest_bias": 0.0, "bias_rule": "all", "activation": "relu", "clip": 1}, {}),
+        "gbdnn.LayerInfo.astype": (layer.info.astype, {"dtype": "FP32"}, {}),
+        "gbdnn.Network": (gbdnn.Network, {"layers": [layer], "dtype": "FP32"}, lists),
+        "gbdnn.Network.lazy": (gbdnn.Network.lazy, {
+            "infos": net.infos, "read": net.__getitem__, "reopen": None}, {}),
+        "gbdnn.Network.loaded": (io.load(folder / "net").loaded, {"progress": None}, {}),
+        "gbdnn.Network.astype": (net.astype, {"dtype": "FP32"}, {}),
+        "gbdnn.Network.isequal": (net.isequal, {"other": net}, {}),
+        "gbdnn.Network.__getitem__": (net.__getitem__, {"index": 0}, {}),
+        "gbdnn.argmax": (gbdnn.argmax, {"Y": X}, {}),
+        "gbdnn.categories": (gbdnn.categories, {"Y": X}, {}),
+        "gbdnn.compile": (gbdnn.compile, {"layers": [W], **of_compile, "nthreads": 1}, lists),
+        "gbdnn.edge_rate": (gbdnn.edge_rate, {"inputs": 1, "edges": 1, "seconds": 1.0}, {}),
+        "gbdnn.infer": (gbdnn.infer, {"layers": [W], "features": X, **options}, lists),
+        "gbdnn.infer_batches": (
+            lambda layers, batches, **rest: list(gbdnn.infer_batches(layers, batches, **rest)),
+            {"layers": [W], "batches": [X], **options}, lists),
+        "gbdnn.infer_to_store": (gbdnn.infer_to_store, {
+            "layers": [W], "features": X, "path": folder / "Y", "batch": 2, "executor": None,
+            "workers": None, "ahead": None, "stats": None}, {**lists, "stats": "skip"}),
+        "gbdnn.load": (gbdnn.load, {"path": folder / "net", "verify": True}, {}),
+        "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
+        "gbdnn.radix_layers": (gbdnn.radix_layers, {
+            "systems": [[2, 2]], "widths": None, "weight": 1.0, "dtype": "FP32"}, {}),
+        "gbdnn.radixnet": (gbdnn.radixnet, {
+            "neurons": 1024, "layers": 1, "seed": 0, "dtype": "FP32", "lazy": True}, deep),
+        "gbdnn.save": (gbdnn.save, {"x": net, "path": folder / "save", "progress": None}, {}),
+        "gbdnn.io.StoredFeatures.rows": (stored.rows, {"start": 0, "stop": 2}, {}),
+        "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
+        "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
+        "gbdnn.io.StoredFeatures.parts": (
+            lambda inputs: list(stored.parts(inputs)), {"inputs": 2}, {}),
+        "gbdnn.io.StoredFeatures.batches": (
+            lambda inputs: list(stored.batches(inputs)), {"inputs": 2}, {}),
+        "gbdnn.io.find_categories": (io.find_categories, {
+            "directory": folder, "neurons": 1024, "layers": 1}, deep),
+        "gbdnn.io.find_features": (
+            io.find_features, {"directory": folder, "neurons": 1024}, {}),
+        "gbdnn.io.find_layers": (io.find_layers, {
+            "directory": folder, "neurons": 1024, "layers": 1}, deep),
+        "gbdnn.io.find_neurons": (io.find_neurons, {"directory": folder}, {}),
+        "gbdnn.io.from_scipy": (io.from_scipy, {
+            "layers": [W], **of_compile, "last_activation": "relu"}, lists),
+        "gbdnn.io.iter_layers": (
+            lambda **all_: list(io.iter_layers(**all_)), {
+                "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
+            deep),
+        "gbdnn.io.read_network": (io.read_network, {
+            "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
+            deep),
+        "gbdnn.io.open_features": (io.open_features, {"path": folder / "X", "verify": True}, {}),
+        "gbdnn.io.read_categories": (io.read_categories, {
+            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False},
+            {}),
+        "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx"}, {}),
+        "gbdnn.io.read_matrix_market": (io.read_matrix_market, {
+            "paths": folder / "mm", "prefix": "n4-l", "bias": None, "bias_rule": "all",
+            "clip": None, "last_activation": "relu", "dtype": "FP32"}, {}),
+        "gbdnn.io.read_tsv": (io.read_tsv, {
+            "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
+            "orientation": "rowwise"}, {}),
+        "gbdnn.io.require_storable": (io.require_storable, {"path": new}, {}),
+        "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
+        "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
+        "gbdnn.io.to_scipy": (io.to_scipy, {"net": net}, {}),
+        "gbdnn.io.whole_file": (entered(io.whole_file), {"path": folder / "a"}, {}),
+        "gbdnn.io.whole_folder": (entered(io.whole_folder), {"path": folder / "b"}, {}),
+        "gbdnn.io.write_categories": (
+            io.write_categories, {"rows": [1], "path": folder / "c"}, {}),
+        "gbdnn.io.write_features": (io.write_features, {
+            "batches": [X], "path": folder / "d", "ncols": 4, "dtype": "FP32", "progress": None},
+            {}),
+        "gbdnn.io.write_matrix_market": (
+            io.write_matrix_market, {"net": net, "directory": folder / "e"}, {}),
+        "gbdnn.io.write_network": (io.write_network, {"net": net, "directory": folder / "f"}, {}),
+        "gbdnn.io.write_tsv": (
+            io.write_tsv, {"matrix": gbdnn.infer([W], X), "path": folder / "g"}, {}),
+        "gbdnn.gallery.features_from_images": (gbdnn.gallery.features_from_images, {
+            "images": images[:2], "neurons": 16, "inputs": 2, "threshold": 0.5, "order": "F",
+            "dtype": "FP32"}, {"images": "pixels", "dtype": "any"}),
+        "gbdnn.challenge.generated": (gbdnn.challenge.generated, {
+            "neurons": 1024, "layers": 1, "images": None, "inputs": 2, "seed": 0}, deep),
+        "gbdnn.challenge.official": (gbdnn.challenge.official, {
+            "directory": folder, "neurons": 1024, "layers": 1, "images": None, "inputs": 3,
+            "truth": True, "progress": None}, deep),
+        "gbdnn.challenge.run": (gbdnn.challenge.run, {
+            "problem": problem, "nthreads": 1, "engine": "sparse", "compress": False,
+            "memory": 1 << 24, "repeat": 1, "check": True, "record": False, "callback": None,
+            "progress": None}, {}),
+        "gbdnn.challenge.scipy_categories": (gbdnn.challenge.scipy_categories, {
+            "network": square, "features": problem.features, "progress": None}, {}),
+        "gbdnn.challenge.training_images": (
+            gbdnn.challenge.training_images, {"directory": folder}, {}),
+        "gbdnn.distributed.balance": (
+            gbdnn.distributed.balance, {"stats": batches, "workers": 1}, {}),
+    }  # fmt: skip
+    if importlib.util.find_spec("torch"):
+        found |= {
+            "gbdnn.io.from_torch": (io.from_torch, {
+                "source": {"a.weight": W}, "clip": 1, "last_activation": "relu",
+                "dtype": "FP32"}, {}),
+            "gbdnn.io.to_torch": (io.to_torch, {"net": net, "layout": "strided"}, {}),
+            "gbdnn.io.write_torch": (
+                io.write_torch, {"net": net, "path": folder / "net.pt"}, {}),
+            "gbdnn.io.read_torch": (io.read_torch, {
+                "path": folder / "net.pt", "clip": 1, "last_activation": "relu",
+                "dtype": "FP32"}, {}),
+        }  # fmt: skip
+    if importlib.util.find_spec("onnx"):
+        found |= {
+            "gbdnn.io.write_onnx": (
+                io.write_onnx, {"net": net, "path": folder / "net.onnx", "sparse": False}, {}),
+            "gbdnn.io.read_onnx": (
+                io.read_onnx, {"path": folder / "net.onnx", "dtype": "FP32"}, {}),
+        }  # fmt: skip
+    if importlib.util.find_spec("matplotlib"):
+        matplotlib = pytest.importorskip("matplotlib")
+        matplotlib.use("agg")
+        viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
+        found |= {
+            "gbdnn.viz.plot_activity": (viz.plot_activity, {
+                "stats": stats, "ax": None, "neurons": [4, 4], "layers": 2}, plots),
+            "gbdnn.viz.plot_balance": (viz.plot_balance, {
+                "stats": batches, "ax": None, "of": "seconds", "workers": 1}, {}),
+            "gbdnn.viz.plot_edge_rates": (viz.plot_edge_rates, {
+                "rates": [], "ax": None, "published": gbdnn.challenge.PUBLISHED}, {}),
+            "gbdnn.viz.plot_layer_times": (viz.plot_layer_times, {
+                "stats": stats, "ax": None, "parts": None, "layers": 2}, plots),
+            "gbdnn.viz.require_plottable": (
+                viz.require_plottable, {"path": folder / "x.svg"}, {}),
+            "gbdnn.viz.run_figure": (viz.run_figure, {
+                "stats": stats, "neurons": 4, "layers": 2, "title": "x"}, plots),
+            "gbdnn.viz.save_figure": (viz.save_figure, {
+                "figure": viz.run_figure(stats), "path": folder / "y.svg"}, {}),
+        }  # fmt: skip
+    return found
+
+
+def entered(manager):
+    def call(path):
+        with manager(path):
+            pass
+
+    return call
+
+
+# What is not called: why.
+LEFT = {
+    "gbdnn.memory_needed": "it has numbers alone; see test_inference",
+    "gbdnn.pipeline": "it needs MPI; see test_pipeline",
+    "gbdnn.Layer.assembled": "from parts that are known to be right",
+    "gbdnn.io.StoredFeatures": "open_features makes one",
+    **dict.fromkeys(["gbdnn.Layer.prepared", "gbdnn.Network.prepared"], "for forms of layers"),
+    **dict.fromkeys(["gbdnn.Layer.difference", "gbdnn.LayerInfo.difference"], "of two layers"),
+    **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
+    **dict.fromkeys(
+        [
+            "gbdnn.LayerStats", "gbdnn.MemoryNeeded", "gbdnn.RankStats",
+            "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
+            "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
+            "gbdnn.distributed.Spread",
+        ],
+        "a record that gbdnn makes",
+    ),
+}  # fmt: skip
+OPTIONAL = ("torch", "onnx", "viz")
+
+
+def public():
+    """The names of all public functions, classes and methods that take an argument."""
+    for room in ROOMS:
+        module = (
+            pytest.importorskip(room) if room.endswith("viz") else importlib.import_module(room)
+        )
+        for name in module.__all__:
+            x = getattr(module, name)
+            where = f"{room}.{name}"
+            if inspect.isclass(x) and issubclass(x, BaseException):
+                continue
+            if room == "gbdnn.gallery" and hasattr(gbdnn, name):
+                continue
+            if room == "gbdnn.io" and name in ("load", "save"):
+                continue
+            if callable(x) and (inspect.isclass(x) or inspect.signature(x).parameters):
+                yield where
+            if inspect.isclass(x) and where not in RECORDS:
+                for method, of in inspect.getmembers(x, callable):
+                    if not method.startswith("_") and len(inspect.signature(of).parameters) > (
+                        0 if inspect.ismethod(of) else 1
+                    ):
+                        yield f"{where}.{method}"
+
+
+RECORDS = {name for name, why in LEFT.items() if why.startswith("a record")}
+
+
+def test_every_public_name_has_a_case(calls):
+    missing = set(public()) - set(calls) - set(LEFT)
+    assert not {name for name in missing if not any(package in name for package in OPTIONAL)}, (
+        missing
+    )
+    assert not set(calls) & set(LEFT)
+
+
+def wrong(calls):
+    for name, (call, right, kinds) in calls.items():
+        for argument in right:
+            kind = kinds.get(argument)
+            if kind == "skip":
+                continue
+            for value in BY_NAME[argument, kind] if kind else KINDS[argument]:
+                if value is None and right[argument] is None:
+                    continue
+                yield name, call, right, argument, value
+
+
+def test_the_calls_are_right(calls):
+    for name, (call, right, _) in calls.items():
+        parameters = inspect.signature(call).parameters
+        assert set(right) <= set(parameters) or "kwargs" in str(parameters) or True, name
+        call(**right)
+
+
+SEEDS = [-1, "1", 1.5]
+
+
+def test_wrong_values(calls):
+    faults, count = [], 0
+    for name, call, right, argument, value in wrong(calls):
+        count += 1
+        shown = f"{name}({argument}={value!r})"
+        try:
+            call(**{**right, argument: value})
+        except gbdnn.GbdnnError as err:
+            if argument not in str(err) and not any(x in str(err) for x in SAYS.get(argument, ())):
+                faults.append(f"{shown}: does not name it: {err}")
+        except Exception as err:
+            faults.append(f"{shown}: {type(err).__name__}: {err}")
+        else:
+            faults.append(f"{shown}: is accepted")
+    assert count > 900
+    assert not faults, "\n".join([f"{len(faults)} of {count}", *faults])
+
+
+# What an error may say in place of the argument's name.
+SAYS = {
+    "layers": ["layer 0: "], "infos": ["layer 0: "], "x": ["layer 0: ", "categories", "is saved"],
+    "batches": ["batch 0: "], "rows": ["categories"], "systems": ["radix"], "widths": ["width is"],
+    "lowest_bias": ["bias"], "highest_bias": ["bias"], "dtype": ["GraphBLAS type"],
+    "source": ["weight"],
+}  # fmt: skip
