@@ -61,8 +61,8 @@ def info(
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
 
     No layer of a store is read, unless --check. Of a store that is not complete it says what is
-    done. The memory is estimated for features of density
-    10 %, and 5 % of the inputs alive after the last layer.
+    done, and how to go on. The memory is estimated for features of density 10 %, and 5 % of the
+    inputs alive after the last layer.
     """
     if machine or compiled:
         _print(_facts_of_machine(compiled), [], as_json)
