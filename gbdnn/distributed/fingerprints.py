@@ -30,7 +30,7 @@ def of_network(net: Network) -> tuple[str, str]:
     count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
     source = net.source
     if source is None:
-        return checksum("".join(_weights(net)).encode()), f"a network of {count} in memory"
+        return net.prepared(_of_weights), f"a network of {count} in memory"
     address = getattr(source.reopen, "address", None)
     content = repr(source.reopen) if address is None else address.fingerprint()
     where = "a network" if address is None else address.path
@@ -52,6 +52,11 @@ def of_features(X: SentFeatures) -> tuple[str, str]:
         for word in _content(X.rows(start, min(start + _AT_ONCE, X.nrows)))
     ]
     return checksum("\n".join(words).encode()), f"{X.nrows:,} inputs in memory"
+
+
+def _of_weights(net: Network) -> str:
+    """Return the fingerprint of what is read in full; a network keeps it."""
+    return checksum("".join(_weights(net)).encode())
 
 
 def _weights(net: Network) -> Iterator[str]:
