@@ -420,6 +420,22 @@ def test_a_streamed_run_goes_on_between_two_windows(
     assert not list((tmp_path / "Y").glob(".gbdnn-*"))
 
 
+def test_which_input_follows_which_is_kept(net, X, tmp_path, every_window):
+    """Equal inputs are merged before the checkpoint, and have their answers behind it."""
+    some = X.rows(0, 1000)
+    gbdnn.io.write_features([some, some], tmp_path / "twice")
+    twice = gbdnn.io.open_features(tmp_path / "twice")
+    options = {"memory": MEMORY, "engine": "full", "compress": True}
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(counted(net, [], 12), twice, tmp_path / "Y", **options)
+    (point,) = tmp_path.glob("Y/.gbdnn-*/part-*.run")
+    parents, _ = checkpoint.Checkpoint(point).restore().followed
+    assert (parents != np.arange(2000)).any()
+    Y = gbdnn.infer_to_store(net, twice, tmp_path / "Y", **options)
+    assert Y.rows().isequal(gbdnn.infer(net, twice, **options))
+    assert Y.rows(0, 1000).isequal(Y.rows(1000, 2000))
+
+
 def test_dense_features_and_workers_stream_as_well(net, X, tmp_path, every_window, monkeypatch):
     monkeypatch.setattr("gbdnn.distributed.worker._LOADED", 0)
     dense = X.rows().to_dense(fill_value=0)
