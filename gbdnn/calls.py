@@ -228,8 +228,9 @@ def infer_to_store(
         A folder: a new one, an empty one, or a store, which is replaced when all parts are there.
     batch : int, optional
         Inputs of a part, at least. Default: those of an earlier call; with `executor` a 64th of the
-        inputs, from 2,048 to 16,384; without, as many as take some seconds, from 8,192 to 65,536;
-        up to 65,536 where the network is streamed, which is read once for each part.
+        inputs, from 2,048 to 16,384; without, and where workers stream the network, 65,536. All
+        weights are passed over once for each part: with fewer inputs a kill costs less, and the run
+        takes longer.
     restart : bool, default False
         Whether to begin anew, and to discard what this or another run has left.
     stats : callable, optional

@@ -358,6 +358,23 @@ def stopped_at(count):
     return stop
 
 
+def test_parts_of_a_finished_store_are_cleared_away(net, X, tmp_path, monkeypatch):
+    """Killed when the index was there, and all parts as well."""
+    out = tmp_path / "Y"
+    half_done(net, X, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_remove", lambda _: None)
+        gbdnn.infer_to_store(net, X, out, engine="full")
+    assert len(parts_of(out)) == 8
+    assert gbdnn.io.find_unfinished(out) is None
+    records = []
+    Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
+    assert not records
+    assert Y.rows().isequal(gbdnn.infer(net, X, engine="full"))
+    named = {each["file"] for each in read_index(out)["shards"]}
+    assert {each.name for each in out.iterdir()} == named | {"index.json"}
+
+
 def test_files_that_have_changed_are_refused(root, tmp_path, monkeypatch, capsys, small_shards):
     from gbdnn.cli import options, resume
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.values import whole_number
-from gbdnn.distributed.batches import STREAMED_PART, cuts, part_size, part_size_of_caller
+from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
 from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, network_to_send
@@ -106,11 +106,10 @@ def _origin(net: Network, X: SentFeatures, options: dict[str, Any]) -> Origin:
 def _part_size(net: Network, inputs: int, workers: Workers, memory: int) -> int:
     """Return the default size of a part, at least."""
     if workers.is_caller:
-        streamed = _is_streamed(net, memory)
-        return STREAMED_PART if streamed else part_size_of_caller(net.edges)
+        return LARGE_PART
     if net.source is None or stays_in_memory(net, memory):
         return part_size(inputs)
-    return min(STREAMED_PART, max(part_size(inputs), inputs // workers.count))
+    return min(LARGE_PART, max(part_size(inputs), inputs // workers.count))
 
 
 def _is_streamed(net: Network, memory: int) -> bool:

@@ -26,6 +26,7 @@ from gbdnn.io.store.unfinished import (
     Origin,
     find_unfinished,
     finished_key,
+    named_by_index,
     part_name,
     read_run,
     require_same_run,
@@ -91,7 +92,9 @@ class PartWriter:
         try:
             with output_errors(self._parts, "made"):
                 self._parts.mkdir(exist_ok=True)
-            if not self.is_finished:
+            if self.is_finished:  # perhaps killed before the parts were removed
+                self._writer.tidy(named_by_index(self._folder))
+            else:
                 self._take_starts()
         except BaseException:
             self.__exit__()

@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from gbdnn.errors import OutputError
 from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
@@ -129,6 +132,10 @@ class Writer:
             raise
         _sync(self._folder)
         self._made = False
+        self.tidy(named)
+
+    def tidy(self, named: Collection[str]) -> None:
+        """Remove temporary folders, and all shards but these: those that the index names."""
         for path in self._leftovers():
             if path.name not in named:
                 _remove(path)
