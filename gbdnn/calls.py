@@ -208,14 +208,16 @@ def infer_to_store(
     workers: int | None = None,
     ahead: int | None = None,
     batch: int | None = None,
+    restart: bool = False,
     stats: Stats | None = None,
+    progress: Callable[[int, int], object] | None = None,
     **options: Unpack[Options],
 ) -> StoredFeatures:
     """Write the activations of the last layer into a store, part by part, and go on after a kill.
 
     Neither features nor answer need to fit into memory. Whoever computes a part writes it; when
-    all are there, they become one store. Parts that an earlier call has completed, with the same
-    network, features and options, are not computed again.
+    all are there, they become one store. Parts that an earlier call has completed are checked, and
+    not computed again.
 
     Parameters
     ----------
@@ -225,12 +227,19 @@ def infer_to_store(
     path : path-like
         A folder: a new one, an empty one, or a store, which is replaced when all parts are there.
     batch : int, optional
-        Inputs of a part, at least (default: a 64th of the inputs, from 2,048 to 16,384). Another
-        number makes other parts.
+        Inputs of a part, at least. Default: those of an earlier call; with `executor` a 64th of the
+        inputs, from 2,048 to 16,384; without, and where workers stream the network, 65,536. All
+        weights are passed over once for each part: with fewer inputs a kill costs less, and the run
+        takes longer.
+    restart : bool, default False
+        Whether to begin anew, and to discard what this or another run has left.
     stats : callable, optional
         Called with a `distributed.BatchStats` for each part that has been computed.
+    progress : callable, optional
+        Called as ``progress(done, inputs)`` when so many of all inputs are in complete parts: at
+        first with those of an earlier call, then after each part.
     options : keyword arguments
-        Those of `infer`, but for ``callback``.
+        Those of `infer`; ``callback`` without `executor` alone.
 
     Returns
     -------
@@ -239,14 +248,28 @@ def infer_to_store(
 
     Raises
     ------
+    OutputError
+        The folder holds parts of another run: of another network, other features, another
+        ``engine``, ``compress`` or ``memory``, another version of gbdnn; the message names what
+        differs. Or it cannot be written.
     GbdnnError
         As `infer` and `save`. What is complete is kept.
 
     Notes
     -----
-    Unfinished parts are in ``path/.gbdnn-<16 digits>.tmp``; the digits are a checksum of the
-    network, the features, the parts and the options. The next store that is completed in the folder
-    removes them. A second call after the last part was written computes nothing.
+    A run is known by fingerprints of its network and features, the checksums of their content: a
+    store may have been moved, or saved anew with the same content. Threads, workers and batches may
+    be others in the second call. A second call after the last part was written computes nothing.
+
+    The answer has the bits of an uninterrupted run as far as two calls of `infer` have the same
+    ones: in one block form, and where sums are exact, always.
+
+    A network that is not in memory, and does not fit into its share of ``memory=``, is streamed
+    window by window; the state of a part between two windows is written down, so that a network
+    of very many layers does not begin anew. That takes 2 % of the time at most.
+
+    Until the end what is complete is in ``path/.gbdnn-<16 digits>.tmp``; `io.find_unfinished` and
+    ``gbdnn info path`` tell what it holds. The next store completed in the folder removes it.
 
     Examples
     --------
@@ -256,6 +279,7 @@ def infer_to_store(
     >>> Y.rows().to_dense().tolist()
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
+    callback = options.pop("callback", None) if executor is None else None
     net, rest = _network(layers, options)
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
@@ -264,13 +288,15 @@ def infer_to_store(
 
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead})
+        inference.checked(callback=callback)
         found, ahead = here(rest.get("nthreads") or available()), 1
-        rest = {**rest, "nthreads": found.nthreads}
+        rest = {**rest, "nthreads": found.nthreads, "callback": callback}
     else:
         found, rest = _over(executor, workers, rest)
     return infer_to_store_over(
-        net, features, path, found, ahead=_positive(ahead), batch=batch, stats=stats, options=rest
-    )
+        net, features, path, found, ahead=_positive(ahead), batch=batch, restart=restart,
+        stats=stats, progress=progress, options=rest,
+    )  # fmt: skip
 
 
 def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:

@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.engine.state import Checkpoint
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
     from gbdnn.model.network import Network
 
 _ENGINES = get_args(Engine)
 
-__all__ = ["Engine", "checked", "infer", "infer_batches"]
+__all__ = ["Engine", "checked", "infer", "infer_batches", "inferred"]
 
 
 def infer(
@@ -167,14 +168,34 @@ def infer(
     array([0, 1])
     """
     net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     if not len(net):
+        checked(engine, compress, memory, nthreads, callback)
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+    return inferred(
+        net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
+        callback=callback,
+    )  # fmt: skip
+
+
+def inferred(
+    net: Network,
+    features: MatrixLike,
+    *,
+    engine: Engine = "auto",
+    compress: bool | Literal["auto"] = "auto",
+    memory: int = MEMORY,
+    nthreads: int | None = None,
+    callback: Callable[[LayerStats], object] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> gb.Matrix:
+    """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
+    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     budget = Budget.divided(memory, in_memory=net.in_memory)
     X = as_features(features, net, room=budget.queued)
     if (
         compress is not True
         and callback is None
+        and checkpoint is None
         and takes_direct(net, X.nrows, engine, budget.working)
         and (dense := direct_features(X)) is not None
     ):
@@ -190,7 +211,7 @@ def infer(
             duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
             callback=callback,
         )
-        return run.answer()
+        return run.answer(checkpoint)
 
 
 def checked(

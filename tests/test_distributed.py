@@ -35,6 +35,7 @@ from gbdnn.distributed.executors import workers_of
 from gbdnn.distributed.sent import CompactRows
 from gbdnn.distributed.worker import compute
 from gbdnn.io.store.parts import PartWriter
+from gbdnn.io.store.unfinished import Origin
 
 pytest.importorskip("safetensors")
 
@@ -578,7 +579,9 @@ def test_the_balance_as_a_picture(net, X):
 
 def test_one_process_writes_part_by_part(net, X, answers, tmp_path):
     records = []
-    Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
+    Y = gbdnn.infer_to_store(
+        net, X, tmp_path / "Y", stats=records.append, batch=2250, engine="full"
+    )
     assert Y.rows().isequal(answers["full"])
     assert [each.inputs for each in records] == [2250] * 4
     again = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
@@ -598,7 +601,7 @@ def test_a_second_call_computes_what_is_missing(net, X, answers, tmp_path, kind)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, engine="full")
+        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, batch=2250, engine="full")
     with pytest.raises(gbdnn.MissingFileError):
         gbdnn.load(tmp_path / "Y")
     with ThreadPoolExecutor(2) as pool:  # another number of workers
@@ -619,7 +622,7 @@ def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
     if other in ("weights", "rows"):
         net, X = net.loaded(), X.rows()
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net, X, path, stats=stop, engine="full")
+        gbdnn.infer_to_store(net, X, path, stats=stop, batch=2250, engine="full")
     options = {"engine": "full"}
     if other == "network":
         net = net[:2]
@@ -641,7 +644,21 @@ def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
         X = X.dup()
         X[0, 0] = 0.125
     records = []
-    Y = gbdnn.infer_to_store(net, X, path, stats=records.append, **options)
+    reason = {
+        "network": "network: .*net, 3 layers, here .*net, 2 layers",
+        "features": "features: .*X, 9,000 inputs, here .*X2, 9,000 inputs",
+        "options": "engine: full, here sparse",
+        "parts": "holds parts of 2,250 inputs, not 3,000, of the same run",
+        "weights": "network: a network of 3 layers in memory, here with another content",
+        "rows": "features: 9,000 inputs in memory, here with another content",
+    }[other]
+    with pytest.raises(gbdnn.OutputError, match=reason) as caught:
+        gbdnn.infer_to_store(net, X, path, stats=records.append, **options)
+    assert other == "parts" or "holds 2,250 of 9,000 inputs of another run" in str(caught.value)
+    assert not records
+    assert gbdnn.io.find_unfinished(path).done == 2250
+    options = {"batch": 2250} | options
+    Y = gbdnn.infer_to_store(net, X, path, stats=records.append, restart=True, **options)
     assert len(records) == (3 if other == "parts" else 4)
     want = gbdnn.infer(net.loaded(), X, engine=options["engine"])
     assert Y.rows().isequal(want)
@@ -657,7 +674,7 @@ def test_a_damaged_part_is_computed_again(net, X, answers, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, engine="full")
+        gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=stop, batch=2250, engine="full")
     parts = sorted((tmp_path / "Y").glob(".gbdnn-*/part-*"))
     next(parts[0].glob("shard-*")).unlink()
     (parts[1] / "index.json").write_text("{")
@@ -685,7 +702,11 @@ def _index(path):
 
 
 def test_two_callers_do_not_write_one_store(net, X, tmp_path):
-    with PartWriter(tmp_path / "Y", "0" * 16), pytest.raises(gbdnn.OutputError, match="another"):
+    origin = Origin.of({"network": "0" * 16})
+    with (
+        PartWriter(tmp_path / "Y", origin, [0, 5]),
+        pytest.raises(gbdnn.OutputError, match="another"),
+    ):
         gbdnn.infer_to_store(net, X, tmp_path / "Y")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from typer import Argument, Option, echo
 
-import gbdnn
-from gbdnn.cli import formats, options
+from gbdnn.cli import formats, options, resume
 from gbdnn.cli.terminal import Bars
+from gbdnn.errors import ArgumentError
 from gbdnn.io import require_storable
 
 
@@ -25,6 +25,7 @@ def convert(
     lossy: Annotated[
         bool, Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
+    restart: resume.Restart = False,
 ) -> None:
     """Convert a network between a store, tsv, matrix-market, onnx and torch.
 
@@ -32,6 +33,8 @@ def convert(
     what IN's format does not store. What OUT's format does not store is an error, unless --lossy.
     Layers are converted one by one from tsv to a store, and from a store to all but onnx and torch.
     OUT is written atomically: a store or a file is replaced, other folders must be new or empty.
+    If it is killed while it writes a store, the same command goes on with the first layer that is
+    not complete.
     """
     name = given.from_ or formats.guess(source)
     target = to or formats.guess_target(out)
@@ -39,15 +42,22 @@ def convert(
     with Bars() as bars:
         if target == "store":
             require_storable(out)
+        elif restart:
+            raise ArgumentError(f"--restart: {out} is no store, and is always written anew")
         if name == "tsv" and target == "store":
-            each = formats.read_tsv_layers(source, given, bars.add("converting layers"))
-            gbdnn.save(each, out)
+            given.require_only(formats.options_of(name), name)
+            layers = resume.of_tsv(source, given)
+            resume.save(layers, out, bars.add("converting layers"), restart=restart)
         else:
             net = formats.read(source, name, given, bars.add("reading layers"))
             if lossy:
                 lost = formats.losses(net, target)
             else:
                 formats.require_place(net, out, target)
-            formats.write(net, out, target, bars.add("writing layers"))
+            show = bars.add("writing layers")
+            if target == "store":
+                resume.save(resume.of_layers(net), out, show, restart=restart)
+            else:
+                formats.write(net, out, target, show)
     left_out = f", without {', '.join(lost)}" if lost else ""
     echo(f"{out}: {target}, from {name}{left_out}")

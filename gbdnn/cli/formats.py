@@ -92,6 +92,11 @@ def guess_target(path: Path) -> FormatName:
     return _of_ending(path) or "store"
 
 
+def options_of(name: FormatName) -> str:
+    """Return the fields of `Given` that apply to a format."""
+    return _FORMATS[name].options
+
+
 def read(path: Path, name: FormatName, given: Given, progress: Progress = None) -> Network:
     """Return the network at `path`; the layers of a store are read lazily."""
     given.require_only(_FORMATS[name].options, name)
@@ -101,12 +106,14 @@ def read(path: Path, name: FormatName, given: Given, progress: Progress = None) 
     return net[: given.layers]
 
 
-def read_tsv_layers(path: Path, given: Given, progress: Progress = None) -> Iterator[Layer]:
-    """Yield the layers of the challenge's files, one at a time in memory."""
+def read_tsv_layers(
+    path: Path, given: Given, progress: Progress = None, start: int = 0
+) -> Iterator[Layer]:
+    """Yield the layers of the challenge's files from `start` on, one at a time in memory."""
     given.require_only(_FORMATS["tsv"].options, "tsv")
     n = given.neurons or io.find_neurons(path)
     options = {"bias": _challenge_bias(n)} | given.keywords()
-    return io.iter_layers(path, n, given.layers, progress=progress, **options)
+    return io.iter_layers(path, n, given.layers, start=start, progress=progress, **options)
 
 
 def write(net: Network, path: Path, name: FormatName, progress: Progress = None) -> None:

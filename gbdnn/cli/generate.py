@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options
+from gbdnn.cli import formats, options, resume
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
+from gbdnn.io.store.unfinished import Origin
 
 
 def generate(
@@ -48,16 +49,20 @@ def generate(
         options.FormatName | None,
         Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
+    restart: resume.Restart = False,
 ) -> None:
     """Generate a network of the Graph Challenge, another RadiX-Net, or features.
 
     The challenge's layers are generated and written one by one: the network may be larger than
-    memory. A network of --radices has weights 1, bias 0 and no upper limit.
+    memory. A network of --radices has weights 1, bias 0 and no upper limit. If it is killed while
+    it writes a store, the same command goes on with the first layer that is not complete.
     """
     radices = radices or None
+    origin = None
     size = 1024 if neurons is None else neurons
     if features is not None:
-        _refuse("--features", {"--layers": layers, "--seed": seed, "--radices": radices})
+        refused = {"--layers": layers, "--seed": seed, "--radices": radices}
+        _refuse("--features", {**refused, "--restart": restart or None})
         _generate_features(features, out, size, inputs, dtype, to)
         return
     _refuse("a network", {"--inputs": inputs})
@@ -70,10 +75,18 @@ def generate(
     else:
         _refuse("no --radices", {"--widths": widths})
         net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
+        given = {"neurons": size, "layers": len(net), "seed": seed or 0, "dtype": dtype}
+        origin = Origin.of({key: str(value) for key, value in given.items()})
     name = to or formats.guess_target(out)
     formats.require_place(net, out, name)
+    if restart and name != "store":
+        raise ArgumentError(f"--restart: {out} is no store, and is always written anew")
     with Bars() as bars:
-        formats.write(net, out, name, bars.add("writing layers"))
+        show = bars.add("writing layers")
+        if name == "store":
+            resume.save(resume.of_layers(net, origin), out, show, restart=restart)
+        else:
+            formats.write(net, out, name, show)
     nrows, ncols = net.shape
     count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
     echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")

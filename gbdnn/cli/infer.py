@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import datasets, formats, options, ranks
+from gbdnn.cli import datasets, formats, options, ranks, resume
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
@@ -58,14 +58,19 @@ def infer(
     mpi: pools.Mpi = False,
     pipeline: ranks.Pipeline = False,
     cuts: ranks.Cuts = None,
+    batch: Annotated[
+        int | None, Option(min=1, help="OUT a store: inputs of a part, at least.")
+    ] = None,
+    restart: resume.Restart = False,
 ) -> None:
     """Run features through a network and write the activations of its last layer.
 
     tsv is the challenge's format: tab-separated lines, 1-based, plain or gzip. The layers of a
     store are read during the run: the network may be larger than memory.
 
-    With workers the network is a store that all of them can read. They write a store part by part;
-    the same command after a failure computes the missing parts.
+    The activations are written into a store part by part: the same command after a kill, a full
+    disk or a reboot goes on with the missing parts. With workers the network is a store that all of
+    them can read.
 
     In a pipeline every rank reads the network, of a store its own layers alone; rank 0 reads the
     features, and writes.
@@ -81,6 +86,10 @@ def infer(
     )
     given_input = _Input(network, given, features, inputs)
     result = _Output(out, to == "store" or (to is None and _is_store(out)), categories)
+    in_parts = result.stored and not categories and not pipeline
+    if not in_parts and (restart or batch is not None):
+        option = "--restart" if restart else "--batch"
+        raise ArgumentError(f"{option} goes with activations in a store, and not with --pipeline")
     if pipeline:
         _over_ranks(given_input, result, {"cuts": ranks.numbers(cuts), **settings})
         return
@@ -89,24 +98,28 @@ def infer(
     result.require_writable()
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
-        X = given_input.read_features(net, stays=executor is not None)
+        X = given_input.read_features(net, stays=in_parts or executor is not None)
+        records = None if executor is None else pools.Records(bars.add("batches"))
         if executor is None:
-            Y = gbdnn.infer(net, X, callback=bars.add_inference(len(net)), **settings)
+            settings["callback"] = bars.add_inference(len(net))
         else:
             if len(net) and net.source is None:
                 raise ArgumentError(
                     f"{network} is no store, which workers could read: gbdnn convert {network} ..."
                 )
-            records = pools.Records(bars.add("batches"))
-            settings |= {"executor": executor, "stats": records.add}
-            if result.stored and not categories:
-                written = gbdnn.infer_to_store(net, X, out, **settings)
-                echo(result.summary(_living(written), X.shape[0], written.nvals))
-                echo(str(records))
-                return
+            settings |= {"executor": executor, "stats": records and records.add}
+        if in_parts and len(net):
+            resumed = resume.Resumed(out, bars.add("inputs"), restart=restart)
+            Y = gbdnn.infer_to_store(
+                net, X, out, batch=batch, restart=restart, progress=resumed, **settings
+            )
+            if resumed.was_complete:
+                echo(f"{out}: is complete: nothing was left to compute")
+            echo(result.summary(_living(Y), X.shape[0], Y.nvals))
+        else:
             Y = gbdnn.infer(net, X, **settings)
-    echo(result.summary(result.write(Y), X.shape[0], Y.nvals))
-    if executor is not None:
+            echo(result.summary(result.write(Y), X.shape[0], Y.nvals))
+    if records is not None:
         echo(str(records))
 
 

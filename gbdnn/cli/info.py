@@ -18,13 +18,14 @@ from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
-from gbdnn.io import load, open_features, store_kind
+from gbdnn.io import find_unfinished, load, open_features, store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gbdnn.io import Unfinished
     from gbdnn.model.layer_info import LayerInfo
 
 
@@ -59,8 +60,9 @@ def info(
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
 
-    No layer of a store is read, unless --check. The memory is estimated for features of density
-    10 %, and 5 % of the inputs alive after the last layer.
+    No layer of a store is read, unless --check. Of a store that is not complete it says what is
+    done, and how to go on. The memory is estimated for features of density 10 %, and 5 % of the
+    inputs alive after the last layer.
     """
     if machine or compiled:
         _print(_facts_of_machine(compiled), [], as_json)
@@ -68,6 +70,12 @@ def info(
     if path is None:
         raise ArgumentError("a PATH is needed, or --machine")
     memory_bytes = options.size(memory)
+    left = find_unfinished(path)
+    if left is not None and given.from_ is None and not (path / "index.json").exists():
+        if check or ranks is not None:
+            raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
+        _print({"path": str(path), **_facts_of_unfinished(left)}, [], as_json)
+        return
     name = given.from_ or formats.guess(path)
     kind = store_kind(path) if name == "store" else "network"
     if check and name != "store":
@@ -100,7 +108,35 @@ def info(
     facts |= found
     if check:
         facts["check"] = "PASSED"
+    if left is not None:
+        facts["unfinished"] = _facts_of_unfinished(left) if as_json else _words_of_unfinished(left)
     _print(facts, table, as_json)
+
+
+def _facts_of_unfinished(left: Unfinished) -> dict[str, Any]:
+    """Return what a store that is not complete holds, and how it is gone on with."""
+    facts: dict[str, Any] = {"format": "unfinished store", "kind": left.kind}
+    facts[left.what] = left.total
+    facts["done"] = left.done
+    if left.parts:
+        facts["parts"] = left.parts
+        facts["parts done"] = left.parts_done
+    if left.layer is not None:
+        facts["layer"] = left.layer
+        facts["layers"] = left.layers
+    facts["bytes"] = left.nbytes
+    facts["made from"] = {**left.origin.fingerprints, **left.origin.words}
+    calls = "gbdnn.infer_to_store, gbdnn infer" if left.parts else "gbdnn generate, gbdnn convert"
+    facts["to go on"] = f"the same call again ({calls}); --restart discards what is done"
+    return facts
+
+
+def _words_of_unfinished(left: Unfinished) -> str:
+    """Return in a line what a store that is not complete holds."""
+    words = [f"{left.done:,} of {left.total:,} {left.what}"]
+    if left.layer is not None:
+        words.append(f"a part at layer {left.layer:,} of {left.layers:,}")
+    return f"{', '.join(words)}, {_in_bytes(left.nbytes)}"
 
 
 def _facts_of_machine(compiled: bool) -> dict[str, Any]:
@@ -189,7 +225,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         echo(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
-    for name in ("machine", "versions", "fused form"):
+    for name in ("machine", "versions", "fused form", "made from"):
         if name in shown:
             shown[name] = ", ".join(f"{key} {x}" for key, x in facts[name].items())
     if "bytes" in facts:

@@ -35,12 +35,15 @@ class Workers:
     nthreads : int
         Threads of a task, unless the caller says: this machine's cores over its workers; 1 where
         workers may be on other machines.
+    is_caller : bool
+        Whether there is one, and it is the caller itself.
     """
 
     submit: Callable[..., Future[Any]]
     count: int
     shares_memory: bool
     nthreads: int
+    is_caller: bool = False
 
 
 def workers_of(executor: Any, workers: int | None) -> Workers:
@@ -81,7 +84,7 @@ def workers_of(executor: Any, workers: int | None) -> Workers:
 
 def here(nthreads: int) -> Workers:
     """Return the caller itself as the only worker: a task is computed when it is submitted."""
-    return Workers(_Inline().submit, 1, True, nthreads)
+    return Workers(_Inline().submit, 1, True, nthreads, is_caller=True)
 
 
 def cores() -> int:

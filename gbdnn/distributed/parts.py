@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_columns
 from gbdnn.arrays.values import whole_number
-from gbdnn.distributed.batches import cuts, part_size
+from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
+from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
-from gbdnn.distributed.sent import CompactRows, SentFeatures, StoredRange, network_to_send
-from gbdnn.distributed.worker import Task
+from gbdnn.distributed.sent import SentFeatures, network_to_send
+from gbdnn.distributed.worker import Task, stays_in_memory
+from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
+from gbdnn.engine.prefetch import cuts as windows
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from gbdnn.distributed.executors import Workers
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
+    from gbdnn.io.store.unfinished import Origin
     from gbdnn.model.network import Network
+    from gbdnn.model.source import NetworkSource
 
 __all__ = ["infer_to_store_over"]
 
@@ -35,31 +38,42 @@ def infer_to_store_over(
     *,
     ahead: int | None,
     batch: int | None,
+    restart: bool,
     stats: Callable[[BatchStats], object] | None,
+    progress: Callable[[int, int], object] | None,
     options: dict[str, Any],
 ) -> StoredFeatures:
     """Write the activations after the last layer into a store; see `gbdnn.infer_to_store`."""
     from gbdnn.io.store.features import open_features
     from gbdnn.io.store.parts import PartWriter
 
-    network = network_to_send(net, workers)
     X = SentFeatures(features, net)
-    size = part_size(X.nrows) if batch is None else whole_number(batch, "batch", least=1)
-    starts = cuts(X.nrows, 1, size).tolist()
-    ranges = list(pairwise(starts))
-    with PartWriter(path, _key(net, X, ranges, options)) as parts:
+    origin = _origin(net, X, options)
+    memory = options.get("memory", MEMORY)
+    if batch is not None:
+        batch = whole_number(batch, "batch", least=1)
+    starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
+    with PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts:
         if parts.is_finished:
+            if progress is not None:
+                progress(X.nrows, X.nrows)
             return open_features(path)
-        missing = [k for k, (start, stop) in enumerate(ranges) if not parts.has(k, stop - start)]
+        network, options = _network(net, workers, memory, options)
+        missing = parts.missing()
+        sizes = np.diff(parts.starts)
+        done = X.nrows - int(sizes[missing].sum())
 
         def tasks() -> Iterator[Task]:
             for k in missing:
+                rows = X.rows(*parts.starts[k : k + 2])
                 yield Task(
-                    batch=k, network=network, features=X.rows(*ranges[k]), options=options,
+                    batch=k, network=network, features=rows, options=options,
                     folder=str(parts.folder(k)),
                 )  # fmt: skip
 
-        for _ in computed(
+        if progress is not None:
+            progress(done, X.nrows)
+        for task, _ in computed(
             workers,
             tasks(),
             ahead=ahead,
@@ -69,39 +83,51 @@ def infer_to_store_over(
             advice=f"Complete parts are kept in {path}: the same call, with a new executor,"
             " computes the others",
         ):
-            pass
-        parts.finish(len(ranges), (X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
+            done += int(sizes[task.batch])
+            if progress is not None:
+                progress(done, X.nrows)
+        parts.finish((X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
     return open_features(path)
 
 
-def _key(
-    net: Network, X: SentFeatures, ranges: list[tuple[int, int]], options: dict[str, Any]
-) -> str:
-    """Return a checksum of all that the parts' content follows from.
+def _origin(net: Network, X: SentFeatures, options: dict[str, Any]) -> Origin:
+    """Return all that the answer follows from."""
+    from gbdnn.io.store.unfinished import Origin
 
-    A store stands for its content by the checksum of its index; what is in memory is read.
+    found = {"network": of_network(net), "features": of_features(X)}
+    given = {"engine": "auto", "compress": "auto", "memory": MEMORY}
+    return Origin.of(
+        {name: digest for name, (digest, _) in found.items()}
+        | {name: str(options.get(name, default)) for name, default in given.items()},
+        {name: words for name, (_, words) in found.items()},
+    )
+
+
+def _part_size(net: Network, inputs: int, workers: Workers, memory: int) -> int:
+    """Return the default size of a part, at least."""
+    if workers.is_caller:
+        return LARGE_PART
+    if net.source is None or stays_in_memory(net, memory):
+        return part_size(inputs)
+    return min(LARGE_PART, max(part_size(inputs), inputs // workers.count))
+
+
+def _is_streamed(net: Network, memory: int) -> bool:
+    """Whether `infer` reads a network in more than one window."""
+    room = Budget.divided(memory, in_memory=False).layers // 2
+    return not net.in_memory and len(windows(net.infos, room)) > 1
+
+
+def _network(
+    net: Network, workers: Workers, memory: int, options: dict[str, Any]
+) -> tuple[Network | NetworkSource, dict[str, Any]]:
+    """Return the network as tasks hold it, and their options.
+
+    The caller itself reads once what it would read, in one window, for every part; the memory for
+    layers is then taken.
     """
-    from gbdnn.io.store.index import checksum
-
-    decisive = {name: options.get(name) for name in ("engine", "compress", "memory")}
-    words = [repr(ranges), repr(decisive)]
-    words.append(repr(net.source) if net.source else "".join(_weights(net, checksum)))
-    for start, stop in ranges:
-        words += _content(X.rows(start, stop), checksum)
-    return checksum("\n".join(words).encode())
-
-
-def _weights(net: Network, checksum: Callable[[Any], str]) -> Iterator[str]:
-    for k, layer in enumerate(net):
-        columns = as_columns(layer.W, what=f"layer {k}")
-        yield repr((layer.shape, layer.bias_rule, layer.activation, layer.clip))
-        for array in (columns.indptr, columns.columns, columns.values, np.asarray(layer.bias)):
-            yield f"{array.dtype}{checksum(np.ascontiguousarray(array))}"
-
-
-def _content(sent: Any, checksum: Callable[[Any], str]) -> list[str]:
-    if isinstance(sent, StoredRange):
-        return [repr(sent)]
-    compact = isinstance(sent, CompactRows)
-    arrays = [sent.indptr, sent.columns, sent.values] if compact else [sent]
-    return [f"{a.dtype}{a.shape}{checksum(np.ascontiguousarray(a))}" for a in arrays]
+    if not workers.is_caller:
+        return network_to_send(net, workers), options
+    if net.in_memory or _is_streamed(net, memory):
+        return net, options
+    return net.loaded(), {**options, "memory": memory - sum(map(layer_bytes, net.infos))}

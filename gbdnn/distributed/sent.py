@@ -108,6 +108,15 @@ class SentFeatures:
         Whose first layer reads them.
     room : float
         Bytes for an array that is made of a matrix with many entries, as `infer` makes one.
+
+    Attributes
+    ----------
+    nrows : int
+        Number of inputs.
+    source : object, optional
+        Of the store that the features are in; None for those in memory.
+    start : int
+        The first of its rows.
     """
 
     def __init__(self, features: Any, net: Network, room: float = math.inf) -> None:
@@ -118,9 +127,9 @@ class SentFeatures:
             self._array = features  # its own dtype may be the smaller one
         elif hasattr(X, "dense_rows"):
             self._array = X.dense_rows(0, X.nrows)
-        self._X, self._source, self._start = X, None, 0
+        self._X, self.source, self.start = X, None, 0
         if hasattr(features, "source"):  # in a store: all, or some of its rows
-            self._source, self._start = features.source, getattr(features, "start", 0)
+            self.source, self.start = features.source, getattr(features, "start", 0)
 
     def read_in_full(self) -> int:
         """Return the values that a worker reads for any batch of scattered rows, if they are many.
@@ -128,7 +137,7 @@ class SentFeatures:
         A store is read part by part, and the last part is kept: 0 where there is one part alone,
         and for rows in memory.
         """
-        if self._source is None:
+        if self.source is None:
             return 0
         from gbdnn.io.store.features import PART
 
@@ -137,18 +146,18 @@ class SentFeatures:
 
     def rows(self, start: int, stop: int) -> Any:
         """Return what a task holds of rows `start` to before `stop`."""
-        if self._source is not None:
-            return StoredRange(self._source, self._start + start, self._start + stop)
+        if self.source is not None:
+            return StoredRange(self.source, self.start + start, self.start + stop)
         if self._array is not None:
             return self._array[start:stop]
         return CompactRows.of(self._X.sparse_rows(start, stop))
 
     def take(self, ids: np.ndarray) -> Any:
         """Return what a task holds of some rows."""
-        if self._source is not None:
-            within = self._start + ids
-            small = within.astype(np.min_scalar_type(self._start + self.nrows))
-            return StoredRange(self._source, int(within[0]), int(within[-1]) + 1, small)
+        if self.source is not None:
+            within = self.start + ids
+            small = within.astype(np.min_scalar_type(self.start + self.nrows))
+            return StoredRange(self.source, int(within[0]), int(within[-1]) + 1, small)
         if self._array is not None:
             return self._array[ids]
         return CompactRows.of(taken(self._X, ids))

@@ -15,11 +15,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.executors import cores
 from gbdnn.distributed.sent import CompactRows, StoredRange, bytes_of, taken
 from gbdnn.engine.memory import MEMORY, layer_bytes
 from gbdnn.errors import MissingFileError
-from gbdnn.inference import infer
+from gbdnn.inference import inferred
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.source import NetworkSource
 
-__all__ = ["BatchResult", "Task", "compute"]
+__all__ = ["BatchResult", "Task", "compute", "stays_in_memory"]
 
 _KEPT = 2
 _LOADED = 8
@@ -51,7 +52,8 @@ class Task:
     options : dict
         Of `infer`.
     folder : str, optional
-        Where the worker writes the answer, a part of a store; by default it is returned.
+        Where the worker writes the answer, a part of a store; by default it is returned. Beside it
+        are checkpoints, where the network is streamed.
     """
 
     batch: int
@@ -99,12 +101,20 @@ class _Kept:
 _NETWORKS, _FEATURES = _Kept(_KEPT), _Kept(_KEPT)
 
 
+def stays_in_memory(net: Network, memory: int) -> bool:
+    """Whether a worker keeps all layers of a network in memory; else it streams them."""
+    return net.in_memory or sum(map(layer_bytes, net.infos)) <= _LOADED * memory
+
+
 def compute(task: Task) -> BatchResult:
     """Compute one batch."""
     began = perf_counter()
     net = _network(task.network, task.options.get("memory", MEMORY))
     loading = perf_counter() - began
-    Y = infer(net, _features(task.features), **task.options)
+    checkpoint = None
+    if task.folder is not None and not net.in_memory:
+        checkpoint = Checkpoint(f"{task.folder}.run")
+    Y = inferred(net, _features(task.features), checkpoint=checkpoint, **task.options)
     inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
     living, entries = int((rows.degrees > 0).sum()), rows.nvals
     sent = None
@@ -114,6 +124,8 @@ def compute(task: Task) -> BatchResult:
         from gbdnn.io.store.parts import write_part
 
         write_part(task.folder, rows.matrix())
+        if checkpoint is not None:
+            checkpoint.remove()
     return BatchResult(
         rows=sent,
         worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",
@@ -136,8 +148,7 @@ def _network(given: NetworkSource | Network, memory: int) -> Network:
 
     def read() -> Network:
         net = _opened(given.network)
-        small = sum(map(layer_bytes, net.infos)) <= _LOADED * memory
-        return net.loaded() if small else net
+        return net.loaded() if stays_in_memory(net, memory) else net
 
     found: Network = _NETWORKS.get((given, memory), read)
     return found

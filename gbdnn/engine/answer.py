@@ -35,6 +35,15 @@ class Answer(Protocol):
         """Let a function write rows into the arrays of a dense answer."""
         ...
 
+    @property
+    def nbytes(self) -> float:
+        """Bytes of what `rows` returns, about."""
+        ...
+
+    def rows(self) -> list[SparseRows]:
+        """Return the rows that have come, by their ids."""
+        ...
+
     def matrix(self, followed: np.ndarray | None, /) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
         ...
@@ -56,6 +65,15 @@ class SparseAnswer:
     def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
         """Not for sparse rows."""
         raise NotImplementedError
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of the rows."""
+        return float(sum(each.nbytes for each in self._rows))
+
+    def rows(self) -> list[SparseRows]:
+        """Return the rows that have come, by their ids."""
+        return self._rows
 
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
@@ -99,6 +117,15 @@ class DenseAnswer:
         with self._lock:
             self.entries += rows.nvals
 
+    @property
+    def nbytes(self) -> float:
+        """Bytes of the entries as sparse rows."""
+        return float(self.entries * (8 + self.values.itemsize))
+
+    def rows(self) -> list[SparseRows]:
+        """Return the rows that have come, by their ids."""
+        return [_sparse_rows(self.values, self.present)]
+
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up.
 
@@ -110,7 +137,7 @@ class DenseAnswer:
             entries = int(np.count_nonzero(present))
         del self.values, self.present
         if sparse or not entries or not costs.dense_answer_pays(values.size, entries):
-            return _sparse(values, present)
+            return _sparse_rows(values, present).matrix()
         if entries == values.size:
             return gb.Matrix.ss.import_fullr(values, take_ownership=True)
         return gb.Matrix.ss.import_bitmapr(
@@ -118,12 +145,12 @@ class DenseAnswer:
         )
 
 
-def _sparse(values: np.ndarray, present: np.ndarray) -> gb.Matrix:
-    """Return the values that are present as a sparse matrix."""
+def _sparse_rows(values: np.ndarray, present: np.ndarray) -> SparseRows:
+    """Return the values that are present as sparse rows."""
     nrows, ncols = values.shape
     at = np.flatnonzero(present)
     indptr = np.zeros(nrows + 1, np.uint64)
     if ncols:
         rows, at = np.divmod(at, ncols)
         np.cumsum(np.bincount(rows, minlength=nrows), out=indptr[1:])
-    return SparseRows(indptr, at.astype(np.uint64), values[present], ncols).matrix()
+    return SparseRows(indptr, at.astype(np.uint64), values[present], ncols)

@@ -94,6 +94,19 @@ class Duplicates:
             self._parent[merged] = into
             np.add.at(self._weight, into, self._weight[merged])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what `saved` returns."""
+        return int(self._parent.nbytes + self._weight.nbytes)
+
+    def saved(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which input each one follows, and how many inputs each one stands for."""
+        return self._parent, self._weight
+
+    def restore(self, parent: np.ndarray, weight: np.ndarray) -> None:
+        """Go on from what was saved."""
+        self._parent, self._weight = parent, weight
+
     def represented(self, inputs: np.ndarray) -> int:
         """Return how many inputs some representatives stand for."""
         return int(self._weight[inputs].sum())

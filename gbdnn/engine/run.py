@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.features import Features
     from gbdnn.engine.memory import Budget
     from gbdnn.engine.plan import ReadyLayer
-    from gbdnn.engine.state import LayerQueue
+    from gbdnn.engine.state import Checkpoint, LayerQueue
     from gbdnn.model.network import Network
 
 __all__ = ["Run"]
@@ -97,12 +97,22 @@ class Run:
         answer = kind(X.nrows, net.shape[1], self._dtype)
         self.state = RunState(len(net), budget.queued, answer, duplicates)
 
-    def answer(self) -> gb.Matrix:
-        """Return the activations after the last layer, a row per input."""
-        self.state.add(0, self._X)
+    def answer(self, checkpoint: Checkpoint | None = None) -> gb.Matrix:
+        """Return the activations after the last layer, a row per input.
+
+        With a checkpoint the run goes on from there, and is written down between two windows.
+        """
+        saved = None if checkpoint is None else checkpoint.restore()
+        if saved is None:
+            self.state.add(0, self._X)
+        else:
+            self.state.restore(saved, self._X)
+        del saved
         with self._prefetch:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
+                if checkpoint is not None:
+                    checkpoint.offer(k, self.state)
                 plan = self._plans[k]
                 form = plan.block_form
                 sparse = self._choice.is_sparse(

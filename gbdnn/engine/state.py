@@ -8,7 +8,7 @@ when there is much, the queue with the most bytes is next.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gbdnn.arrays.sparse_rows import SparseRows
 
@@ -20,7 +20,37 @@ if TYPE_CHECKING:
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.features import Features
 
-__all__ = ["LayerQueue", "RowRange", "RunState"]
+__all__ = ["Checkpoint", "LayerQueue", "RowRange", "RunState", "SavedState"]
+
+
+class SavedState(NamedTuple):
+    """A `RunState` as it is written down.
+
+    Attributes
+    ----------
+    queued : list of (int, SparseRows or range)
+        Layers and the rows that are queued there; a range of features that have not been read.
+    finished : list of SparseRows
+        Rows of the answer, by their ids.
+    followed : (ndarray, ndarray), optional
+        Of each input the one that it follows, and how many it stands for.
+    """
+
+    queued: list[tuple[int, SparseRows | range]]
+    finished: list[SparseRows]
+    followed: tuple[np.ndarray, np.ndarray] | None
+
+
+class Checkpoint(Protocol):
+    """Where a run that streams its network is written down, and goes on from."""
+
+    def restore(self) -> SavedState | None:
+        """Return what is written down, None if that is nothing."""
+        ...
+
+    def offer(self, k: int, state: RunState, /) -> None:
+        """Write the state down before layer `k`, or not."""
+        ...
 
 
 class RowRange(NamedTuple):
@@ -102,6 +132,18 @@ class LayerQueue:
             self._ranges.appendleft(RowRange(rows, 0, rows.nrows))
             self.inputs += rows.nrows
 
+    def add_range(self, source: Features, start: int, stop: int) -> None:
+        """Queue some rows of the features."""
+        self._ranges.append(RowRange(source, start, stop))
+        self.inputs += stop - start
+
+    def saved(self) -> list[SparseRows | range]:
+        """Return all rows; ranges of the features as their numbers."""
+        return [
+            each.rows() if isinstance(each.source, SparseRows) else range(each.start, each.stop)
+            for each in self._ranges
+        ]
+
     def take(self, count: int) -> list[RowRange]:
         """Remove the first `count` inputs, or all if there are fewer."""
         taken = []
@@ -166,6 +208,30 @@ class RunState:
         shallow = held < self._limit / 2
         k = min(queues) if shallow else max(queues, key=lambda k: (queues[k].nbytes, k))
         return k, queues[k], self._limit / (2 if shallow else 1) - held
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of what `saved` returns, about."""
+        queued = sum(queue.nbytes for queue in self.queues.values())
+        return queued + self.answer.nbytes + (self.duplicates.nbytes if self.duplicates else 0)
+
+    def saved(self) -> SavedState:
+        """Return all that goes on in another process; the features are there again."""
+        queued = [(k, rows) for k, queue in self.queues.items() for rows in queue.saved()]
+        followed = None if self.duplicates is None else self.duplicates.saved()
+        return SavedState(queued, self.answer.rows(), followed)
+
+    def restore(self, saved: SavedState, X: Features) -> None:
+        """Go on from what was saved."""
+        for k, rows in saved.queued:
+            if isinstance(rows, range):
+                self.queues.setdefault(k, LayerQueue()).add_range(X, rows.start, rows.stop)
+            else:
+                self.add(k, rows)
+        for rows in saved.finished:
+            self.answer.add(rows)
+        if self.duplicates is not None and saved.followed is not None:
+            self.duplicates.restore(*saved.followed)
 
     def matrix(self) -> gb.Matrix:
         """Return the answer of all inputs as a matrix; the state gives it up."""

@@ -11,6 +11,8 @@ from gbdnn.io.frameworks.torch import from_torch, read_torch, to_torch, write_to
 from gbdnn.io.idx import read_idx
 from gbdnn.io.store import (
     StoredFeatures,
+    Unfinished,
+    find_unfinished,
     load,
     open_features,
     require_storable,
@@ -21,10 +23,12 @@ from gbdnn.io.store import (
 
 __all__ = [
     "StoredFeatures",
+    "Unfinished",
     "find_categories",
     "find_features",
     "find_layers",
     "find_neurons",
+    "find_unfinished",
     "from_scipy",
     "from_torch",
     "iter_layers",

@@ -34,6 +34,7 @@ def iter_layers(
     bias_rule: BiasRule = "entries",
     clip: float | None = 32.0,
     dtype: Any = "FP32",
+    start: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
     """Read a network layer by layer, from one tab-separated file each.
@@ -59,6 +60,8 @@ def iter_layers(
         Upper limit of the activations; None for no limit.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
+    start : int, default 0
+        The first layer to read, counted from 0.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer: k of count layers have been read.
 
@@ -89,6 +92,7 @@ def iter_layers(
         bias = CHALLENGE[n].bias
     files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)
+    start = whole_number(start, "start", least=0)
 
     def layer(k: int, file: Path) -> Layer:
         W = read_tsv(file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise")
@@ -96,7 +100,7 @@ def iter_layers(
             progress(k, len(files))
         return Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False)
 
-    return starmap(layer, enumerate(files, 1))
+    return starmap(layer, enumerate(files[start:], start + 1))
 
 
 def read_network(

@@ -17,6 +17,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
+from gbdnn.io.store.unfinished import Unfinished, find_unfinished
 from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoredFeatures",
+    "Unfinished",
+    "find_unfinished",
     "load",
     "open_features",
     "require_storable",

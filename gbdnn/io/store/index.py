@@ -87,6 +87,20 @@ def is_index(path: Path) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
+def content_checksum(index: dict[str, Any]) -> str:
+    """Return a checksum of what a store holds, whatever its shards are called."""
+
+    def nameless(item: Any) -> Any:
+        return {**item, "shard": None} if isinstance(item, dict) else item
+
+    fields = {
+        name: list(map(nameless, value)) if isinstance(value, list) else value
+        for name, value in index.items()
+        if name not in ("checksum", "shards", "made_from")
+    }
+    return checksum(json.dumps(fields, sort_keys=True).encode())
+
+
 def checksum(data: Any) -> str:
     """Return the XXH3-64 of some bytes, as 16 hexadecimal digits."""
     digest: str = require("xxhash", "store", "a store has checksums of xxhash").xxh3_64_hexdigest(

@@ -19,7 +19,7 @@ from gbdnn.model.network import Network, require_fit
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from gbdnn.io.store.reader import Address, Reader
 
@@ -32,19 +32,40 @@ def write_network(
     """Write layers one by one; none is referenced afterwards."""
     count = len(layers) if isinstance(layers, Network | list | tuple) else None
     entries: list[dict[str, Any]] = []
-    before: LayerInfo | None = None
     with Writer(path) as writer:
+        to = LayerWriter(writer)
         for layer in layers:
-            k = len(entries)
-            require_kind(layer, Layer, f"layer {k}: a Layer is needed")
-            if before is not None:
-                require_fit(k, before, layer)
-            before = layer.info
-            entries.append(_write_layer(writer, k, layer))
+            entries.append(to.write(layer))
             del layer
             if progress is not None:
                 progress(len(entries), count)
         writer.finish("network", {"layers": entries})
+
+
+class LayerWriter:
+    """Writes layers, each of which fits the one before it.
+
+    Parameters
+    ----------
+    writer : Writer
+        The store.
+    entries : sequence of dict, optional
+        What the index says of the layers that it has already.
+    """
+
+    def __init__(self, writer: Writer, entries: Sequence[dict[str, Any]] = ()) -> None:
+        self._writer, self._count = writer, len(entries)
+        self._before = _parsed(entries[-1])[1] if entries else None
+
+    def write(self, layer: Layer) -> dict[str, Any]:
+        """Write the next layer, and return its entry in the index; `layer` is not kept."""
+        k = self._count
+        require_kind(layer, Layer, f"layer {k}: a Layer is needed")
+        if self._before is not None:
+            require_fit(k, self._before, layer)
+        self._before = layer.info
+        self._count += 1
+        return _write_layer(self._writer, k, layer)
 
 
 def read_network(reader: Reader) -> Network:
@@ -87,28 +108,9 @@ class _StoredLayers:
 
     def _parse(self, k: int) -> None:
         """Take what the index says of layer `k`."""
-        entry = self._entries[k]
-        given = described(entry)
-        bias: Any = entry["bias"]
-        if isinstance(bias, dict):
-            low, high = float(bias["lowest"]), float(bias["highest"])
-        else:
-            low = high = float(bias)
-        gain = entry["gain"]
+        given, info = _parsed(self._entries[k])
         self._given.append(given)
-        self.infos.append(
-            LayerInfo(
-                given.shape,
-                edges=given.nvals,
-                gain=math.inf if gain is None else gain,
-                dtype=np.dtype(given.values),
-                lowest_bias=low,
-                highest_bias=high,
-                bias_rule=entry["bias_rule"],
-                activation=entry["activation"],
-                clip=entry["clip"],
-            )
-        )
+        self.infos.append(info)
 
     def _bias(self, k: int) -> np.ndarray:
         """Return the bias vector of layer `k`."""
@@ -117,6 +119,28 @@ class _StoredLayers:
         if not np.isfinite(vector).all():
             raise FormatError(f"{self._reader.path}: {where}: the bias is not finite")
         return vector.astype(dtype)
+
+
+def _parsed(entry: dict[str, Any]) -> tuple[Description, LayerInfo]:
+    """Return what an entry of the index says of a layer."""
+    given = described(entry)
+    bias: Any = entry["bias"]
+    if isinstance(bias, dict):
+        low, high = float(bias["lowest"]), float(bias["highest"])
+    else:
+        low = high = float(bias)
+    gain = entry["gain"]
+    return given, LayerInfo(
+        given.shape,
+        edges=given.nvals,
+        gain=math.inf if gain is None else gain,
+        dtype=np.dtype(given.values),
+        lowest_bias=low,
+        highest_bias=high,
+        bias_rule=entry["bias_rule"],
+        activation=entry["activation"],
+        clip=entry["clip"],
+    )
 
 
 def _write_layer(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One store of features written by many processes: each part in a folder of its own until the end.
 
-    Y/.gbdnn-<key>.tmp/part-00003/    a store of some rows, written by whoever computed them
-    Y/                                at the end: all shards, and one index that names them
+    Y/.gbdnn-<key>.tmp/part-<start>-<stop>/    a store of these rows, by whoever computed them
+    Y/                                         at the end: all shards, and one index that names them
 
 The key is a checksum of all that the content follows from, so that parts of something else are
 never taken for these. A part is complete or not there. What is complete after a crash is kept: who
@@ -19,8 +19,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.io.atomic import output_errors
 from gbdnn.io.store.features import open_features, write_features
 from gbdnn.io.store.index import INDEX, read_index
+from gbdnn.io.store.unfinished import (
+    RUN,
+    Origin,
+    find_unfinished,
+    finished_key,
+    named_by_index,
+    part_name,
+    read_run,
+    require_same_run,
+    run_folder,
+    write_run,
+)
 from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
@@ -31,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PartWriter", "write_part"]
 
+_AT_ONCE = 4096  # rows that are verified at a time
 _PATIENCE = 60.0  # seconds for which another writer of the same part is waited for
 
 
@@ -41,55 +55,133 @@ class PartWriter:
     ----------
     path : path-like
         The store's folder.
-    key : str
-        16 hexadecimal digits, of what the content follows from.
+    origin : Origin
+        What the content follows from.
+    starts : list of int
+        Where the parts begin, and the number of rows, unless the run has parts already.
+    layers : int
+        Of the network; for people.
+    batch : int, optional
+        The size of parts that was asked for: parts of another size are refused.
+    restart : bool
+        Whether to begin anew, and to discard what this or another run has done.
+
+    Attributes
+    ----------
+    starts : list of int
+        Where the parts begin.
     """
 
-    def __init__(self, path: str | os.PathLike[str], key: str) -> None:
-        self._folder, self._key = as_path(path).absolute(), key
-        self._parts = self._folder / f".gbdnn-{key}.tmp"
-        self._writer = Writer(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        origin: Origin,
+        starts: list[int],
+        *,
+        layers: int = 0,
+        batch: int | None = None,
+        restart: bool = False,
+    ) -> None:
+        self._folder, self._origin, self._restart = as_path(path).absolute(), origin, restart
+        self._parts = run_folder(self._folder, origin.key)
+        self._writer = _Writer(path, origin, restart=restart)
+        self._batch, self._layers = batch, layers
+        self.starts = starts
 
     def __enter__(self) -> Self:
         self._writer.__enter__()
         try:
-            self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
-        except OSError as err:
-            self._writer.__exit__()
-            raise OutputError(f"{self._parts}: cannot be made: {err}") from err
+            with output_errors(self._parts, "made"):
+                self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
+            if self.is_finished:  # perhaps killed before the parts were removed
+                self._writer.tidy(named_by_index(self._folder))
+            else:
+                self._take_starts()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
-            self._parts.rmdir()  # unless there are parts
+            if all(each.name == RUN for each in self._parts.iterdir()):
+                (self._parts / RUN).unlink(missing_ok=True)
+                self._parts.rmdir()  # a worker whose answer nobody waits for may write all the same
         self._writer.__exit__()
+
+    def _take_starts(self) -> None:
+        """Go on with the parts of an earlier call, or write down those of this one."""
+        starts = self._kept_starts()
+        if starts is None:
+            write_run(
+                self._parts,
+                self._origin,
+                {"kind": "features", "starts": self.starts, "layers": self._layers},
+            )
+            return
+        if self._batch is not None and starts != self.starts:
+            sizes = [each[1] - each[0] for each in (starts, self.starts)]
+            raise OutputError(
+                f"{self._folder}: holds parts of {sizes[0]:,} inputs, not {sizes[1]:,}, of the same"
+                " run: without batch= (in the shell --batch) it goes on with them, and restart=True"
+                " (--restart) discards them"
+            )
+        self.starts = starts
+
+    def _kept_starts(self) -> list[int] | None:
+        """Return where the parts of an earlier call begin, if it has completed any."""
+        if (found := find_unfinished(self._folder)) is None or found.is_empty:
+            return None
+        try:
+            starts = [int(each) for each in read_run(self._parts)[1]["starts"]]
+        except (GbdnnError, LookupError, TypeError, ValueError):
+            return None
+        return starts if starts[-1] == self.starts[-1] else None
 
     @property
     def is_finished(self) -> bool:
-        """Whether the store is there already, of the same key."""
-        with contextlib.suppress(GbdnnError):
-            return read_index(self._folder).get("made_from") == self._key
-        return False
+        """Whether the store is there already, of the same origin."""
+        return not self._restart and finished_key(self._folder) == self._origin.key
+
+    @property
+    def count(self) -> int:
+        """Number of parts."""
+        return len(self.starts) - 1
 
     def folder(self, k: int) -> Path:
         """Return the folder of part `k`."""
-        return self._parts / f"part-{k:05}"
+        return self._parts / part_name(self.starts[k], self.starts[k + 1])
 
-    def has(self, k: int, rows: int) -> bool:
-        """Whether part `k` is complete, with so many rows; a damaged one is removed."""
+    def missing(self) -> list[int]:
+        """Return which parts are not complete; damaged ones are removed."""
+        return [k for k in range(self.count) if not self._has(k)]
+
+    def _has(self, k: int) -> bool:
         folder = self.folder(k)
-        if _is_whole(folder, rows):
+        if _is_whole(folder, self.starts[k + 1] - self.starts[k], verify=True):
             return True
         if (folder / INDEX).exists():  # written last: nobody is writing it
             shutil.rmtree(folder, ignore_errors=True)
         return False
 
-    def finish(self, count: int, shape: tuple[int, int], dtype: np.dtype) -> None:
-        """Make one store of `count` parts."""
-        shards = [self._writer.adopt(self.folder(k)) for k in range(count)]
+    def finish(self, shape: tuple[int, int], dtype: np.dtype) -> None:
+        """Make one store of all parts."""
+        shards = [self._writer.adopt(self.folder(k)) for k in range(self.count)]
         parts: list[dict[str, Any]] = [part for index in shards for part in index["parts"]]
         content = {"shape": list(shape), "dtype": dtype.name, "parts": parts}
-        self._writer.finish("features", {**content, "made_from": self._key})
+        self._writer.finish("features", {**content, "made_from": self._origin.key})
+
+
+class _Writer(Writer):
+    """A Writer that refuses a folder in which another run can go on."""
+
+    def __init__(self, path: str | os.PathLike[str], origin: Origin, *, restart: bool) -> None:
+        super().__init__(path)
+        self._origin, self._restart = origin, restart
+
+    def _begin(self) -> None:
+        require_same_run(self._folder, self._origin, restart=self._restart)
+        super()._begin()
 
 
 def write_part(folder: str | os.PathLike[str], Y: gb.Matrix) -> None:
@@ -106,11 +198,16 @@ def write_part(folder: str | os.PathLike[str], Y: gb.Matrix) -> None:
             return None
 
 
-def _is_whole(folder: Path, rows: int) -> bool:
+def _is_whole(folder: Path, rows: int, *, verify: bool = False) -> bool:
+    """Whether a part is complete, with so many rows; if `verify`, with the bytes it was given."""
     try:
         found = open_features(folder)
         sizes = [(shard["file"], shard["bytes"]) for shard in read_index(folder)["shards"]]
         there = all((folder / file).stat().st_size == size for file, size in sizes)
+        if not there or found.nrows != rows:
+            return False
+        for start in range(0, rows, _AT_ONCE) if verify else ():
+            found.sparse_rows(start, min(start + _AT_ONCE, rows))
     except (GbdnnError, OSError):
         return False
-    return there and found.nrows == rows
+    return True

@@ -14,7 +14,7 @@ import numpy as np
 from gbdnn.arrays.arguments import as_flag, as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
 from gbdnn.io.reading import foreign_errors
-from gbdnn.io.store.index import INDEX, checksum, read_index
+from gbdnn.io.store.index import INDEX, checksum, content_checksum, read_index
 from gbdnn.io.store.schema import require_index
 from gbdnn.io.store.writer import header_of, safetensors
 
@@ -36,6 +36,10 @@ class Address:
     path: str
     checksum: str
     verify: bool
+
+    def fingerprint(self) -> str:
+        """Return a checksum of what the store holds; errors as for `reader`."""
+        return content_checksum(self.reader().index)
 
     def reader(self) -> Reader:
         """Open the store; a FormatError says that it is no longer the same one."""

@@ -3,7 +3,8 @@
 New shards are written into a temporary folder in the store's. When all are complete they are
 renamed into the store, the index is replaced, and the old shards are removed. Until the index is
 replaced a reader sees the old store, afterwards the new one; shards have random names, so none is
-overwritten. Files that a killed process left are removed by the next save.
+overwritten. Files that a killed process left are removed by the next save, unless it goes on with
+them (`gbdnn.io.store.resumed`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 SHARD_BYTES = 256 << 20
@@ -39,14 +41,22 @@ class Writer:
 
     An OutputError says that the folder is no store and not empty, is a file, is being written to by
     another process, or cannot be written.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+    shard_bytes : int, optional
+        Largest size of a shard, unless a single array is larger (default: `SHARD_BYTES`).
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, shard_bytes: int | None = None) -> None:
         safetensors()
         checksum(b"")
         self._folder = as_path(path).absolute()
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
+        self._most = SHARD_BYTES if shard_bytes is None else shard_bytes
         self._shards: list[dict[str, Any]] = []
         self._tensors: dict[str, np.ndarray] = {}
         self._bytes = 0
@@ -63,7 +73,7 @@ class Writer:
                 self._require_ours()
                 with contextlib.suppress(FileNotFoundError):
                     self._old = (self._folder / INDEX).stat()
-                self._new.mkdir(mode=self.folder_mode)
+                self._begin()
         except BaseException:
             self.__exit__()
             raise
@@ -71,7 +81,7 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         """Remove temporary files and release the lock."""
-        _remove(self._new)
+        self._abandon()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -87,7 +97,7 @@ class Writer:
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         """Add arrays, which go into one shard, and return their place."""
         size = sum(array.nbytes for array in arrays.values())
-        if self._tensors and self._bytes + size > SHARD_BYTES:
+        if self._tensors and self._bytes + size > self._most:
             self._flush()
         self._bytes += size
         places = {}
@@ -129,14 +139,30 @@ class Writer:
                 index.write(data)
         except BaseException:
             if not self._is_index(data):  # Ctrl-C may come right after the rename
-                for file in named:
-                    _remove(self._folder / file)
+                self._withdraw(named)
             raise
         _sync(self._folder)
         self._made = False
+        self.tidy(named)
+
+    def tidy(self, named: Collection[str]) -> None:
+        """Remove temporary folders, and all shards but these: those that the index names."""
         for path in self._leftovers():
             if path.name not in named:
                 _remove(path)
+
+    def _begin(self) -> None:
+        """Make the temporary folder."""
+        self._new.mkdir(mode=self.folder_mode)
+
+    def _abandon(self) -> None:
+        """Remove the temporary folder, if it is there."""
+        _remove(self._new)
+
+    def _withdraw(self, files: list[str]) -> None:
+        """Take back shards that no index names."""
+        for file in files:
+            _remove(self._folder / file)
 
     def _flush(self) -> None:
         """Write the arrays added since the last shard."""

@@ -1,0 +1,200 @@
+"""Networks written layer by layer, by a call that goes on where a killed one stopped.
+
+What is complete is a shard: the layers in it, and the run's record that names them, are on the
+disk. After a kill or an error they stay in the unfinished store; the same call checks them against
+their checksums, and goes on with the first layer that is not among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import FormatError, GbdnnError, OutputError
+from gbdnn.io.store.index import checksum
+from gbdnn.io.store.network import LayerWriter
+from gbdnn.io.store.unfinished import (
+    Origin,
+    named_by_index,
+    read_run,
+    require_same_run,
+    run_folder,
+    write_run,
+)
+from gbdnn.io.store.writer import Writer, header_of, safetensors
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from gbdnn.model.layer import Layer
+
+__all__ = ["LayerSource", "save_layers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSource:
+    """Where the layers of a network come from, one by one.
+
+    Attributes
+    ----------
+    origin : Origin
+        What they follow from.
+    count : int
+        How many.
+    layers : callable
+        ``layers(k)`` returns an iterator of layer k and those behind it.
+    mark : callable, optional
+        ``mark(k)`` returns a fingerprint of what layer k alone is read from, where the origin does
+        not tell.
+    """
+
+    origin: Origin
+    count: int
+    layers: Callable[[int], Iterable[Layer]]
+    mark: Callable[[int], str] | None = None
+
+
+def save_layers(
+    source: LayerSource,
+    path: str | os.PathLike[str],
+    *,
+    restart: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> None:
+    """Save a network in a store, as `gbdnn.save` does, and go on after a kill.
+
+    Parameters
+    ----------
+    source : LayerSource
+        The layers.
+    path : path-like
+        As for `gbdnn.save`.
+    restart : bool, default False
+        Whether to begin anew, and to discard what this or another run has done.
+    progress : callable, optional
+        Called as ``progress(k, count)`` when k of all layers have been written; at first with those
+        of an earlier call.
+
+    Raises
+    ------
+    OutputError
+        As `gbdnn.save`; or the folder holds layers of another run; or a file that a written layer
+        was read from is another one now.
+    """
+    with _Keeper(path, source, restart=restart) as writer:
+        layers = LayerWriter(writer, writer.entries)
+        if progress is not None:
+            progress(len(writer.entries), source.count)
+        for layer in source.layers(len(writer.entries)):
+            mark = "" if source.mark is None else source.mark(len(writer.entries))
+            writer.keep(layers.write(layer), mark)
+            del layer
+            if progress is not None:
+                progress(len(writer.entries), source.count)
+        writer.finish("network", {"layers": writer.entries})
+
+
+class _Keeper(Writer):
+    """A Writer whose complete shards stay in the unfinished store.
+
+    Attributes
+    ----------
+    entries : list of dict
+        The index's entries of the layers that have been written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], source: LayerSource, *, restart: bool) -> None:
+        super().__init__(path)
+        self._source, self._restart = source, restart
+        self._new = run_folder(self._folder, source.origin.key)
+        self._marks: list[str] = []
+        self.entries: list[dict[str, Any]] = []
+
+    def keep(self, entry: dict[str, Any], mark: str) -> None:
+        """Take the entry of the layer that has been added last."""
+        self.entries.append(entry)
+        self._marks.append(mark)
+
+    def _begin(self) -> None:
+        require_same_run(self._folder, self._source.origin, restart=self._restart)
+        self._new.mkdir(self.folder_mode, exist_ok=True)
+        with contextlib.suppress(GbdnnError, LookupError, TypeError, ValueError):
+            self._take(read_run(self._new)[1])
+        self._require_marks()
+        named = {shard["file"] for shard in self._shards}
+        for path in self._new.iterdir():  # shards that were not complete
+            if path.name.startswith("shard-") and path.name not in named:
+                path.unlink()
+
+    def _take(self, run: dict[str, Any]) -> None:
+        """Take shards and layers of an earlier call, up to the first one that is damaged."""
+        entries, marks, finished = run["layers"], run["marks"], named_by_index(self._folder)
+        by_shard: dict[str, list[dict[str, Any]]] = {}
+        for entry in entries:
+            by_shard.setdefault(entry["shard"], []).append(entry)
+        for shard in run["shards"]:
+            here = by_shard[shard["file"]]
+            if shard["file"] in finished:  # killed when all was done but the cleaning up
+                return
+            self._bring_back(shard["file"])
+            if not _is_whole(self._new / shard["file"], shard, here):
+                return
+            self._shards.append(shard)
+            self.entries += here
+            self._marks = marks[: len(self.entries)]
+
+    def _require_marks(self) -> None:
+        for k, mark in enumerate(self._marks):
+            if self._source.mark is not None and self._source.mark(k) != mark:
+                raise OutputError(
+                    f"{self._folder}: holds {len(self._marks):,} of {self._source.count:,} layers,"
+                    f" and the file of layer {k} (counted from 0) has another content than when it"
+                    " was read; restart=True (in the shell --restart) begins anew"
+                )
+
+    def _bring_back(self, file: str) -> None:
+        """Move a shard back that stands in the store already: the index was not yet written."""
+        if not (self._new / file).exists():
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / file).rename(self._new / file)
+
+    def _flush(self) -> None:
+        super()._flush()
+        source = self._source
+        fields = {
+            "kind": "network",
+            "count": source.count,
+            "layers": self.entries,
+            "marks": self._marks,
+            "shards": self._shards,
+        }
+        write_run(self._new, source.origin, fields)
+
+    def _withdraw(self, files: list[str]) -> None:
+        for file in files:
+            self._bring_back(file)
+
+    def _abandon(self) -> None:
+        if not self._shards:
+            super()._abandon()
+
+
+def _is_whole(path: Path, shard: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
+    """Whether a shard has the size, the header and the arrays that the record tells."""
+    with contextlib.suppress(OSError, FormatError, ValueError, safetensors().SafetensorError):
+        if path.stat().st_size != shard["bytes"]:
+            return False
+        if checksum(header_of(path)) != shard["header_xxh3_64"]:
+            return False
+        with safetensors().safe_open(path, framework="np") as opened:
+            return all(
+                checksum(opened.get_tensor(tensor["name"]).view(np.uint8)) == tensor["xxh3_64"]
+                for entry in entries
+                for tensor in entry["tensors"].values()
+            )
+    return False

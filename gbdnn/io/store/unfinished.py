@@ -1,0 +1,287 @@
+"""What an unfinished store holds: a record of the run beside its shards or parts.
+
+    Y/.gbdnn-<key>.tmp/run.json             which run it is, and the layers of complete shards
+    Y/.gbdnn-<key>.tmp/shard-...            layers of a network
+    Y/.gbdnn-<key>.tmp/part-<start>-<stop>/ a complete part of an answer: a store of its own
+    Y/.gbdnn-<key>.tmp/part-....run/        a part in the making: activations between two layers
+
+The key is a checksum of the run's fingerprints: of all that the content follows from. No reader of
+stores looks into the folder, and ``index.json`` is not there before the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gbdnn._version import __version__
+from gbdnn.errors import FormatError, GbdnnError, OutputError
+from gbdnn.io.atomic import whole_file
+from gbdnn.io.reading import read_bytes
+from gbdnn.io.store.index import INDEX, checksum, read_index
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = [
+    "RUN",
+    "Origin",
+    "Unfinished",
+    "find_unfinished",
+    "finished_key",
+    "named_by_index",
+    "part_name",
+    "read_run",
+    "require_same_run",
+    "run_folder",
+    "write_run",
+]
+
+RUN = "run.json"
+_FORMAT, _VERSION = "gbdnn.unfinished", 1
+_FOLDER = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """All that a store's content follows from.
+
+    Attributes
+    ----------
+    fingerprints : dict of str to str
+        Of the network, the features, each option that matters.
+    words : dict of str to str
+        Where they are, for people; a run is the same whatever they say.
+    """
+
+    fingerprints: dict[str, str]
+    words: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fingerprints: dict[str, str], words: dict[str, str] | None = None) -> Origin:
+        """Return an origin of these fingerprints and this version of gbdnn."""
+        return cls({**fingerprints, "version": __version__}, words or {})
+
+    @property
+    def key(self) -> str:
+        """A checksum of the fingerprints, of 16 hexadecimal digits."""
+        return checksum(json.dumps(self.fingerprints, sort_keys=True).encode())
+
+    def difference(self, other: Origin) -> str:
+        """Return what differs in another run: ``"engine: auto, here full"``."""
+        found = []
+        for name in {**self.fingerprints, **other.fingerprints}:
+            there, here = other.fingerprints.get(name), self.fingerprints.get(name)
+            if there != here:
+                old, new = other.words.get(name, there), self.words.get(name, here)
+                now = "here with another content" if old == new else f"here {new}"
+                found.append(f"{name}: {old}, {now}")
+        return "; ".join(found) or "its record is of another kind"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """What a store that is not complete holds; `find_unfinished` returns it.
+
+    Attributes
+    ----------
+    kind : str
+        ``"features"`` (an answer) or ``"network"``.
+    done, total : int
+        Inputs of complete parts, or layers of complete shards; inputs or layers in all.
+    parts_done, parts : int
+        The same in parts; 0 for a network.
+    layer, layers : int, optional
+        Where a network is streamed: the first part in the making goes on at this layer, of so many.
+    nbytes : int
+        What is kept, in bytes.
+    origin : Origin
+        What it follows from.
+    """
+
+    kind: str
+    done: int
+    total: int
+    parts_done: int
+    parts: int
+    layer: int | None
+    layers: int | None
+    nbytes: int
+    origin: Origin
+
+    @property
+    def what(self) -> str:
+        """What is counted: ``"inputs"`` or ``"layers"``."""
+        return "layers" if self.kind == "network" else "inputs"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to go on with."""
+        return not self.done and self.layer is None
+
+
+def find_unfinished(path: str | os.PathLike[str]) -> Unfinished | None:
+    """Return what an unfinished store in a folder holds.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder that was given to `gbdnn.infer_to_store`, ``gbdnn infer -o``, ``gbdnn generate``
+        or ``gbdnn convert``. It is only read, and may be written to by a running process.
+
+    Returns
+    -------
+    Unfinished, or None
+        None if nothing unfinished is there, or nothing that could be gone on with. Of several runs
+        the one that is furthest.
+
+    Examples
+    --------
+    >>> import tempfile, gbdnn
+    >>> gbdnn.io.find_unfinished(tempfile.mkdtemp()) is None
+    True
+    """
+    found = [each for folder in _folders(Path(path)) if (each := _look(folder)) is not None]
+    return max(found, key=lambda each: (each.done / max(1, each.total), each.nbytes), default=None)
+
+
+def run_folder(path: Path, key: str) -> Path:
+    """Return where the run with this key keeps what is complete."""
+    return path / f".gbdnn-{key}.tmp"
+
+
+def part_name(start: int, stop: int) -> str:
+    """Return the name of the folder of a part with rows `start` to before `stop`."""
+    return f"part-{start:09}-{stop:09}"
+
+
+def write_run(folder: Path, origin: Origin, fields: dict[str, Any]) -> None:
+    """Write the record of a run, atomically."""
+    run = {"fingerprints": origin.fingerprints, "words": origin.words, **fields}
+    text = json.dumps(run, allow_nan=False)
+    head = {"format": _FORMAT, "version": _VERSION, "checksum": checksum(text.encode())}
+    with whole_file(folder / RUN) as file:
+        file.write(f"{json.dumps(head)}\n{text}\n".encode("ascii"))
+
+
+def read_run(folder: Path) -> tuple[Origin, dict[str, Any]]:
+    """Return the origin and the fields of a run's record.
+
+    Raises
+    ------
+    MissingFileError, FormatError
+        There is none, or it is damaged.
+    """
+    path = folder / RUN
+    head, _, text = read_bytes(path).partition(b"\n")
+    text = text.removesuffix(b"\n")
+    try:
+        first = json.loads(head)
+        if first["format"] != _FORMAT or first["version"] != _VERSION:
+            raise FormatError(f"{path}: is no record of a run, or of another version")
+        if first["checksum"] != checksum(text):
+            raise FormatError(f"{path}: is damaged: its bytes do not have the checksum it names")
+        run = json.loads(text)
+        return Origin(dict(run.pop("fingerprints")), dict(run.pop("words"))), run
+    except (ValueError, LookupError, TypeError, RecursionError) as err:
+        if isinstance(err, GbdnnError):
+            raise
+        raise FormatError(f"{path}: is damaged: {type(err).__name__}: {err}") from err
+
+
+def require_same_run(path: Path, origin: Origin, *, restart: bool) -> None:
+    """Raise OutputError if a folder holds what another run has completed; with `restart` remove it.
+
+    Of the run itself all is removed too, with `restart`.
+    """
+    for folder in _folders(path):
+        if restart:
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        found = None if folder == run_folder(path, origin.key) else _look(folder)
+        if found is not None:
+            raise OutputError(
+                f"{path}: holds {found.done:,} of {found.total:,} {found.what} of another run"
+                f" ({origin.difference(found.origin)}). That run can go on; restart=True (in the"
+                " shell --restart) discards what it has done"
+            )
+
+
+def _folders(path: Path) -> list[Path]:
+    with contextlib.suppress(OSError, ValueError):
+        return sorted(each for each in path.iterdir() if _FOLDER.fullmatch(each.name))
+    return []
+
+
+def _look(folder: Path) -> Unfinished | None:
+    """Return what a run has kept, None if that is nothing."""
+    try:
+        origin, run = read_run(folder)
+        kind, layers = str(run["kind"]), None
+        layer: int | None = None
+        if kind == "network":
+            done, total, parts = _layers(folder, run), int(run["count"]), []
+        else:
+            starts = [int(each) for each in run["starts"]]
+            parts = [
+                (start, stop)
+                for start, stop in pairwise(starts)
+                if (folder / part_name(start, stop) / INDEX).exists()
+            ]
+            done, total = sum(stop - start for start, stop in parts), starts[-1]
+            if finished_key(folder.parent) == origin.key:
+                return None
+            layers = int(run["layers"])
+            layer = _checkpoint(folder)
+        found = Unfinished(
+            kind=kind, done=done, total=total, parts_done=len(parts), layer=layer, layers=layers,
+            parts=0 if kind == "network" else len(starts) - 1, nbytes=_bytes(folder), origin=origin,
+        )  # fmt: skip
+    except (GbdnnError, OSError, LookupError, TypeError, ValueError):
+        return None
+    return None if found.is_empty else found
+
+
+def named_by_index(path: Path) -> set[str]:
+    """Return the shards of the store in a folder; none if there is no store."""
+    try:
+        return {str(shard["file"]) for shard in read_index(path)["shards"]}
+    except (GbdnnError, LookupError, TypeError):
+        return set()
+
+
+def finished_key(path: Path) -> str | None:
+    """Return the key of the run whose answer is the store in a folder, None if there is none."""
+    with contextlib.suppress(GbdnnError):
+        key = read_index(path).get("made_from")
+        return None if key is None else str(key)
+    return None
+
+
+def _layers(folder: Path, run: dict[str, Any]) -> int:
+    """Return how many layers of the record have their shard, and no finished store has it."""
+    files = {str(shard["file"]) for shard in run["shards"]} - named_by_index(folder.parent)
+    there = {file for file in files if any((at / file).exists() for at in (folder, folder.parent))}
+    return sum(entry["shard"] in there for entry in run["layers"])
+
+
+def _checkpoint(folder: Path) -> int | None:
+    """Return the layer at which the first part in the making goes on."""
+    for each in sorted(folder.glob("part-*.run")):
+        with contextlib.suppress(GbdnnError, LookupError, TypeError, ValueError):
+            return int(read_index(each)["next_layer"])
+    return None
+
+
+def _bytes(folder: Path) -> int:
+    total = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # a running process removes files
+            total += file.stat().st_size if file.is_file() else 0
+    return total
