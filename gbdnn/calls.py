@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
+from gbdnn.arrays.arguments import as_path, require_callable
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
@@ -137,6 +138,7 @@ def infer(
     again. In one block form, answers have the bits that they have without executor if batches have
     at least 2,048 inputs.
     """
+    require_callable(stats, "stats")
     own = {"workers": workers, "ahead": ahead, "batch": batch, "order": order, "stats": stats}
     if executor is None:
         _require_executor(own)
@@ -179,6 +181,7 @@ def infer_batches(
     With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``.
     ``StoredFeatures.parts(inputs)`` are batches of a store that workers read.
     """
+    require_callable(stats, "stats")
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
@@ -279,6 +282,8 @@ def infer_to_store(
     >>> Y.rows().to_dense().tolist()
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
+    require_callable(stats, "stats")
+    as_path(path)
     callback = options.pop("callback", None) if executor is None else None
     net, rest = _network(layers, options)
     if not len(net):

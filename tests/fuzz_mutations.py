@@ -1,5 +1,6 @@
 """Damage: bytes, text, JSON and zip archives that are changed a little, as a seed says."""
 
+import copy
 import gzip
 import io
 import json
@@ -140,7 +141,7 @@ def other_json(tree, rng):
         elif how == 2:
             here[last] = [old]
         else:
-            here[last] = rng.choice(ODD)
+            here[last] = copy.deepcopy(rng.choice(ODD))
     return tree
 
 

@@ -37,6 +37,8 @@ ALLOWED = {
     "_init_params": "python-graphblas has no other way to ask whether it is initialised",
     "_forward_hooks": "nor PyTorch one to ask for the hooks of a module",
     "_forward_pre_hooks": "nor PyTorch one to ask for the hooks of a module",
+    "_indices": "nor PyTorch one to look at a sparse tensor's indices before it is coalesced",
+    "_values": "nor PyTorch one to look at a sparse tensor's values before it is coalesced",
     "_NamedFuncPointer": "the type of a function of a library, in an annotation",
 }
 

@@ -5,9 +5,9 @@ modules and operators as they are asked for, without a lock. Here the first acce
 thread, takes a lock and loads all that gbdnn uses. ``import gbdnn`` accesses nothing, so that
 ``graphblas.init`` may follow it.
 
-A forked child does not inherit GraphBLAS's OpenMP threads, and waits for them for ever if its parent
-has started them: by a sparse run on two threads or more. Whether it has cannot be asked. Where it may
-have, the first access in the child raises.
+A forked child does not inherit GraphBLAS's OpenMP threads, and waits for them for ever if its
+parent has started them: by a sparse run on two threads or more. Whether it has cannot be asked.
+Where it may have, the first access in the child raises.
 """
 
 from __future__ import annotations
