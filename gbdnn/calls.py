@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
-from gbdnn.arrays.arguments import as_path, require_callable
+from gbdnn.arrays.arguments import as_flag, as_path, require_callable
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
@@ -283,6 +283,8 @@ def infer_to_store(
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
     require_callable(stats, "stats")
+    require_callable(progress, "progress")
+    as_flag(restart, "restart")
     as_path(path)
     callback = options.pop("callback", None) if executor is None else None
     net, rest = _network(layers, options)

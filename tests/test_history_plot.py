@@ -83,5 +83,5 @@ def test_bad_input():
     for plot in (viz.plot_history, viz.history_figure):
         with pytest.raises(gbdnn.ArgumentError, match="no epochs"):
             plot([])
-    with pytest.raises(gbdnn.ArgumentError, match="loss, accuracy, edges, not 'losses'"):
+    with pytest.raises(gbdnn.ArgumentError, match="'loss', 'accuracy' or 'edges', not 'losses'"):
         viz.plot_history(RECORDS, of="losses")

@@ -43,11 +43,18 @@ KINDS = {
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
     "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
-    "verify": FLAGS, "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
+    "verify": FLAGS, "restart": FLAGS,
+    "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
     "reopen": FUNCTIONS,
     "net": NETWORKS, "network": NETWORKS, "problem": NETWORKS,
+    "epochs": WHOLES, "batch_size": WHOLES, "patience": WHOLES, "X": MATRICES,
+    "y": [3, None, "x", object(), np.ones((2, 4)), np.full((3, 4), np.nan), ["a"] * 3],
+    "loss": [3, "x", object()], "optimiser": [3, "x", object()], "schedule": [0.1, "x"],
+    "adjustments": [3, "x", object(), [3]], "input_dropout": [*NUMBERS, -1, 1],
+    "validation": ["x", object(), 2, -1, (X,), (X, X, X), (X, np.ones(3))],
+    "checkpoint": [path for path in PATHS if path is not None],
     "Y": MATRICES, "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
     "batches": [3, None, object(), X, [3], [None]],
     "x": [3, None, "x", object(), {}, [3], np.ones(3)],
@@ -57,6 +64,7 @@ KINDS = {
     "stats": MANY, "rates": MANY, "published": MANY, "executor": [3, "x", object()],
     "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
     "other": [], "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
+    "run": [3, None, "x", object()],
     "ax": [3, "x", object()], "figure": [3, None, "x", object()], "title": [3, object(), ["x"]],
     "parts": [3, "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
     "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
@@ -151,7 +159,8 @@ def calls(tmp_path_factory):
             {"layers": [W], "batches": [X], **options, **over}, {**lists, "stats": "callback"}),
         "gbdnn.infer_to_store": (gbdnn.infer_to_store, {
             "layers": [W], "features": X, "path": folder / "Y", "batch": 2, "executor": None,
-            "workers": None, "ahead": None, "stats": None}, {**lists, "stats": "callback"}),
+            "workers": None, "ahead": None, "stats": None, "restart": False, "progress": None},
+            {**lists, "stats": "callback"}),
         "gbdnn.load": (gbdnn.load, {"path": folder / "net", "verify": True}, {}),
         "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
         "gbdnn.radix_layers": (gbdnn.radix_layers, {
@@ -159,6 +168,12 @@ def calls(tmp_path_factory):
         "gbdnn.radixnet": (gbdnn.radixnet, {
             "neurons": 1024, "layers": 1, "seed": 0, "dtype": "FP32", "lazy": True}, deep),
         "gbdnn.save": (gbdnn.save, {"x": net, "path": folder / "save", "progress": None}, {}),
+        "gbdnn.train": (gbdnn.train, {
+            "net": net, "X": X, "y": np.ones((3, 4)), "epochs": 1, "batch_size": 2, "loss": None,
+            "optimiser": None, "schedule": None, "adjustments": (), "input_dropout": 0.0,
+            "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
+            "progress": None, "checkpoint": folder / "run"}, {}),
+        "gbdnn.io.find_unfinished": (io.find_unfinished, {"path": folder / "net"}, {}),
         "gbdnn.io.StoredFeatures.rows": (stored.rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
@@ -177,8 +192,8 @@ def calls(tmp_path_factory):
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
             lambda **all_: list(io.iter_layers(**all_)), {
-                "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
-            deep),
+                "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
+                "progress": None}, deep),
         "gbdnn.io.read_network": (io.read_network, {
             "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
             deep),
@@ -220,7 +235,7 @@ def calls(tmp_path_factory):
         "gbdnn.challenge.run": (gbdnn.challenge.run, {
             "problem": problem, "nthreads": 1, "engine": "sparse", "compress": False,
             "memory": 1 << 24, "repeat": 1, "check": True, "record": False, "callback": None,
-            "progress": None}, {}),
+            "progress": None, "executor": None, "stats": None}, {"stats": "callback"}),
         "gbdnn.challenge.scipy_categories": (gbdnn.challenge.scipy_categories, {
             "network": square, "features": problem.features, "progress": None}, {}),
         "gbdnn.challenge.training_images": (
@@ -250,6 +265,7 @@ def calls(tmp_path_factory):
     if importlib.util.find_spec("matplotlib"):
         matplotlib = pytest.importorskip("matplotlib")
         matplotlib.use("agg")
+        trained = gbdnn.train(net, X, np.ones((3, 4)), epochs=1)
         viz, plots = gbdnn.viz, {"layers": "depth", "neurons": "plot"}
         found |= {
             "gbdnn.viz.plot_activity": (viz.plot_activity, {
@@ -258,6 +274,9 @@ def calls(tmp_path_factory):
                 "stats": batches, "ax": None, "of": "seconds", "workers": 1}, {}),
             "gbdnn.viz.plot_edge_rates": (viz.plot_edge_rates, {
                 "rates": [], "ax": None, "published": gbdnn.challenge.PUBLISHED}, {}),
+            "gbdnn.viz.plot_history": (
+                viz.plot_history, {"run": trained, "ax": None, "of": "loss"}, {}),
+            "gbdnn.viz.history_figure": (viz.history_figure, {"run": trained}, {}),
             "gbdnn.viz.plot_layer_times": (viz.plot_layer_times, {
                 "stats": stats, "ax": None, "parts": None, "layers": 2}, plots),
             "gbdnn.viz.require_plottable": (
@@ -289,7 +308,7 @@ LEFT = {
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(
         [
-            "gbdnn.LayerStats", "gbdnn.MemoryNeeded", "gbdnn.RankStats",
+            "gbdnn.io.Unfinished", "gbdnn.LayerStats", "gbdnn.MemoryNeeded", "gbdnn.RankStats",
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
             "gbdnn.distributed.Spread",

@@ -7,11 +7,11 @@ where training began, tells whether a file belongs to a call.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.model.layer_info import LayerInfo
@@ -58,8 +58,8 @@ class Checkpoint:
         patience: int | None,
     ) -> None:
         self._safetensors = require("safetensors.numpy", "store", _WHY)
+        self.path = as_path(path, "checkpoint")
         require_writable(path)
-        self.path = Path(path)
         self._fingerprint = _fingerprint(before, plan, data, tested, patience)
 
     def load(self, begun: TrainingRun) -> tuple[TrainingRun, bool] | None:

@@ -32,7 +32,8 @@ class TrainingData(NamedTuple):
     @classmethod
     def of(cls, X: Any, y: Any, net: Network, loss: Loss) -> TrainingData:
         """Return inputs and targets that fit a network, or raise what is wrong with them."""
-        inputs = as_inputs(X, net)
+        with naming("X"):
+            inputs = as_inputs(X, net)
         if not inputs.nrows:
             raise ArgumentError("X has no inputs")
         targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)

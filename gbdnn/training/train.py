@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.arguments import require_callable
 from gbdnn.arrays.threads import MOST_THREADS, available
 from gbdnn.arrays.values import whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import as_network
 from gbdnn.training.checkpoint import Checkpoint
@@ -148,6 +149,8 @@ def train(
     _require("loss", loss, "losses", "CrossEntropy or SquaredError")
     _require("optimiser", optimiser, "corrections", "SGD or Adam")
     _require("schedule", schedule, "factors", "Constant, Cosine or Stepwise")
+    require_callable(callback, "callback")
+    require_callable(progress, "progress")
     before = net if isinstance(net, TrainingRun) else _begun(net)
     plan = Plan(
         loss=loss or before.loss or default_loss(y),
@@ -191,7 +194,8 @@ def _begun(net: Any) -> TrainingRun:
 
 def trainable(net: Any) -> Network:
     """Return a network, in memory, or raise what keeps it from being trained."""
-    network = as_network(net).loaded()
+    with naming("net"):
+        network = as_network(net).loaded()
     if not len(network):
         raise ArgumentError("train: the network has no layers")
     for k, info in enumerate(network.infos):

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_records, as_word
 from gbdnn.errors import ArgumentError
+from gbdnn.training.run import EpochRecord
 from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above, new_figure
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gbdnn.training.run import EpochRecord, TrainingRun
+    from gbdnn.training.run import TrainingRun
 
 _CURVES = {
     "loss": (("loss", "training"), ("validation_loss", "validation")),
@@ -57,8 +59,7 @@ def plot_history(
     ArgumentError
         There are no epochs, `of` is something else, or what was trained has no labels to be right.
     """
-    if of not in _CURVES:
-        raise ArgumentError(f"of is one of {', '.join(_CURVES)}, not {of!r}")
+    as_word(of, "of", _CURVES)
     records = _records(run)
     epochs = [record.epoch for record in records]
     curves = {
@@ -124,7 +125,7 @@ def _label_epochs(ax: Axes) -> None:
 
 
 def _records(run: TrainingRun | Iterable[EpochRecord]) -> list[EpochRecord]:
-    records: list[EpochRecord] = list(getattr(run, "history", run))  # type: ignore[arg-type]
+    records = as_records(getattr(run, "history", run), EpochRecord, "run")
     if not records:
         raise ArgumentError("there are no epochs to plot")
     return records

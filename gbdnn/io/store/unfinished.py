@@ -17,10 +17,10 @@ import re
 import shutil
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError, GbdnnError, OutputError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.reading import read_bytes
@@ -28,6 +28,7 @@ from gbdnn.io.store.index import INDEX, checksum, read_index
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
 __all__ = [
     "RUN",
@@ -147,7 +148,7 @@ def find_unfinished(path: str | os.PathLike[str]) -> Unfinished | None:
     >>> gbdnn.io.find_unfinished(tempfile.mkdtemp()) is None
     True
     """
-    found = [each for folder in _folders(Path(path)) if (each := _look(folder)) is not None]
+    found = [each for folder in _folders(as_path(path)) if (each := _look(folder)) is not None]
     return max(found, key=lambda each: (each.done / max(1, each.total), each.nbytes), default=None)
 
 
