@@ -276,7 +276,8 @@ def calls(tmp_path_factory):
                 "rates": [], "ax": None, "published": gbdnn.challenge.PUBLISHED}, {}),
             "gbdnn.viz.plot_history": (
                 viz.plot_history, {"run": trained, "ax": None, "of": "loss"}, {}),
-            "gbdnn.viz.history_figure": (viz.history_figure, {"run": trained}, {}),
+            "gbdnn.viz.history_figure": (
+                viz.history_figure, {"run": trained, "title": None}, {}),
             "gbdnn.viz.plot_layer_times": (viz.plot_layer_times, {
                 "stats": stats, "ax": None, "parts": None, "layers": 2}, plots),
             "gbdnn.viz.require_plottable": (

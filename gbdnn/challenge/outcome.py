@@ -204,6 +204,7 @@ def run(
     for name, flag in (("compress", compress), ("check", check), ("record", record)):
         as_flag(flag, name)
     require_callable(progress, "progress")
+    require_callable(stats, "stats")
     options: dict[str, Any] = {
         "engine": engine,
         "compress": "auto" if compress else False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from gbdnn.arrays.arguments import as_records, as_word
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.training.run import EpochRecord
 from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above, new_figure
 
@@ -101,6 +101,8 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
     -------
     Figure
     """
+    if title is not None:
+        require_kind(title, str, "title is a str")
     records = _records(run)
     kinds: list[Literal["loss", "accuracy", "edges"]] = ["loss", "edges"]
     if any(record.accuracy is not None for record in records):
