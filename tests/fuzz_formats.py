@@ -484,6 +484,7 @@ class Worker:
 
     def close(self):
         if self._process is not None:
+            self._selector.close()
             self._process.kill()
             self._process.wait()
             self._process.stdin.close()
