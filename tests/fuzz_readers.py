@@ -37,6 +37,11 @@ def value(text, pattern=REAL):
     return found
 
 
+def whole(text):
+    require(WHOLE.fullmatch(text) and len(text) < 100)
+    return int(text)
+
+
 def single(text):
     """The float32 that is nearest to a decimal number; by way of float64 it may be another."""
     with np.errstate(over="ignore"):
@@ -76,7 +81,7 @@ def matrix_market(data):
         if fields:
             begun = True
             body.append(fields)
-    sizes = [int(value(x, WHOLE)) for x in body[0]]
+    sizes = [whole(x) for x in body[0]]
     require(all(x[0].isdigit() for x in body[0]))
     body = body[1:]
     require(len(sizes) == (3 if layout == "coordinate" else 2))
@@ -100,10 +105,7 @@ def matrix_market(data):
     else:
         require(len(body) == sizes[2])
         require(all(len(x) == (2 if field == "pattern" else 3) for x in body))
-        entries = [
-            (int(value(x[0], WHOLE)), int(value(x[1], WHOLE)), "1" if len(x) == 2 else x[2])
-            for x in body
-        ]
+        entries = [(whole(x[0]), whole(x[1]), "1" if len(x) == 2 else x[2]) for x in body]
     for i, j, text in entries:
         x = value(text, pattern)
         x = single(text) if is_single and field == "real" else x
@@ -121,7 +123,7 @@ def tsv(data):
     for row in text[:-1].split("\n"):
         fields = row.removesuffix("\r").split("\t")
         require(len(fields) == 3)
-        at = tuple(int(value(x, WHOLE)) for x in fields[:2])
+        at = tuple(whole(x) for x in fields[:2])
         require(min(at) >= 1 and max(at) <= 2**60 and at not in entries)
         value(fields[2])
         entries[at] = single(fields[2])
@@ -132,7 +134,7 @@ def tsv(data):
 def categories(data):
     text = unpacked(data).decode("latin-1")
     require(text.endswith("\n"))
-    ids = [int(value(x.removesuffix("\r"), WHOLE)) for x in text[:-1].split("\n")]
+    ids = [whole(x.removesuffix("\r")) for x in text[:-1].split("\n")]
     require(min(ids) >= 1 and max(ids) <= 2**60 and len(set(ids)) == len(ids))
     return np.sort(ids) - 1
 
