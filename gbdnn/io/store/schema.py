@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from gbdnn.errors import FormatError
@@ -175,6 +175,13 @@ _LAYER = _matrix(
     {},
 )
 _IDS = _record({"shard": _FILE, "tensors": _record({"ids": _TENSOR})})
+_FOLLOWED = _record(
+    {
+        "shard": _FILE,
+        "tensors": _record({"parents": _TENSOR, "weights": _TENSOR}),
+        "inputs": _whole(),
+    }
+)
 KINDS: dict[str, _Check] = {
     "network": _record({"layers": _list(_layer)}),
     "features": _record(
@@ -186,10 +193,37 @@ KINDS: dict[str, _Check] = {
         {"made_from": _text},
     ),
     "categories": _record({"count": _whole(), "categories": _IDS}),
+    "checkpoint": _record(
+        {
+            "next_layer": _whole(),
+            "unread": _list(_list(_whole(), 3)),
+            "queued": _list(_matrix("CSR", {"layer": _whole()}, {})),
+            "finished": _list(_matrix("CSR", {}, {})),
+            "followed": _or_null(_FOLLOWED),
+        }
+    ),
 }
 """What an index of each kind has beside ``format``, ``version``, ``checksum`` and ``kind``."""
 
 _SHARDS = _record({"shards": _list(_SHARD)})
+
+
+_PLACES = {
+    "network": ("layers",),
+    "features": ("parts",),
+    "categories": ("categories",),
+    "checkpoint": ("queued", "finished", "followed"),
+}
+
+
+def _entries(index: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what an index says of arrays, and where it says it."""
+    for name in _PLACES[index["kind"]]:
+        found = index[name]
+        if isinstance(found, list):
+            yield from ((f"{name}[{k}]", entry) for k, entry in enumerate(found))
+        elif found is not None:
+            yield name, found
 
 
 def require_index(index: dict[str, Any], path: object) -> None:
@@ -205,10 +239,8 @@ def require_index(index: dict[str, Any], path: object) -> None:
         shards = [shard["file"] for shard in index["shards"]]
         if len(set(shards)) < len(shards):
             raise _Fault("each file once", shards).within("shards")
-        entries = {"network": "layers", "features": "parts"}.get(str(kind))
-        for k, entry in enumerate(index[entries] if entries else [index["categories"]]):
+        for place, entry in _entries(index):
             if entry["shard"] not in shards:
-                place = f"{entries}[{k}]" if entries else "categories"
                 raise _Fault("one of the shards", entry["shard"]).within(f"{place}.shard")
     except _Fault as fault:
         if fault.missing:
