@@ -63,6 +63,21 @@ class Process:
         self._process.wait()
 
 
+def prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
+    """Return the programs whose packages are there."""
+    able = []
+    for each in started:
+        answer = each.answer()
+        if "missing" in answer:
+            if each.name not in found["skipped"]:
+                print(f"{each.name}: skipped: {answer['missing']}")
+            found["skipped"][each.name] = answer["missing"]
+        else:
+            found["versions"] |= answer["versions"]
+            able.append(each)
+    return able
+
+
 @contextmanager
 def answering() -> Iterator[Callable[..., None]]:
     """The side that answers: within, what a library prints goes to standard error."""

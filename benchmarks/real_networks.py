@@ -23,7 +23,7 @@ import problems
 import report
 import typer
 from dense_programs import OWN, PROGRAMS, PYTORCH, TITLES
-from processes import Process
+from processes import Process, prepared
 
 NETWORKS = (
     "784-512x2-10@2",
@@ -139,7 +139,7 @@ def _run(
         script = str(Path(__file__).with_name("dense_programs.py"))
         started = [Process(each, script, each, str(folder)) for each in names]
         try:
-            able = _prepared(started, found)
+            able = prepared(started, found)
             for count in counts:
                 for size in sizes:
                     asked = {"nthreads": count, "inputs": size, "at_least": at_least}
@@ -157,21 +157,6 @@ def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
         io.write_onnx(problem.network(), file)
     except MissingPackageError:
         return
-
-
-def _prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
-    """Return the programs whose packages are there."""
-    able = []
-    for each in started:
-        answer = each.answer()
-        if "missing" in answer:
-            if each.name not in found["skipped"]:
-                print(f"{each.name}: skipped: {answer['missing']}")
-            found["skipped"][each.name] = answer["missing"]
-        else:
-            found["versions"] |= answer["versions"]
-            able.append(each)
-    return able
 
 
 def _cell(able: list[Process], asked: dict[str, Any], rounds: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 import problems
 import report
 import typer
-from processes import Process
+from processes import Process, prepared
 from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE, TITLES
 
 NETWORKS = (
@@ -79,7 +79,7 @@ def main(
             script = str(Path(__file__).with_name("training_programs.py"))
             started = [Process(each, script, each, folder) for each in names]
             try:
-                able = _prepared(started, found)
+                able = prepared(started, found)
                 for count in counts:
                     found["cells"].append(_cell(problem, able, count, rounds, at_least))
             finally:
@@ -99,18 +99,6 @@ def _with_labels(problem: dense_problems.DenseProblem, seed: int) -> dense_probl
     return dense_problems.DenseProblem(
         problem.name, problem.weights, problem.biases, limits, problem.features, labels
     )
-
-
-def _prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
-    able = []
-    for each in started:
-        answer = each.answer()
-        if "missing" in answer:
-            found["skipped"][each.name] = answer["missing"]
-        else:
-            found["versions"] |= answer["versions"]
-            able.append(each)
-    return able
 
 
 def _cell(

@@ -196,8 +196,6 @@ def test_begin_with_a_network(folder, tmp_path, well, fails):
 
 @pytest.mark.parametrize("rule", ["set", "rigl"])
 def test_rewiring(rule, folder, tmp_path, well):
-    if not hasattr(gbdnn.training, "SET"):
-        pytest.skip("there is no rewiring")
     out = tmp_path / "net"
     well("train", folder / "X.npy", folder / "y.npy", "-o", out, *FEW, "--rewire", rule,
          "--epochs", 15)  # fmt: skip
@@ -323,3 +321,16 @@ def test_a_terminal_has_a_bar_and_lines_above_it(folder, tmp_path):
     assert "training steps" in text
     # A line begins where the bar was wiped out.
     assert len(re.findall(r"(?:^|\n|\x1b\[2K)epoch +\d: loss", text)) == 3
+
+
+def test_damaged_features_are_refused_without_a_crash(folder, tmp_path, fails):
+    """Texts and indices that end the process where SciPy's own code reads them unchecked."""
+    A = sp.csc_array(np.eye(4, dtype=np.float32))
+    broken = {"format": b"csc", "shape": A.shape, "data": A.data, "indices": A.indices}
+    np.savez(tmp_path / "x.npz", **broken, indptr=np.array([0, 1, 10**6, 3, 4], np.int32))
+    (tmp_path / "x.mtx").write_text("%%MatrixMarket matrix coordinate real general\n5 4 1\n5 4 2e")
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00\xff\xff{")
+    for name in ("x.npz", "x.mtx", "x.npy"):
+        fails("train", tmp_path / name, folder / "y.npy", "-o", tmp_path / "no",
+              "--hidden", "8", match=name)  # fmt: skip
+    assert not (tmp_path / "no").exists()

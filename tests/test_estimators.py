@@ -179,8 +179,6 @@ def test_optimisers():
 
 @pytest.mark.parametrize("rule", ["set", "rigl"])
 def test_rewiring(rule, model):
-    if not hasattr(gbdnn.training, "SET"):
-        pytest.skip("there is no rewiring")
     found = clone(model).set_params(rewire=rule, batch_size=8, epochs=8).fit(X, Y)
     fixed = clone(found).set_params(rewire=None).fit(X, Y)
     common = binary.pair(found.network_[0].W & fixed.network_[0].W).new().nvals

@@ -180,7 +180,7 @@ def test_shares_of_other_sizes(lines, monkeypatch):
     net = network((20, 30, 5), 0.3)
     X, y = data(net)
     expected = gbdnn.train(net, X, y, epochs=2)
-    monkeypatch.setattr(costs, "share_lines", lambda *_: lines)
+    monkeypatch.setattr(costs, "SHARE_LINES", lines)
     run = gbdnn.train(net, X, y, epochs=2)
     for a, b in zip(learned(run), learned(expected), strict=True):
         assert np.abs(a - b).max() < 1e-12

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.errors import ArgumentError, FormatError, ShapeError
 from gbdnn.io import open_features, read_idx, read_tsv
-from gbdnn.io.reading import read_bytes, read_unzipped
+from gbdnn.io.frameworks.matrix_market_text import parse
+from gbdnn.io.reading import foreign_errors, read_bytes, read_unzipped
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_features(
     if name.endswith(_TSV):
         return read_tsv(path, nrows=inputs, ncols=neurons, dtype=dtype)
     if name.endswith(_MTX):
-        return _matrix_market(path)
+        return parse(read_unzipped(path), path)
     if name.endswith(_NUMPY):
         found = _numpy(path)
         return _rows(path, found) if isinstance(found, np.ndarray) else found
@@ -98,38 +98,20 @@ def _rows(path: Path, found: np.ndarray) -> np.ndarray:
 
 
 def _numpy(path: Path) -> Any:
-    """Return an array, or a sparse matrix."""
+    """Return an array, or a sparse matrix as it is in the file: its indices are not checked yet."""
     data = read_bytes(path)
-    try:
+    with foreign_errors(path, "not a file of NumPy arrays"):
         found = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as err:
-        raise FormatError(f"{path}: not a file of NumPy arrays: {err}") from err
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        names = found.files
-        if "format" in names and "shape" in names:
-            sparse = require("scipy.sparse", "files", ".npz of sparse matrices needs SciPy")
-            try:
-                return sparse.load_npz(io.BytesIO(data)).tocsr()
-            except (ValueError, KeyError, NotImplementedError) as err:
-                raise FormatError(f"{path}: no sparse matrix of SciPy: {err}") from err
-        if len(names) != 1:
-            raise ArgumentError(f"{path}: holds {len(names)} arrays ({', '.join(names)}), not one")
-        try:
-            return found[names[0]]
-        except (ValueError, EOFError, zipfile.BadZipFile) as err:
-            raise FormatError(f"{path}: not a file of NumPy arrays: {err}") from err
-
-
-def _matrix_market(path: Path) -> Any:
-    mmread = require("scipy.io", "files", "Matrix Market files need SciPy").mmread
-    data = read_unzipped(path)
-    try:
-        found = mmread(io.BytesIO(data))
-    except (ValueError, OverflowError) as err:
-        raise FormatError(f"{path}: not Matrix Market: {err}") from err
-    return found if isinstance(found, np.ndarray) else found.tocsr()
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            names = found.files
+            if "format" in names and "shape" in names:
+                why = ".npz of sparse matrices needs SciPy"
+                return require("scipy.sparse", "files", why).load_npz(io.BytesIO(data))
+            if len(names) == 1:
+                return found[names[0]]
+    raise ArgumentError(f"{path}: holds {len(names)} arrays ({', '.join(names)}), not one")
 
 
 def _lines(path: Path, data: bytes) -> np.ndarray:

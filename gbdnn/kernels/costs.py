@@ -53,6 +53,10 @@ PREPARE_EDGE = 12.0  # to prepare weights for the fused form
 PREPARE_LAYER = 200_000.0
 COMPILE = 5e9  # to compile the fused form, once on a machine
 
+# Cache lines of inputs that training computes at a time: gradients read a layer's activations once
+# for each edge, so they are to stay in the second cache, and a dot product is to be worth its sum.
+SHARE_LINES = 4
+
 RUN_CALLS = 1_500_000.0  # what a run takes before and after its blocks
 PREPARE_AT_ONCE = 1e8  # a network that takes less to prepare is prepared, whatever the call is
 DENSE_COPY = 1.2  # to move an element of an array into a block, or back
@@ -177,12 +181,3 @@ def dense_features_pay(elements: float, entries: float) -> bool:
 def dense_answer_pays(elements: float, entries: float) -> bool:
     """Whether an answer with so many entries is to stay an array."""
     return entries >= DENSE_ANSWER * elements
-
-
-def share_lines(neurons: int, itemsize: int) -> int:
-    """Return how many cache lines of inputs training computes at a time.
-
-    Gradients read the activations of a layer once for each edge: a share of them is to stay in the
-    second cache, and is to be wide enough for a dot product to be worth its sum.
-    """
-    return 4

@@ -88,8 +88,7 @@ class Steps:
         self.layers = list(layers)
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
-        lines = costs.share_lines(max(sizes), self.dtype.itemsize)
-        self._share = lines * lanes
+        self._share = costs.SHARE_LINES * lanes
         shares = -(-self.batch // self._share)
         width = min(self._share, -(-self.batch // lanes) * lanes)
         self._blocks = [
