@@ -28,7 +28,7 @@ from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.engine.choice import Engine, direct_features, takes_direct
 from gbdnn.engine.direct import DirectNetwork
 from gbdnn.engine.duplicates import Duplicates
-from gbdnn.engine.features import as_features
+from gbdnn.engine.features import as_features, bytes_copied
 from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
@@ -190,18 +190,20 @@ def inferred(
 ) -> gb.Matrix:
     """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
-    budget = Budget.divided(memory, in_memory=net.in_memory)
-    X = as_features(features, net, room=budget.queued)
+    X = as_features(features, net, room=memory // 4)
+    copied = bytes_copied(X, features)
+    for_blocks = (memory - copied) // 2
     if (
         compress is not True
         and callback is None
         and checkpoint is None
-        and takes_direct(net, X.nrows, engine, budget.working)
+        and takes_direct(net, X.nrows, engine, for_blocks)
         and (dense := direct_features(X)) is not None
     ):
         return net.prepared(DirectNetwork).matrix(
-            dense, nthreads=nthreads, memory=budget.working, sparse=dense is not X
+            dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X
         )
+    budget = Budget.of_run(memory, net, X.nrows, copied)
     with engaged(nthreads):
         run = Run(
             net,

@@ -75,11 +75,9 @@ def test_memory_needed():
     few = gbdnn.memory_needed(net, 100, density=0.5, living=1.0, memory=10**6)
     assert few.working == 10**6
     assert few.features == pytest.approx(100 * 1024 * 0.5 * 12, rel=0.02)
-    assert few.answer == pytest.approx(2 * 100 * 1024 * 12, rel=0.02)
-    assert few.weights == pytest.approx(net.edges * 12, rel=0.05)
+    assert few.answer == pytest.approx(100 * 1024 * 12, rel=0.02)
+    assert few.weights == pytest.approx(3 * net.edges * 12, rel=0.05)  # in three orders
     assert few.total == few.weights + few.features + few.working + few.answer
-    many = gbdnn.memory_needed(net, 10**5)
-    assert many.weights == 2 * few.weights  # reordered, too
     assert gbdnn.memory_needed(gbdnn.radixnet(1024, 12, lazy=True), 100).weights == 0
 
 

@@ -82,7 +82,7 @@ def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
         block = blocks.Block(3, 16, np.dtype("f4"))
         block.array[:, : len(part)] = dense[part].T
         block.inputs = np.array(part)
-        left.append(blocks.sparse_rows(block, None, np.arange(len(part))))
+        left += blocks.sparse_rows(block, None, np.arange(len(part)))
     Y = SparseRows.stacked(left, len(inputs), 3, np.dtype("f4")).matrix()
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
 

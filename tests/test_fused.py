@@ -274,9 +274,9 @@ def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
     )
     assert not block.array[:, 65:].any()
     assert rows.ids is not block.inputs
-    back = chain.sparse_rows(block, position, droppable=False)
+    back = SparseRows.joined(list(chain.sparse_rows(block, position, droppable=False)))
     assert back.ids.tolist() == list(range(15, 210, 3))
-    some = chain.sparse_rows(block, position, droppable=True)
+    some = SparseRows.joined(list(chain.sparse_rows(block, position, droppable=True)))
     assert some.ids.tolist() == [i for i in range(15, 210, 3) if i not in (99, 207)]
     found = back.matrix().to_dense(fill_value=0)
     np.testing.assert_array_equal(found, dense[5:70])

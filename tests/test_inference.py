@@ -210,7 +210,7 @@ def test_official_answer(infer, official):
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
     truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
     assert len(net) == 120
-    memory = {"memory": 4_000_000} if "memory" in infer.keywords else {}
+    memory = {"memory": 9_000_000} if "memory" in infer.keywords else {}
     Y = infer(net, X, **memory)
     np.testing.assert_array_equal(gbdnn.categories(Y), truth)
     assert len(truth) == 19

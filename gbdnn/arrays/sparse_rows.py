@@ -221,17 +221,29 @@ class SparseRows:
         return SparseRows(indptr, columns, values, ncols)
 
     @staticmethod
-    def stacked(blocks: list[SparseRows], nrows: int, ncols: int, dtype: np.dtype) -> SparseRows:
+    def stacked(
+        blocks: list[SparseRows],
+        nrows: int,
+        ncols: int,
+        dtype: np.dtype,
+        followed: np.ndarray | None = None,
+    ) -> SparseRows:
         """Return rows 0 to nrows - 1, ordered by their ids; a row of no block is empty.
 
-        The list is emptied: a block's memory is free before the next one is copied.
+        The list is emptied: a block's memory is free before the next one is copied. If ``followed``
+        is given, row i is the one with the id ``followed[i]``.
         """
-        if len(blocks) == 1 and np.array_equal(blocks[0].ids, np.arange(nrows)):
+        if (
+            followed is None
+            and len(blocks) == 1
+            and np.array_equal(blocks[0].ids, np.arange(nrows))
+        ):
             return blocks.pop()
-        indptr = np.zeros(nrows + 1, np.int64)
+        degrees = np.zeros(nrows, np.int64)
         for block in blocks:
-            indptr[1 + block.ids] = block.degrees
-        np.cumsum(indptr, out=indptr)
+            degrees[block.ids] = block.degrees
+        indptr = np.zeros(nrows + 1, np.int64)
+        np.cumsum(degrees if followed is None else degrees[followed], out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], dtype)
         while blocks:
             block = blocks.pop()
@@ -239,6 +251,12 @@ class SparseRows:
                 columns[to : to + last - first] = block.columns[first:last]
                 values[to : to + last - first] = block.values[first:last]
             del block
+        if followed is not None:
+            others = np.flatnonzero((followed != np.arange(nrows)) & (degrees[followed] > 0))
+            given, wanted = (indptr[rows].tolist() for rows in (followed[others], others))
+            for first, to, n in zip(given, wanted, degrees[followed[others]].tolist(), strict=True):
+                columns[to : to + n] = columns[first : first + n]
+                values[to : to + n] = values[first : first + n]
         return SparseRows(indptr.view(np.uint64), columns, values, ncols)
 
 

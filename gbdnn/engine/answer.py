@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Answer", "DenseAnswer", "SparseAnswer"]
+
+_AT_ONCE = 256  # rows of an array that are copied at once
 
 
 class Answer(Protocol):
@@ -56,11 +59,11 @@ class SparseAnswer:
 
     def __init__(self, nrows: int, ncols: int, dtype: np.dtype) -> None:
         self._shape, self._dtype = (nrows, ncols), dtype
-        self._rows: list[SparseRows] = []
+        self._rows = RowStore(ncols, dtype)
 
     def add(self, rows: SparseRows) -> None:
         """Take rows, by their ids."""
-        self._rows.append(rows)
+        self._rows.add(rows)
 
     def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
         """Not for sparse rows."""
@@ -69,16 +72,16 @@ class SparseAnswer:
     @property
     def nbytes(self) -> float:
         """Bytes of the rows."""
-        return float(sum(each.nbytes for each in self._rows))
+        return self._rows.nbytes
 
     def rows(self) -> list[SparseRows]:
         """Return the rows that have come, by their ids."""
-        return self._rows
+        return list(self._rows.rows())
 
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
-        found = SparseRows.stacked(self._rows, *self._shape, self._dtype)
-        return (found if followed is None else found.take(followed)).matrix()
+        rows = self._rows.rows()
+        return SparseRows.stacked(rows, *self._shape, self._dtype, followed).matrix()
 
 
 class DenseAnswer:
@@ -133,8 +136,11 @@ class DenseAnswer:
         """
         values, present, entries = self.values, self.present, self.entries
         if followed is not None:
-            values, present = values[followed], present[followed]
-            entries = int(np.count_nonzero(present))
+            others = np.flatnonzero(followed != np.arange(len(followed)))
+            for at in range(0, len(others), _AT_ONCE):
+                some = others[at : at + _AT_ONCE]
+                values[some], present[some] = values[followed[some]], present[followed[some]]
+                entries += int(np.count_nonzero(present[some]))
         del self.values, self.present
         if sparse or not entries or not costs.dense_answer_pays(values.size, entries):
             return _sparse_rows(values, present).matrix()
@@ -148,9 +154,12 @@ class DenseAnswer:
 def _sparse_rows(values: np.ndarray, present: np.ndarray) -> SparseRows:
     """Return the values that are present as sparse rows."""
     nrows, ncols = values.shape
-    at = np.flatnonzero(present)
-    indptr = np.zeros(nrows + 1, np.uint64)
-    if ncols:
-        rows, at = np.divmod(at, ncols)
-        np.cumsum(np.bincount(rows, minlength=nrows), out=indptr[1:])
-    return SparseRows(indptr, at.astype(np.uint64), values[present], ncols)
+    indptr = np.zeros(nrows + 1, np.int64)
+    np.cumsum([np.count_nonzero(row) for row in present], out=indptr[1:])
+    columns, found = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], values.dtype)
+    for start in range(0, nrows, _AT_ONCE):
+        some = slice(start, min(start + _AT_ONCE, nrows))
+        entries = slice(indptr[some.start], indptr[some.stop])
+        columns[entries] = np.nonzero(present[some])[1]
+        found[entries] = values[some][present[some]]
+    return SparseRows(indptr.view(np.uint64), columns, found, ncols)

@@ -16,6 +16,8 @@ from gbdnn.kernels.blocks import any_bit, dense_rows, fill, fill_dense, living, 
 from gbdnn.kernels.overflow import require_finite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.scheduler import BlockScheduler, Task
@@ -191,15 +193,17 @@ class BlockRun:
             answer.write(partial(self._write, block))
             self._buffers.put(block)
             return
-        rows = self._rows(block, position, droppable=droppable)
-        if rows.nrows:
-            self._scheduler.leave(k, rows, queued=queued)
+        for rows in self._rows(block, position, droppable=droppable):
+            if rows.nrows:
+                self._scheduler.leave(k, rows, queued=queued)
         self._buffers.put(block)
 
     def _write(self, block: Any, values: np.ndarray, present: np.ndarray) -> int:
         return dense_rows(block, values, present)
 
-    def _rows(self, block: Any, position: np.ndarray | None, *, droppable: bool) -> SparseRows:
+    def _rows(
+        self, block: Any, position: np.ndarray | None, *, droppable: bool
+    ) -> Iterator[SparseRows]:
         keep = np.flatnonzero(living(block)) if droppable else np.arange(len(block.inputs))
         return sparse_rows(block, position, keep)
 

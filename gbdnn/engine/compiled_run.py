@@ -11,6 +11,8 @@ from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
 
     from gbdnn.arrays.sparse_rows import SparseRows
@@ -130,5 +132,5 @@ class CompiledRun(BlockRun):
 
     def _rows(
         self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool
-    ) -> SparseRows:
+    ) -> Iterator[SparseRows]:
         return self._chain.sparse_rows(block, position, droppable=droppable)

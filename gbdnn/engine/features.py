@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["ConvertedFeatures", "Features", "MatrixFeatures", "as_features"]
+__all__ = ["ConvertedFeatures", "Features", "MatrixFeatures", "as_features", "bytes_copied"]
 
 
 class Features(Protocol):
@@ -145,6 +145,12 @@ def as_features(features: Any, net: Network, room: float = math.inf) -> Features
         if math.isfinite(largest):
             return MatrixFeatures(features, largest)
     return ConvertedFeatures(as_rows(features, what="features", dtype=dtype))
+
+
+def bytes_copied(X: Features, features: Any) -> int:
+    """Return the bytes of the array that `as_features` made of a dense matrix."""
+    array = X.array if isinstance(X, DenseFeatures) and is_graphblas(features) else None
+    return 0 if array is None else array.nbytes
 
 
 def _dtype(features: Features) -> np.dtype | None:

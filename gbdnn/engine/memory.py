@@ -1,7 +1,10 @@
 """How a run's memory is divided, and what a run needs in all, told before it starts.
 
+What the C library keeps of freed memory, and what threads take, comes first: up to 12 MiB, less
+where all activations are less. The rest is divided:
+
 ===================  =====================  =================
-share of `memory`    network in memory      lazy network
+share                network in memory      lazy network
 ===================  =====================  =================
 blocks               1/2                    1/4
 queued rows          1/2                    1/4
@@ -14,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gbdnn.errors import ArgumentError
-from gbdnn.kernels import costs
+from gbdnn.arrays.arguments import as_number
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +39,10 @@ __all__ = [
 MEMORY = 512 << 20
 """Bytes that `infer` may use by default beyond weights, features and result."""
 
+_KEPT = 12  # MiB, at most,
+_OF_ALL = 4  # and the part of the bytes of all inputs' activations at a layer
+_WEIGHTS = 3  # times: as they are, reordered, and by rows
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -46,11 +54,33 @@ class Budget:
     layers: int
 
     @classmethod
-    def divided(cls, memory: int, *, in_memory: bool) -> Budget:
-        """Divide `memory`, for a network in memory or a lazy one."""
+    def divided(cls, memory: int, *, in_memory: bool, kept: int = 0) -> Budget:
+        """Divide `memory`, for a network in memory or a lazy one.
+
+        Of it, `kept` bytes are not given to anything.
+        """
+        rest = max(0, memory - kept)
         if in_memory:
-            return cls(memory, memory // 2, memory // 2, 0)
-        return cls(memory, memory // 4, memory // 4, memory // 2)
+            return cls(memory, rest // 2, rest // 2, 0)
+        return cls(memory, rest // 4, rest // 4, rest // 2)
+
+    @classmethod
+    def of_run(cls, memory: int, net: Network, inputs: int, copied: int = 0) -> Budget:
+        """Divide `memory` for a run of so many inputs, of which `copied` bytes are copies.
+
+        Raises
+        ------
+        ArgumentError
+            It is less than what is kept, and as much again and a half for all else.
+        """
+        kept = _kept(net.infos, inputs)
+        least = kept * 8 // 3
+        if memory < least:
+            raise ArgumentError(
+                f"memory={memory} is too small: {inputs} inputs through layers of up to"
+                f" {_widest(net.infos)} neurons take memory={least} at least"
+            )
+        return cls.divided(memory, in_memory=net.in_memory, kept=kept + copied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +90,14 @@ class MemoryNeeded:
     Attributes
     ----------
     weights : int
-        The network's layers, as they are and as the full form wants them; 0 for a lazy network,
-        whose layers share ``working``.
+        The network's layers, as they are and as the forms want them; 0 for a lazy network, whose
+        layers share ``working``.
     features : int
         The inputs.
     working : int
         Blocks of activations and queued rows: what ``memory=`` allows.
     answer : int
-        The activations after the last layer, as they come and put together.
+        The activations after the last layer.
     """
 
     weights: int
@@ -101,7 +131,8 @@ def memory_needed(
         Share of the features that is not 0; the challenge's have some 10 %.
     living : float, default 0.05
         Share of the inputs that live after the last layer, with every activation in it; in the
-        challenge's networks 3 to 4 %. With 1 the prediction is an upper bound for any network.
+        challenge's networks 3 to 4 %. With 1, and the features' `density`, the prediction is an
+        upper bound for any network.
     memory : int, default 512 MiB
         As for `infer`.
 
@@ -113,6 +144,8 @@ def memory_needed(
     ------
     ArgumentError
         A number has no meaning: fewer than 0 inputs, a share beyond 0 to 1.
+    ArgumentTypeError
+        `net` is not a Network, or a number is not one.
 
     Examples
     --------
@@ -121,6 +154,8 @@ def memory_needed(
     >>> needed.working == 512 * 2**20, needed.total < 2**30
     (True, True)
     """
+    if not hasattr(net, "infos"):
+        raise ArgumentTypeError(f"net is a Network, not {type(net).__qualname__}")
     return memory_of_layers(
         net.infos,
         inputs,
@@ -141,24 +176,35 @@ def memory_of_layers(
     memory: int,
 ) -> MemoryNeeded:
     """Return `memory_needed` for layers of which the infos alone are known."""
-    if inputs < 0:
-        raise ArgumentError(f"inputs is at least 0, not {inputs}")
-    for name, share in (("density", density), ("living", living)):
-        if not 0 <= share <= 1:
-            raise ArgumentError(f"{name} is a share from 0 to 1, not {share}")
-    weights = 0
-    if in_memory:
-        # Once as they are, and once more where neurons are reordered.
-        copies = 2 if costs.reordering_pays(inputs) else 1
-        weights = sum(map(layer_bytes, infos)) * copies // 2
+    inputs = whole_number(inputs, "inputs", least=0)
+    memory = whole_number(memory, "memory", least=0)
+    density, living = _share(density, "density"), _share(living, "living")
+    weights = _WEIGHTS * sum(map(layer_bytes, infos)) // 2 if in_memory else 0
     nrows, ncols = (infos[0].nrows, infos[-1].ncols) if infos else (0, 0)
     entry = 8 + (infos[0].dtype.itemsize if infos else 4)
     return MemoryNeeded(
         weights=weights,
         features=int(inputs * (8 + nrows * density * entry)),
         working=memory,
-        answer=int(2 * inputs * (8 + ncols * living * entry)),
+        answer=int(inputs * (8 + ncols * living * entry)),
     )
+
+
+def _share(x: float, what: str) -> float:
+    share = as_number(x, what)
+    if not 0 <= share <= 1:
+        raise ArgumentError(f"{what} is a share from 0 to 1, not {x}")
+    return share
+
+
+def _kept(infos: Sequence[LayerInfo], inputs: int) -> int:
+    """Return the bytes that a run of so many inputs takes beside its blocks, rows and layers."""
+    activations = inputs * _widest(infos) * (8 + infos[0].dtype.itemsize)
+    return min(_KEPT, (activations // _OF_ALL) >> 20) << 20
+
+
+def _widest(infos: Sequence[LayerInfo]) -> int:
+    return max(max(info.shape) for info in infos)
 
 
 def layer_bytes(info: LayerInfo) -> int:

@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.choice import block_form
+from gbdnn.kernels.full import FullWeights
 from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.reorder import inverse, orders
+from gbdnn.model.layer import free
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +78,12 @@ class ReadyLayer:
     layer: Layer
     weights: Any
     position: np.ndarray | None
+
+    def free(self) -> None:
+        """Free the memory of a layer that nobody else holds."""
+        free(self.layer)
+        if isinstance(self.weights, FullWeights):
+            release(self.weights.W)
 
 
 def plan_layers(net: Network, largest: float, forms: Sequence[BlockForm]) -> list[LayerPlan]:

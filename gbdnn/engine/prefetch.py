@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prefetch", "cuts"]
 
-_LARGE = 64 << 20  # bytes of a window that is worth a collection, which may take a second
+_LARGE = 64 << 20  # bytes that are worth a collection, which may take a second
 
 
 class Prefetch:
@@ -56,7 +56,7 @@ class Prefetch:
         nthreads: int,
     ) -> None:
         self._net, self._plans, self._reordered = net, plans, reordered
-        self._nthreads = nthreads
+        self._nthreads, self._uncollected = nthreads, 0
         self._starts = [0] if net.in_memory else cuts(net.infos, memory // 2)
         self._stops = [*self._starts[1:], len(net)]
         self._ahead: dict[int, Future[list[ReadyLayer]]] = {}
@@ -73,8 +73,8 @@ class Prefetch:
         traceback: TracebackType | None,
     ) -> None:
         if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
-            self._ahead.clear()
+            self._forget_ahead()
+            self._reader.shutdown()
             self._forget_present()
 
     def layers_around(self, k: int) -> list[ReadyLayer]:
@@ -83,9 +83,7 @@ class Prefetch:
         if self._present is None or self._present[0] != at:
             self._forget_present()
             future = self._ahead.pop(at, None)
-            for other in self._ahead.values():
-                other.cancel()
-            self._ahead.clear()
+            self._forget_ahead()
             loaded = self._load(at, self._nthreads) if future is None else future.result()
             self._present = (at, loaded)
         if self._reader is not None and at + 1 < len(self._starts) and at + 1 not in self._ahead:
@@ -93,12 +91,29 @@ class Prefetch:
         return self._present[1]
 
     def _forget_present(self) -> None:
+        if self._present is not None:
+            self._forget(self._present[1])
+            self._present = None
+
+    def _forget_ahead(self) -> None:
+        for future in self._ahead.values():
+            if not future.cancel():
+                future.add_done_callback(self._forget_read)
+        self._ahead.clear()
+
+    def _forget_read(self, future: Future[list[ReadyLayer]]) -> None:
+        if future.exception() is None:
+            self._forget(future.result())
+
+    def _forget(self, layers: list[ReadyLayer]) -> None:
         """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
-        if self._present is None:
+        if self._net.reads_anew:
+            for ready in layers:
+                ready.free()
             return
-        nbytes = sum(layer_bytes(ready.plan.info) for ready in self._present[1])
-        self._present = None
-        if nbytes >= _LARGE:
+        self._uncollected += sum(layer_bytes(ready.plan.info) for ready in layers)
+        if self._uncollected >= _LARGE:
+            self._uncollected = 0
             gc.collect()
 
     def _load(self, at: int, nthreads: int) -> list[ReadyLayer]:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels import costs
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["BlockScheduler", "Runner", "Task"]
 
 _POLL = 0.001  # seconds between two looks for work
-_AT_ONCE = 16  # blocks whose rows are read at once
+_AT_ONCE = 16  # blocks whose rows are read at once,
+_READING = 16  # and the part of the memory for blocks that these rows may take in all
 
 
 class Task(NamedTuple):
@@ -133,6 +135,7 @@ class BlockScheduler:
         self.first = layers[0]
         self._runner = runner
         self._neurons = neurons
+        self._entry_bytes = 8 + layers[0].layer.dtype.itemsize
         self._queue = queue
         self._workers, self._inner = workers, inner
         self._callback = callback
@@ -147,7 +150,7 @@ class BlockScheduler:
         self._read: deque[SparseRows] = deque()  # rows of blocks to be made
         self._survivors: dict[int, SurvivorBlock] = {}
         self._at: dict[int, int] = {}  # the layer that each thread with a task is at
-        self._left: dict[int, list[SparseRows]] = {}
+        self._left: dict[int, RowStore] = {}
         self._error: BaseException | None = None
 
     def run(self) -> dict[int, list[SparseRows]]:
@@ -171,7 +174,7 @@ class BlockScheduler:
         if self._error is not None:
             raise self._error
         self._tell()
-        return self._left
+        return {k: left.rows() for k, left in self._left.items()}
 
     # Threads and tasks
 
@@ -231,7 +234,9 @@ class BlockScheduler:
         """Take inputs for several blocks from the queue: to read them at once takes less time."""
         self._has_read = True
         blocks = -(-self._queue.inputs // self.width)
-        several = 1 if self._queue.is_dense else min(_AT_ONCE, blocks // (4 * self._workers))
+        each = self._queue.entries / self._queue.inputs * self.width * self._entry_bytes
+        most = min(_AT_ONCE, self.buffers.budget / (_READING * self._workers * max(each, 1)))
+        several = 1 if self._queue.is_dense else min(int(most), blocks // (4 * self._workers))
         ranges = self._queue.take(self.width * max(1, several))
         self._room += sum(each.nbytes for each in ranges)
         return ranges
@@ -339,9 +344,14 @@ class BlockScheduler:
 
     def leave(self, k: int, rows: SparseRows, *, queued: bool) -> None:
         """Take rows that go on outside, queued at layer `k` or finished."""
+        if not queued:
+            self.answer.add(rows)
+            return
         with self._lock:
-            self._left.setdefault(k, []).append(rows)
-            self._room -= rows.nbytes if queued else 0
+            if k not in self._left:
+                self._left[k] = RowStore(rows.ncols, rows.dtype)
+            self._room -= rows.nbytes
+        self._left[k].add(rows)
 
 
 def _deepest(tasks: list[Task]) -> int:

@@ -204,6 +204,8 @@ def radix_layers(
 class _Generator:
     """Layer reader of a challenge network: layer k is base layer k mod m, its rows permuted."""
 
+    reads_anew = True
+
     def __init__(self, neurons: int, seed: int, dtype: np.dtype) -> None:
         seed = whole_number(seed, "seed", least=0, most=2**32 - 1)
         self._arguments = neurons, seed, dtype

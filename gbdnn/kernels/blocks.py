@@ -17,13 +17,18 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
+    "LEAVING",
     "AlignedBlock",
     "Block",
     "MovedBlock",
@@ -37,7 +42,11 @@ __all__ = [
     "sparse_rows",
 ]
 
+LEAVING = 1 << 15
+"""Activations of a block that become sparse rows at a time."""
+
 _LINE = 64  # bytes of a cache line
+_FILLED = 1 << 16  # entries of sparse rows that become a block's at a time
 
 
 def padded(inputs: int) -> int:
@@ -175,12 +184,15 @@ class MovedBlock(Block):
 def fill(block: Block, rows: SparseRows, position: np.ndarray | None) -> None:
     """Scatter sparse rows into a block; neuron i goes to ``position[i]``, or i if that is None."""
     block.array.fill(0)
-    neurons = rows.columns.view(np.int64)
-    if position is not None:
-        neurons = position[neurons]
-    at = neurons * block.width
-    at += np.repeat(np.arange(rows.nrows), rows.degrees)
-    block.array.reshape(-1)[at] = rows.values
+    array, first = block.array.reshape(-1), 0
+    for part in rows.parts(_FILLED):
+        neurons = part.columns.view(np.int64)
+        if position is not None:
+            neurons = position[neurons]
+        at = neurons * block.width
+        at += np.repeat(np.arange(first, first + part.nrows), part.degrees)
+        array[at] = part.values
+        first += part.nrows
     block.inputs = rows.ids
 
 
@@ -205,10 +217,18 @@ def dense_rows(block: Block, values: np.ndarray, present: np.ndarray) -> int:
     return int(np.count_nonzero(rows))
 
 
-def sparse_rows(block: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:
-    """Return the inputs in the columns `keep` of a block; neuron i is read at ``position[i]``."""
-    array = block.array if position is None else np.take(block.array, position, axis=0)
-    dense = np.ascontiguousarray(np.take(array, keep, axis=1).T)
+def sparse_rows(
+    block: Block, position: np.ndarray | None, keep: np.ndarray
+) -> Iterator[SparseRows]:
+    """Yield the inputs in the columns `keep` of a block; neuron i is read at ``position[i]``."""
+    step = max(1, LEAVING // max(1, block.neurons))
+    for first in range(0, len(keep), step):
+        yield _sparse_rows(block, position, keep[first : first + step])
+
+
+def _sparse_rows(block: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:
+    array = np.take(block.array, keep, axis=1)
+    dense = np.ascontiguousarray((array if position is None else array[position]).T)
     present = dense != 0
     columns = np.flatnonzero(present)
     starts = np.arange(len(keep) + 1) * block.neurons

@@ -27,6 +27,8 @@ class Buffers:
 
     Attributes
     ----------
+    budget : int
+        As given.
     allocated : int
         Bytes of all blocks, those in use and those that were put back.
     """
@@ -37,7 +39,7 @@ class Buffers:
         budget: int,
         make: type[blocks.Block | blocks.AlignedBlock] | None = None,
     ) -> None:
-        self._dtype, self._budget = np.dtype(dtype), budget
+        self._dtype, self.budget = np.dtype(dtype), budget
         self._make = make or (
             blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
         )
@@ -54,7 +56,7 @@ class Buffers:
                 if self._shapes[id(self._idle[at])] == (neurons, width):
                     return self._idle.pop(at)
             wanted = self._size(neurons, width)
-            while self._idle and self.allocated + wanted > self._budget:
+            while self._idle and self.allocated + wanted > self.budget:
                 self._free(self._idle.pop(0))
             self.allocated += wanted
         try:
@@ -76,7 +78,7 @@ class Buffers:
         """Whether one more block of this shape stays within the budget."""
         with self._lock:
             idle = sum(block.nbytes for block in self._idle)
-            return self.allocated - idle + self._size(neurons, width) <= self._budget
+            return self.allocated - idle + self._size(neurons, width) <= self.budget
 
     def release(self) -> None:
         """Free all blocks, also those in use after an exception; no array is valid then."""

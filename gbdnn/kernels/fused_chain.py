@@ -13,10 +13,10 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.blocks import LEAVING, AlignedBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gbdnn.kernels.compiled.table import FusedLayer
 
@@ -128,24 +128,30 @@ class FusedChain:
 
     def sparse_rows(
         self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool
+    ) -> Iterator[SparseRows]:
+        """Yield a block's inputs, those without entries only if they may not be dropped."""
+        step = max(1, LEAVING // max(1, block.neurons))
+        for first in range(0, len(block.inputs), step):
+            rows = self._sparse_rows(block, position, first, block.inputs[first : first + step])
+            yield rows.without_empty_rows() if droppable else rows
+
+    def _sparse_rows(
+        self, block: AlignedBlock, position: np.ndarray | None, first: int, ids: np.ndarray
     ) -> SparseRows:
-        """Return a block's inputs, those without entries only if they may not be dropped."""
-        inputs = len(block.inputs)
+        inputs = len(ids)
+        address = block.address + first * self.dtype.itemsize
         counts = np.empty(inputs, np.int64)
-        self._compiled["count"](
-            block.address, block.stride, block.neurons, inputs, counts.ctypes.data
-        )
+        self._compiled["count"](address, block.stride, block.neurons, inputs, counts.ctypes.data)
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         columns = np.empty(indptr[-1], np.uint64)
         values = np.empty(indptr[-1], block.array.dtype)
         places = indptr[:-1].copy()
         self._compiled["extract"](
-            block.address, block.stride, block.neurons, _address(position), inputs,
+            address, block.stride, block.neurons, _address(position), inputs,
             places.ctypes.data, columns.ctypes.data, values.ctypes.data,
         )  # fmt: skip
-        rows = SparseRows(indptr.view(np.uint64), columns, values, block.neurons, block.inputs)
-        return rows.without_empty_rows() if droppable else rows
+        return SparseRows(indptr.view(np.uint64), columns, values, block.neurons, ids)
 
 
 class FusedSingle:

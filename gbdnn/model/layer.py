@@ -10,6 +10,7 @@ import numpy as np
 from gbdnn.arrays.arguments import as_flag
 from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
+from gbdnn.arrays.sparse_rows import release
 from gbdnn.arrays.values import as_array, as_dtype, finite, floating, require_room
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
@@ -177,6 +178,13 @@ class Layer(LayerInfo):
         self.__dict__.update(state)
         if isinstance(self.bias, np.ndarray):  # NumPy pickles no flags
             self.bias.flags.writeable = False
+
+
+def free(layer: Layer) -> None:
+    """Free the memory of a layer that nobody else holds, and that must not be used afterwards."""
+    release(layer.W)
+    for made in layer._prepared.made():
+        release(*(each for each in made if hasattr(each, "gb_obj")))
 
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:

@@ -16,7 +16,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, r
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
 from gbdnn.model.prepared import Prepared
-from gbdnn.model.readers import read_all, read_cast, read_checked, read_part
+from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
 from gbdnn.model.source import NetworkSource
 
 if TYPE_CHECKING:
@@ -151,6 +151,11 @@ class Network(Sequence[Layer]):
     def in_memory(self) -> bool:
         """Whether the layers are in memory; if not, each is read when it is requested."""
         return self._read is None
+
+    @property
+    def reads_anew(self) -> bool:
+        """Whether a layer that is read is a new one, which whoever requested it may free."""
+        return reads_anew(self._read)
 
     @property
     def source(self) -> NetworkSource | None:

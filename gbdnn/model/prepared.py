@@ -31,5 +31,10 @@ class Prepared:
             found: T = self._made[prepare]
         return found
 
+    def made(self) -> list[Any]:
+        """Return all that was made."""
+        with self._lock:
+            return list(self._made.values())
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Prepared, ()

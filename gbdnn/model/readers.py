@@ -7,6 +7,7 @@ layer.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from gbdnn.arrays.threads import available
@@ -25,6 +26,13 @@ LARGE = 1 << 17
 
 
 LayerReader: TypeAlias = "Callable[[int], Layer]"
+
+
+def reads_anew(read: LayerReader | None) -> bool:
+    """Whether each call makes a layer of its own; a reader says so by an attribute."""
+    while isinstance(read, partial):
+        read = next(each for each in read.args if callable(each))
+    return getattr(read, "reads_anew", False)
 
 
 def read_checked(infos: Sequence[LayerInfo], read: LayerReader, k: int) -> Layer:

@@ -1,0 +1,111 @@
+"""Sparse rows that are kept until all have come, in memory that goes back to the system.
+
+Memory of some hundred kilobytes stays with the C library when it is freed: rows that come block by
+block and are freed block by block would be held twice at the end. Here they are copied to pages of
+their own, which the system has back as soon as they are free.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+
+__all__ = ["RowStore", "pages"]
+
+_CHUNK = 1 << 20  # bytes of rows that share pages, at least,
+_CHUNKS = 64  # and in how many parts the rows are, about
+_LARGE = 64 << 20  # bytes of arrays whose memory goes back to the system anyway
+
+
+class RowStore:
+    """Rows in the order in which they come, from any thread.
+
+    Parameters
+    ----------
+    ncols : int
+        Number of columns.
+    dtype : float32 or float64
+        Of the values.
+    """
+
+    def __init__(self, ncols: int, dtype: np.dtype) -> None:
+        self._ncols, self._dtype = ncols, dtype
+        self._rows: list[SparseRows] = []
+        self._chunk: _Chunk | None = None
+        self._nbytes = 0  # of rows in chunks
+        self._lock = threading.Lock()
+
+    def add(self, rows: SparseRows) -> None:
+        """Take rows, by their ids; they must not be changed afterwards."""
+        with self._lock:
+            if rows.nbytes >= _LARGE:
+                self._rows.append(rows)
+                return
+            if self._chunk is None or not self._chunk.has_room(rows.nvals):
+                self._close()
+                room = max(_CHUNK, self._nbytes // _CHUNKS) // (8 + self._dtype.itemsize)
+                self._chunk = _Chunk(max(rows.nvals, room), self._dtype)
+            self._chunk.add(rows)
+            self._nbytes += rows.nbytes
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of the rows."""
+        chunk = 0 if self._chunk is None else self._chunk.nbytes
+        return float(chunk + sum(each.nbytes for each in self._rows))
+
+    def rows(self) -> list[SparseRows]:
+        """Return all rows; the list is the store's own, and whoever empties it frees them."""
+        with self._lock:
+            self._close()
+            return self._rows
+
+    def _close(self) -> None:
+        if self._chunk is not None:
+            self._rows.append(self._chunk.rows(self._ncols))
+            self._chunk = None
+
+
+class _Chunk:
+    """Rows of which the entries are in the same pages."""
+
+    def __init__(self, entries: int, dtype: np.dtype) -> None:
+        self._columns, self._values = pages(entries, np.dtype(np.uint64)), pages(entries, dtype)
+        self._ids: list[np.ndarray] = []
+        self._degrees: list[np.ndarray] = []
+        self._entries = 0
+
+    def has_room(self, entries: int) -> bool:
+        return self._entries + entries <= len(self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        return self._entries * (8 + self._values.itemsize)
+
+    def add(self, rows: SparseRows) -> None:
+        entries = slice(self._entries, self._entries + rows.nvals)
+        self._columns[entries] = rows.columns
+        self._values[entries] = rows.values
+        self._ids.append(rows.ids.copy())
+        self._degrees.append(rows.degrees)
+        self._entries = entries.stop
+
+    def rows(self, ncols: int) -> SparseRows:
+        ids = np.concatenate(self._ids)
+        indptr = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(np.concatenate(self._degrees), out=indptr[1:])
+        columns, values = self._columns[: self._entries], self._values[: self._entries]
+        return SparseRows(indptr.view(np.uint64), columns, values, ncols, ids)
+
+
+def pages(count: int, dtype: np.dtype) -> np.ndarray:
+    """Return an array of zeros whose memory is the system's again when the array is gone."""
+    nbytes = max(1, count * dtype.itemsize)
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return np.frombuffer(mmap.mmap(-1, nbytes), dtype, count)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype, count)
