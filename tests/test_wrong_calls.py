@@ -37,6 +37,7 @@ KINDS = {
     "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": WHOLES,
     "memory": WHOLES, "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "root": WHOLES, "seed": WHOLES, "workers": WHOLES,
+    "unpacked_limit": WHOLES,
     "ahead": WHOLES,
     "seconds": [*NUMBERS, 0, -1], "clip": NUMBERS, "weight": NUMBERS, "threshold": NUMBERS,
     "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
@@ -193,21 +194,26 @@ def calls(tmp_path_factory):
         "gbdnn.io.iter_layers": (
             lambda **all_: list(io.iter_layers(**all_)), {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
-                "progress": None}, deep),
+                "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.read_network": (io.read_network, {
-            "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
-            deep),
+            "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
+            "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.open_features": (io.open_features, {"path": folder / "X", "verify": True}, {}),
         "gbdnn.io.read_categories": (io.read_categories, {
-            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False},
-            {}),
+            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False,
+            "unpacked_limit": None}, {}),
+        "gbdnn.io.read_features": (io.read_features, {
+            "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
+            "unpacked_limit": None}, {}),
+        "gbdnn.io.read_labels": (
+            io.read_labels, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
         "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx"}, {}),
         "gbdnn.io.read_matrix_market": (io.read_matrix_market, {
             "paths": folder / "mm", "prefix": "n4-l", "bias": None, "bias_rule": "all",
-            "clip": None, "last_activation": "relu", "dtype": "FP32"}, {}),
+            "clip": None, "last_activation": "relu", "dtype": "FP32", "unpacked_limit": None}, {}),
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
-            "orientation": "rowwise"}, {}),
+            "orientation": "rowwise", "unpacked_limit": None}, {}),
         "gbdnn.io.require_storable": (io.require_storable, {"path": new}, {}),
         "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
         "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
