@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from gbdnn.arrays.scipy_arrays import checked_scipy
-from gbdnn.arrays.values import require_room
 from gbdnn.errors import FormatError
 from gbdnn.io.reading import foreign_errors, most_unpacked, open_regular
 from gbdnn.optional import require
@@ -200,7 +199,6 @@ def _assembled(
         # Offsets are cast to 32 bits by SciPy.
         if len(offsets) and not -shape[0] < offsets.min() <= offsets.max() < shape[1]:
             raise ValueError(f"offsets {offsets.tolist()!r:.80} of {shape[0]} x {shape[1]}")
-        require_room(16 * data.size, f"{len(offsets)} diagonals")
         return checked_scipy(make((data, offsets), shape=shape))
     places, pointers = indices
     # SciPy's constructor drops what is behind the last pointer.
