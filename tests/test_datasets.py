@@ -113,6 +113,7 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
         (header(descr="|S4") + bytes(48), "not values of dtype"),
         (header(descr="|b1") + b"\2" * 12, "a bool is a byte of 0 or 1"),
         (b"\x93NUMPY\4\0" + saved(A)[8:], "the version"),
+        (header(descr="<f4" * 9999), "a header of"),
         (b"\x93NUMPY\2\0\xff\xff\xff\xff", "a header of 4294967295 bytes"),
     ],
 )

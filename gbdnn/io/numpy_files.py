@@ -30,7 +30,7 @@ __all__ = ["read_numpy"]
 
 _MAGIC, _ZIP = b"\x93NUMPY", b"PK"
 _DTYPE = re.compile(r"([<>|=]?)([biufS])([0-9]{1,9})")
-_LONGEST = 1 << 16  # bytes of a header
+_LONGEST = 10_000  # bytes of a header, as in NumPy
 _SPARSE = {
     "csr": ("data", "indices", "indptr"),
     "csc": ("data", "indices", "indptr"),

@@ -55,7 +55,7 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     except GbdnnError:
         raise
     except MemoryError as err:
-        raise TooLargeError(f"{path}: {err or 'more than memory has room for'}") from err
+        raise TooLargeError(f"{path}: {str(err) or 'more than memory has room for'}") from err
     except BaseException as err:
         # A panic of a package in Rust is no Exception.
         if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
