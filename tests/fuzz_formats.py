@@ -213,6 +213,105 @@ def case_idx(rng, folder):
     return judged(lambda: gbdnn.io.read_idx(path), lambda: judge.idx(data), compare)
 
 
+def case_labels(rng, folder):
+    import gbdnn
+
+    values = [rng.randrange(12) for _ in range(rng.randint(1, 12))]
+    if rng.random() < 0.7:
+        data = "".join(f"{n}\n" for n in values).encode()
+        data = mutate.packed_or_plain(data, rng, mutate.TEXT)
+        path, judge_of = folder / "y.txt", judge.labels
+    else:
+        data, path, judge_of = io.BytesIO(), folder / "y.npy", judge.npy
+        np.save(data, np.array(values, rng.choice(["u1", "<i8", ">i4"])))
+        data = mutate.other_npy(data.getvalue(), rng)
+    path.write_bytes(data)
+    return judged(lambda: gbdnn.io.read_labels(path), lambda: judge_of(data))
+
+
+def some_arrays():
+    rng = np.random.default_rng(5)
+    for kind in ("<f4", "<f8", ">f8", "<f2", "|u1", "<i4", ">i8", "<u8", "|b1"):
+        A = np.asarray(rng.integers(0, 2 if kind == "|b1" else 99, (3, 4))).astype(kind)
+        yield from (A, np.asfortranarray(A), A.reshape(3, 2, 2), A[:0])
+    yield np.array([[None, 1]])
+    yield np.ones((2, 2), complex)
+
+
+def numpy_files():
+    files = []
+    for array in some_arrays():
+        file = io.BytesIO()
+        np.save(file, array, allow_pickle=True)
+        files.append(file.getvalue())
+    return files
+
+
+def archives():
+    import scipy.sparse as sp
+
+    files = []
+    for k, array in enumerate(some_arrays()):
+        file = io.BytesIO()
+        (np.savez, np.savez_compressed)[k % 2](file, array)
+        files.append((file.getvalue(), array))
+    A = some_matrix(np.random.default_rng(6), 6, 4)
+    for form in ("csr", "csc", "coo", "bsr", "dia"):
+        for kind in (sp.csr_array, sp.csr_matrix):
+            for compressed in (False, True):
+                file = io.BytesIO()
+                sp.save_npz(file, kind(A).asformat(form), compressed=compressed)
+                files.append((file.getvalue(), A))
+    return files
+
+
+def numbers_read(path, before, expected):
+    """Features are what the judge says; or what was there, if the damage is in none of it."""
+    import gbdnn
+
+    def read():
+        X = gbdnn.io.read_features(path)
+        if max(X.shape) > 10**4:  # right, and too large to look at
+            return None
+        return X if isinstance(X, np.ndarray) else X.toarray()
+
+    def compare(got, right):
+        for each in (before, right):
+            if each is not None and each.ndim >= 2 and each.dtype.kind in "biuf":
+                each = each.reshape(len(each), np.prod(each.shape[1:], dtype=int))
+                if got.shape == each.shape and np.array_equal(got, each, equal_nan=True):
+                    return
+        raise MisreadError(f"{got!r} is read, {right!r} is there")
+
+    def judgement():
+        try:
+            return expected()
+        except Exception:
+            return None
+
+    return judged(read, judgement, compare)
+
+
+def case_npy(rng, folder):
+    data = rng.choice(made("npy", numpy_files))
+    data = mutate.other_npy(data, rng)
+    path = folder / "x.npy"
+    path.write_bytes(data)
+    return numbers_read(path, None, lambda: judge.npy(data))
+
+
+def case_npz(rng, folder):
+    data, array = rng.choice(made("npz", archives))
+    before = array
+    if rng.random() < 0.7:
+        data, before = mutate.other_zip(data, rng, mutate.other_npy), None
+    else:
+        data = mutate.damaged(data, rng, mutate.BINARY)
+    path = folder / "x.npz"
+    path.write_bytes(data)
+    return numbers_read(path, before, lambda: judge.npz(data))
+
+
 def stores():
     import graphblas as gb
 
@@ -406,6 +505,9 @@ NEEDS = {
     "tsv": ("polars",),
     "categories": ("polars",),
     "idx": (),
+    "labels": (),
+    "npy": (),
+    "npz": ("scipy",),
     "store": ("safetensors", "xxhash"),
     "onnx": ("onnx", "scipy"),
     "torch": ("torch",),

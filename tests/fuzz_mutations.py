@@ -145,7 +145,42 @@ def other_json(tree, rng):
     return tree
 
 
-def other_zip(data, rng):
+NPY = {
+    b"descr": [
+        b"'<f4'", b"'<f8'", b"'>f8'", b"'|f8'", b"'=i4'", b"'f8'", b"'<i8'", b"'|b1'", b"'|u1'",
+        b"'<f2'", b"'<f16'", b"'|O'", b"'<c8'", b"'<U2'", b"'|S8'", b"'|V8'", b"'<M8[s]'", b"'4f8'",
+        b"'<f0'", b"'<f99999999'", b"[('a', '<f8')]", b"3", b"None", b"''", b"'<f8,<f8'",
+    ],
+    b"fortran_order": [b"True", b"False", b"1", b"0", b"None", b"'False'"],
+    b"shape": [
+        b"()", b"(6,)", b"(3, 2)", b"(2, 3)", b"(12,)", b"(4, 3)", b"(0, 3)", b"(-1,)", b"(-3, -4)",
+        b"(2**40,)", b"(1099511627776, 1099511627776)", b"(0, 18446744073709551616)", b"(3.0, 4)",
+        b"(True, 4)", b"[3, 4]", b"12", b"(1L, 2L)", b"(" + b"1, " * 70 + b")", b"None",
+        b"(3, 4, 1)", b"(12, 1)", b"(" * 99 + b")" * 99,
+    ],
+}  # fmt: skip
+
+
+def other_npy(data, rng):
+    """An array of NumPy's under a header that somebody else wrote, or one that is damaged."""
+    if data[:6] != b"\x93NUMPY" or rng.random() < 0.3:
+        return damaged(data, rng, BINARY)
+    at = 10 if data[6] == 1 else 12
+    length = int.from_bytes(data[8:at], "little")
+    text, body, version = data[at : at + length], data[at + length :], data[6]
+    for _ in range(rng.choice([0, 1, 1, 2])):
+        name = rng.choice(list(NPY))
+        field = rb"('%s': )('[^']*'|\([^)]*\)|\w+)" % name
+        text = re.sub(field, lambda found: found[1] + rng.choice(NPY[name]), text)  # noqa: B023
+    if rng.random() < 0.2:
+        text = damaged(text, rng, TEXT)
+    if rng.random() < 0.3:
+        version = rng.choice([1, 2, 3, 3, 4, 0])
+    width = 2 if version == 1 else 4
+    return data[:6] + bytes([version, 0]) + len(text).to_bytes(width, "little") + text + body
+
+
+def other_zip(data, rng, damage=lambda data, rng: damaged(data, rng, BINARY)):
     """An archive of which one member is damaged, under a checksum that is right."""
     target = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as found:
@@ -153,5 +188,5 @@ def other_zip(data, rng):
         bad = rng.choice([name for name in members if name.endswith("pkl")] + members)
         for name in members:
             content = source.read(name)
-            found.writestr(name, damaged(content, rng, BINARY) if name == bad else content)
+            found.writestr(name, damage(content, rng) if name == bad else content)
     return target.getvalue()

@@ -4,11 +4,13 @@ nothing.
 Each returns content, a list of layers ``(W, b, activation, clip)`` or an array, or raises.
 """
 
+import ast
 import gzip
 import json
 import math
 import re
 import struct
+import zlib
 from fractions import Fraction
 
 import numpy as np
@@ -149,6 +151,115 @@ def idx(data):
     count, body = math.prod(shape), data[4 + 4 * data[3] :]
     require(count * size == len(body) and count < 10**6 and len(shape) < 30)
     return np.array(struct.unpack(f">{count}{letter}", body)).reshape(shape)
+
+
+def labels(data):
+    data = unpacked(data)
+    if data[:2] == b"\0\0":
+        found = idx(data)
+        require(found.ndim == 1 and (found.size == 0 or found.min() >= 0) and data[2] < 13)
+        return found
+    text = data.decode("latin-1")
+    require(text.endswith("\n"))
+    found = [whole(x.removesuffix("\r").strip(" \t")) for x in text[:-1].split("\n")]
+    require(min(found) >= 0 and max(found) < 10**18)
+    return np.array(found)
+
+
+def npy(data):
+    require(data[:6] == b"\x93NUMPY" and data[6] in (1, 2, 3) and data[7] == 0)
+    at = 10 if data[6] == 1 else 12
+    stop = at + int.from_bytes(data[8:at], "little")
+    text = data[at:stop]
+    require(len(text) == stop - at and text.endswith(b"\n"))
+    head = ast.literal_eval(text.decode("utf-8" if data[6] == 3 else "latin-1").strip())
+    require(sorted(head) == ["descr", "fortran_order", "shape"])
+    order, kind, size = re.fullmatch("([<>=|]?)([biufS])([0-9]+)", head["descr"]).groups()
+    shape, size = head["shape"], int(size)
+    require(type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape))
+    require(type(head["fortran_order"]) is bool)
+    body = data[stop:]
+    require(len(body) == math.prod(shape) * size and (size or kind == "S"))
+    items = [body[k : k + size] for k in range(0, len(body), max(1, size))]
+    if kind == "S":
+        found = [item.rstrip(b"\0") for item in items]
+    elif kind == "f":
+        letter = {2: "e", 4: "f", 8: "d"}[size]
+        found = [struct.unpack((">" if order == ">" else "<") + letter, x)[0] for x in items]
+    else:
+        require((size == 1) if kind == "b" else size in (1, 2, 4, 8))
+        found = [
+            int.from_bytes(x, "big" if order == ">" else "little", signed=kind == "i")
+            for x in items
+        ]
+        require(kind != "b" or set(found) <= {0, 1})
+    dtype = {"S": object, "f": float, "u": np.uint64}.get(kind, np.int64)
+    array = np.empty(len(found), dtype)
+    array[:] = found
+    return array.reshape(shape, order="F" if head["fortran_order"] else "C")
+
+
+def members(data):
+    """The files of a zip archive, by name."""
+    end = data.rindex(b"PK\5\6")
+    count, _, at, comment = struct.unpack("<HIIH", data[end + 10 : end + 22])
+    require(len(data) == end + 22 + comment)
+    found = {}
+    for _ in range(count):
+        require(data[at : at + 4] == b"PK\1\2")
+        flags, method = struct.unpack("<HH", data[at + 8 : at + 12])
+        crc, packed, size, name, extra, comment = struct.unpack("<IIIHHH", data[at + 16 : at + 34])
+        (local,) = struct.unpack("<I", data[at + 42 : at + 46])
+        title = data[at + 46 : at + 46 + name]
+        at += 46 + name + extra + comment
+        require(data[local : local + 4] == b"PK\3\4" and not flags & 1)
+        sizes = struct.unpack("<HH", data[local + 26 : local + 30])
+        require(data[local + 30 : local + 30 + sizes[0]] == title)
+        start = local + 30 + sum(sizes)
+        content = data[start : start + packed]
+        require(method in (0, 8))
+        content = zlib.decompress(content, -15) if method == 8 else content
+        require(len(content) == size and zlib.crc32(content) == crc and title not in found)
+        found[title] = content
+    return found
+
+
+def npz(data):
+    """The array of an archive, or the matrix that SciPy wrote into it, dense."""
+    arrays = {
+        name.decode("latin-1").removesuffix(".npy"): npy(x) for name, x in members(data).items()
+    }
+    if not {"format", "shape"} <= set(arrays):
+        (found,) = arrays.values()
+        return found
+    n, m = arrays["shape"].tolist()
+    form, x = arrays["format"].item().decode(), arrays["data"]
+    require(n * m < 10**6)
+    A = np.zeros((n, m), object)
+    A[:] = 0
+    if form == "coo":
+        places = zip(arrays["row"].tolist(), arrays["col"].tolist(), x.tolist(), strict=True)
+        for i, j, v in places:
+            require(0 <= i < n and 0 <= j < m)
+            A[i, j] += v
+    elif form == "dia":
+        require(x.ndim == 2 and len(x) == len(arrays["offsets"]))
+        for k, offset in enumerate(arrays["offsets"].tolist()):
+            for j in range(min(m, x.shape[1])):
+                if 0 <= j - offset < n:
+                    A[j - offset, j] += x[k, j]
+    else:
+        r, c = x.shape[1:] if form == "bsr" else (1, 1)
+        starts, ends, places = arrays["indptr"], arrays["indptr"][1:], arrays["indices"].tolist()
+        require(starts[0] == 0 and starts[-1] == len(places) == len(x))
+        require(len(starts) == (m if form == "csc" else n) // r + 1)
+        for k, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=False)):
+            require(start <= stop)
+            for p in range(start, stop):
+                i, j = (places[p], k) if form == "csc" else (k, places[p])
+                require(0 <= i < n // r and 0 <= j < m // c)
+                A[i * r : (i + 1) * r, j * c : (j + 1) * c] += x[p]
+    return A.astype(float)
 
 
 def _tensors(data):

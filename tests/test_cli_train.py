@@ -155,11 +155,9 @@ def test_as_from_python(trained, folder):
 )
 def test_every_format_gives_the_same_network(features, labels, folder, tmp_path):
     # In one process, as the shell itself is tested above.
-    from gbdnn.cli import datasets
-
-    y = datasets.read_labels(folder / labels)
+    y = gbdnn.io.read_labels(folder / labels)
     np.testing.assert_array_equal(y, np.load(folder / "y.npy"))
-    X = datasets.read_features(folder / features, inputs=len(y), neurons=64)
+    X = gbdnn.io.read_features(folder / features, nrows=len(y), ncols=64)
     net = gbdnn.training.erdos_renyi([64, 32, 10], 0.3)
     found, want = (
         gbdnn.train(net, each, y, epochs=1, nthreads=1).network
@@ -253,7 +251,7 @@ def test_a_killed_command_goes_on(folder, tmp_path, well, fails):
         (["X.npy", "two.npz"], "two.npz: holds 2 arrays (X, y), not one"),
         (["y.npy", "y.npy"], "features have two dimensions or more, not shape (1797,)"),
         (["objects.npy", "y.npy"], "objects.npy: not a file of NumPy arrays"),
-        (["labels.txt", "y.npy"], "labels.txt: not an IDX file"),
+        (["labels.txt", "y.npy"], "labels.txt, line 1: "),
         (["labels.txt", "X.tsv"], "X.tsv, line 1: a label is a whole number from 0, not '1\\t3"),
         (["nothing.npy", "y.npy"], "nothing.npy: no such file"),
         (["begin", "y.npy"], "begin"),

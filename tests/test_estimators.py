@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn.errors import ArgumentError, MissingPackageError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError
 
 pytest.importorskip("sklearn", minversion="1.6")
 
@@ -171,9 +171,9 @@ def test_optimisers():
         ({"rewire": "rigel"}, '"set" or "rigl"'),
         ({"density": 0}, "density"),
         ({"batch_size": 0}, "batch_size"),
-        ({"hidden": (0,)}, "sizes"),
+        ({"hidden": (0,)}, "hidden is at least 1"),
     ):
-        with pytest.raises(ArgumentError, match=match):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=match):
             SparseClassifier(**few | wrong).fit(X, Y)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -673,6 +674,61 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path.write_bytes(b"\x10\0\0\0\0\0\0\0not json at all!")
     with pytest.raises(gbdnn.FormatError, match="damaged"):
         gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+
+
+def test_no_bit_of_a_checkpoint_is_misread(tmp_path):
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net)
+    path = tmp_path / "run"
+    run = gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[random.integers(len(whole))] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        with pytest.raises(gbdnn.GbdnnError, match="run: "):
+            gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+    path.write_bytes(whole)
+    assert gbdnn.train(net, X, y, epochs=1, checkpoint=path).network.isequal(run.network)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("0.edges", lambda x: x + 10**6),
+        ("0.edges", lambda x: x[::-1].copy()),
+        ("0.edges", lambda x: x.astype(np.int32)),
+        ("0.weights", lambda x: x[1:]),
+        ("1.bias", lambda x: x.astype(np.float32)),
+        ("1.moment.0", lambda x: x[:0]),
+    ],
+)
+def test_a_checkpoint_that_was_written_by_others(name, value, tmp_path):
+    import xxhash
+    from safetensors.numpy import load, save
+
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net)
+    path = tmp_path / "run"
+    gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+    whole = path.read_bytes()
+    texts = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
+    texts["checksum"] = "0" * 16
+    arrays = load(whole)
+    for change, refused in ((lambda x: x, False), (value, True)):
+        content = save(arrays | {name: change(arrays[name])}, texts)
+        checksum = xxhash.xxh3_64_hexdigest(content)
+        path.write_bytes(content.replace(b"0" * 16, checksum.encode(), 1))
+        with pytest.raises(gbdnn.FormatError) if refused else contextlib.nullcontext():
+            gbdnn.train(net, X, y, epochs=1, checkpoint=path)
+
+
+def test_a_checkpoint_is_a_regular_file(tmp_path):
+    net = network()
+    X, y = data(net)
+    os.mkfifo(tmp_path / "run")
+    with pytest.raises(gbdnn.FormatError, match="is a FIFO"):
+        gbdnn.train(net, X, y, epochs=1, checkpoint=tmp_path / "run")
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told_at_once(tmp_path):

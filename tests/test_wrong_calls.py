@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import io
+from gbdnn import io, training
 
-ROOMS = ["gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz", "gbdnn.distributed"]
+ROOMS = [
+    "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz", "gbdnn.distributed",
+    "gbdnn.training",
+]  # fmt: skip
 W, X = np.eye(4), np.ones((3, 4))
 
 PATHS = [3, 1.5, None, b"x", object(), ["x"], {}, np.ones(2)]
 WHOLES = ["1", 1.5, True, object(), [1], float("nan"), b"1", np.ones(2), -1]
 NUMBERS = ["1", object(), 1j, float("nan"), [1], {}, np.ones(2)]
+SHARES = [*NUMBERS, True, -1]
 NAMES = ["no", 3, object(), ["auto"], {}, np.array(["auto", "x"]), np.ones(2), b"auto"]
 FLAGS = ["yes", 3, [], object(), np.ones(2)]
 FUNCTIONS = [3, "x", [], np.ones(2)]
@@ -37,6 +41,7 @@ KINDS = {
     "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": WHOLES,
     "memory": WHOLES, "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "root": WHOLES, "seed": WHOLES, "workers": WHOLES,
+    "unpacked_limit": WHOLES,
     "ahead": WHOLES,
     "seconds": [*NUMBERS, 0, -1], "clip": NUMBERS, "weight": NUMBERS, "threshold": NUMBERS,
     "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
@@ -51,8 +56,10 @@ KINDS = {
     "net": NETWORKS, "network": NETWORKS, "problem": NETWORKS,
     "epochs": WHOLES, "batch_size": WHOLES, "patience": WHOLES, "X": MATRICES,
     "y": [3, None, "x", object(), np.ones((2, 4)), np.full((3, 4), np.nan), ["a"] * 3],
-    "loss": [3, "x", object()], "optimiser": [3, "x", object()], "schedule": [0.1, "x"],
-    "adjustments": [3, "x", object(), [3]], "input_dropout": [*NUMBERS, -1, 1],
+    "loss": [3, "x", object(), training.CrossEntropy],
+    "optimiser": [3, "x", object(), training.SGD], "schedule": [0.1, "x", training.Cosine],
+    "adjustments": [3, "x", object(), [3], training.SET, [training.RigL]],
+    "input_dropout": [*NUMBERS, -1, 1],
     "validation": ["x", object(), 2, -1, (X,), (X, X, X), (X, np.ones(3))],
     "checkpoint": [path for path in PATHS if path is not None],
     "Y": MATRICES, "features": MATRICES, "weights": MATRICES, "matrix": [*MATRICES[:5], W],
@@ -63,10 +70,27 @@ KINDS = {
     "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
     "stats": MANY, "rates": MANY, "published": MANY, "executor": [3, "x", object()],
     "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
-    "other": [], "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
+    "other": [], "found": [3, None, "x", object(), [W]],
+    "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
     "run": [3, None, "x", object()],
     "ax": [3, "x", object()], "figure": [3, None, "x", object()], "title": [3, object(), ["x"]],
     "parts": [3, "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
+    **dict.fromkeys(
+        (
+            "learning_rate", "momentum", "weight_decay", "beta1", "beta2", "epsilon", "final",
+            "warmup", "factor", "fraction", "until", "strength", "negligible", "begin", "end",
+            "density", "living", "fine_tuning_dropout", "validation_fraction",
+        ),
+        SHARES,
+    ),
+    **dict.fromkeys(["every", "outputs", "degree", "fine_tuning_epochs"], WHOLES),
+    "fine_tuning_optimiser": [3, "x", object(), training.SGD],
+    "nesterov": FLAGS, "every_label": FLAGS, "distribution": NAMES, "scope": NAMES,
+    "at": [3, None, "x", object(), [2.0], [0.5, 0.1], ["a"], [[0.5]]],
+    "sizes": [3, None, "x", object(), [3], ["a", "b"], [1.5, 2], [0, 1], [[1], [2]]],
+    "hidden": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
+    "rewire": [3, "x", object(), [3], training.SET],
+    "random_state": ["x", 1.5, object(), -1],
     "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
 }  # fmt: skip
 BY_NAME = {
@@ -74,7 +98,7 @@ BY_NAME = {
     ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
     ("dtype", "any"): ["no", 3.5, object(), [], {}],
-    ("stats", "callback"): FUNCTIONS[:2],
+    ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("net", "layers"): LAYERS,
     ("edges", "number"): WHOLES, ("network", "layers"): NETWORKS,
 }  # fmt: skip
 
@@ -139,6 +163,8 @@ def calls(tmp_path_factory):
             "shape": (1, 2), "edges": 1, "gain": 1.0, "dtype": "FP32", "lowest_bias": 0.0,
             "highest_bias": 0.0, "bias_rule": "all", "activation": "relu", "clip": 1}, {}),
         "gbdnn.LayerInfo.astype": (layer.info.astype, {"dtype": "FP32"}, {}),
+        "gbdnn.Layer.difference": (layer.difference, {"found": layer}, {}),
+        "gbdnn.LayerInfo.difference": (layer.info.difference, {"found": layer}, {}),
         "gbdnn.Network": (gbdnn.Network, {"layers": [layer], "dtype": "FP32"}, lists),
         "gbdnn.Network.lazy": (gbdnn.Network.lazy, {
             "infos": net.infos, "read": net.__getitem__, "reopen": None}, {}),
@@ -193,21 +219,26 @@ def calls(tmp_path_factory):
         "gbdnn.io.iter_layers": (
             lambda **all_: list(io.iter_layers(**all_)), {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
-                "progress": None}, deep),
+                "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.read_network": (io.read_network, {
-            "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "progress": None},
-            deep),
+            "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
+            "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.open_features": (io.open_features, {"path": folder / "X", "verify": True}, {}),
         "gbdnn.io.read_categories": (io.read_categories, {
-            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False},
-            {}),
+            "path": folder / "neuron1024-l1-categories.tsv", "ninputs": 3, "allow_empty": False,
+            "unpacked_limit": None}, {}),
+        "gbdnn.io.read_features": (io.read_features, {
+            "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
+            "unpacked_limit": None}, {}),
+        "gbdnn.io.read_labels": (
+            io.read_labels, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
         "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx"}, {}),
         "gbdnn.io.read_matrix_market": (io.read_matrix_market, {
             "paths": folder / "mm", "prefix": "n4-l", "bias": None, "bias_rule": "all",
-            "clip": None, "last_activation": "relu", "dtype": "FP32"}, {}),
+            "clip": None, "last_activation": "relu", "dtype": "FP32", "unpacked_limit": None}, {}),
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
-            "orientation": "rowwise"}, {}),
+            "orientation": "rowwise", "unpacked_limit": None}, {}),
         "gbdnn.io.require_storable": (io.require_storable, {"path": new}, {}),
         "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
         "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
@@ -243,6 +274,51 @@ def calls(tmp_path_factory):
         "gbdnn.distributed.balance": (
             gbdnn.distributed.balance, {"stats": batches, "workers": 1}, {}),
     }  # fmt: skip
+    targets = np.ones((3, 4))
+    found |= {
+        "gbdnn.memory_needed": (gbdnn.memory_needed, {
+            "net": net, "inputs": 3, "density": 0.1, "living": 0.1, "memory": 1 << 24}, {}),
+        "gbdnn.training.SGD": (training.SGD, {
+            "learning_rate": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}, {}),
+        "gbdnn.training.Adam": (training.Adam, {
+            "learning_rate": 0.1, "beta1": 0.9, "beta2": 0.9, "epsilon": 1e-8,
+            "weight_decay": 0.0}, {}),
+        "gbdnn.training.Constant": (training.Constant, {}, {}),
+        "gbdnn.training.Cosine": (training.Cosine, {"final": 0.0, "warmup": 0.0}, {}),
+        "gbdnn.training.Stepwise": (training.Stepwise, {"at": (0.5,), "factor": 0.1}, {}),
+        "gbdnn.training.CrossEntropy": (training.CrossEntropy, {"every_label": True}, {}),
+        "gbdnn.training.SquaredError": (training.SquaredError, {}, {}),
+        "gbdnn.training.GroupLasso": (training.GroupLasso, {
+            "strength": 0.1, "every": 4, "negligible": 0.0}, {}),
+        "gbdnn.training.Magnitude": (training.Magnitude, {
+            "density": 0.5, "begin": 0.0, "end": 0.5, "every": 4, "scope": "layer"}, {}),
+        "gbdnn.training.SET": (training.SET, {"fraction": 0.1, "every": None}, {}),
+        "gbdnn.training.RigL": (training.RigL, {"fraction": 0.1, "every": 3, "until": 0.5}, {}),
+        "gbdnn.training.erdos_renyi": (training.erdos_renyi, {
+            "sizes": [4, 3], "density": 0.5, "distribution": "erk", "seed": 0, "dtype": "FP32"},
+            {}),
+        "gbdnn.training.initialised": (
+            training.initialised, {"net": net, "seed": 0}, {"net": "layers"}),
+        "gbdnn.training.with_ends": (training.with_ends, {
+            "net": net, "inputs": 5, "outputs": 2, "degree": 2, "seed": 0}, {"net": "layers"}),
+        "gbdnn.training.compact": (
+            training.compact, {"net": net, "inputs": False}, {"net": "layers", "inputs": "flag"}),
+        "gbdnn.training.gradients": (training.gradients, {
+            "net": net, "X": X, "y": targets, "loss": None}, {"net": "layers"}),
+        "gbdnn.training.fssl": (training.fssl, {
+            "net": net, "X": X, "y": targets, "strength": 0.0, "epochs": 1,
+            "fine_tuning_epochs": 1, "every": 1, "optimiser": None, "fine_tuning_optimiser": None,
+            "input_dropout": 0.0, "fine_tuning_dropout": None}, {"net": "layers"}),
+    }  # fmt: skip
+    if importlib.util.find_spec("sklearn"):
+        found |= {
+            f"gbdnn.training.{name}": (fitted(name), {
+                "hidden": (3,), "density": 0.5, "distribution": "erk", "epochs": 1,
+                "batch_size": 2, "optimiser": "adam", "learning_rate": None, "rewire": None,
+                "input_dropout": 0.0, "validation_fraction": None, "patience": None,
+                "random_state": 0, "nthreads": 1, "dtype": "FP32"}, {})
+            for name in ("SparseClassifier", "SparseRegressor")
+        }  # fmt: skip
     if importlib.util.find_spec("torch"):
         found |= {
             "gbdnn.io.from_torch": (io.from_torch, {
@@ -290,6 +366,16 @@ def calls(tmp_path_factory):
     return found
 
 
+def fitted(name):
+    """An estimator is made with any values, and refuses wrong ones when it is fitted."""
+
+    def call(**parameters):
+        model = getattr(training, name)(**parameters)
+        model.fit(np.ones((6, 4)), [0, 1, 0, 1, 0, 1])
+
+    return call
+
+
 def entered(manager):
     def call(path):
         with manager(path):
@@ -300,24 +386,36 @@ def entered(manager):
 
 # What is not called: why.
 LEFT = {
-    "gbdnn.memory_needed": "it has numbers alone; see test_inference",
     "gbdnn.pipeline": "it needs MPI; see test_pipeline",
     "gbdnn.Layer.assembled": "from parts that are known to be right",
     "gbdnn.io.StoredFeatures": "open_features makes one",
     **dict.fromkeys(["gbdnn.Layer.prepared", "gbdnn.Network.prepared"], "for forms of layers"),
-    **dict.fromkeys(["gbdnn.Layer.difference", "gbdnn.LayerInfo.difference"], "of two layers"),
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(
         [
             "gbdnn.io.Unfinished", "gbdnn.LayerStats", "gbdnn.MemoryNeeded", "gbdnn.RankStats",
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
-            "gbdnn.distributed.Spread",
+            "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",
+            "gbdnn.training.EpochRecord", "gbdnn.training.LossGradient", "gbdnn.training.Moment",
+            "gbdnn.training.StructuredRun", "gbdnn.training.TrainingRun",
         ],
         "a record that gbdnn makes",
     ),
+    "gbdnn.training.Adjustment": "a protocol",
+    **{
+        f"gbdnn.training.{kind}.{method}": "called by train, with what it has made"
+        for kinds, methods in (
+            (("CrossEntropy", "SquaredError"), ("targets", "losses", "gradient", "hits")),
+            (("SGD", "Adam"), ("corrections",)),
+            (("Constant", "Cosine", "Stepwise"), ("factors",)),
+            (("GroupLasso", "Magnitude", "SET", "RigL"), ("adjust",)),
+        )
+        for kind in kinds
+        for method in methods
+    },
 }  # fmt: skip
-OPTIONAL = ("torch", "onnx", "viz")
+OPTIONAL = ("torch", "onnx", "viz", "Sparse")
 
 
 def public():
@@ -327,6 +425,8 @@ def public():
             pytest.importorskip(room) if room.endswith("viz") else importlib.import_module(room)
         )
         for name in module.__all__:
+            if name.startswith("Sparse") and not importlib.util.find_spec("sklearn"):
+                continue
             x = getattr(module, name)
             where = f"{room}.{name}"
             if inspect.isclass(x) and issubclass(x, BaseException):
@@ -345,7 +445,9 @@ def public():
                         yield f"{where}.{method}"
 
 
-RECORDS = {name for name, why in LEFT.items() if why.startswith("a record")}
+# Those without methods of their own. What an estimator's get is checked by scikit-learn.
+RECORDS = {name for name, why in LEFT.items() if why.startswith(("a record", "a protocol"))}
+RECORDS |= {"gbdnn.training.SparseClassifier", "gbdnn.training.SparseRegressor"}
 
 
 def test_every_public_name_has_a_case(calls):
@@ -382,7 +484,27 @@ def test_every_argument_has_a_case(calls):
         assert needed <= set(right), name
 
 
+# Whose arguments are not checked.
+UNCHECKED = "gbdnn.memory_needed"
+
+
 def test_wrong_values(calls):
+    faults, count = wrong_values({name: calls[name] for name in calls if name != UNCHECKED})
+    assert count > 2500
+    assert not faults, "\n".join([f"{len(faults)} of {count}", *faults])
+
+
+@pytest.mark.xfail(reason="memory_needed computes with what it is given")
+def test_wrong_values_of_memory_needed(calls):
+    faults, _ = wrong_values({UNCHECKED: calls[UNCHECKED]})
+    assert not faults, "\n".join(faults)
+
+
+def wrong_values(calls):
+    """The wrong calls that give no error, or one that is not gbdnn's or does not name the argument.
+
+    And the number of all.
+    """
     faults, count = [], 0
     for name, call, right, argument, value in wrong(calls):
         count += 1
@@ -396,8 +518,7 @@ def test_wrong_values(calls):
             faults.append(f"{shown}: {type(err).__name__}: {err}")
         else:
             faults.append(f"{shown}: is accepted")
-    assert count > 900
-    assert not faults, "\n".join([f"{len(faults)} of {count}", *faults])
+    return faults, count
 
 
 # What an error may say in place of the argument's name.

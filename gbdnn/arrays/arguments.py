@@ -22,6 +22,7 @@ __all__ = [
     "as_word",
     "require_callable",
     "require_iterable",
+    "require_method",
 ]
 
 T = TypeVar("T")
@@ -66,6 +67,12 @@ def require_callable(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is a callable or None."""
     if x is not None and not callable(x):
         raise ArgumentTypeError(f"{what} is callable or None, not {x!r}")
+
+
+def require_method(x: Any, method: str, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is an object, and no class, that has a method."""
+    if isinstance(x, type) or not callable(getattr(x, method, None)):
+        raise ArgumentTypeError(f"{what}, not {x!r}")
 
 
 def require_iterable(x: Any, what: str) -> None:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import datasets, formats, options, ranks, resume
+from gbdnn.cli import formats, options, ranks, resume
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
     open_features,
-    read_tsv,
+    read_features,
     require_storable,
     require_writable,
     write_categories,
     write_tsv,
 )
+from gbdnn.io.datasets import KINDS, tells_shape
 
 if TYPE_CHECKING:
     import graphblas as gb
@@ -35,7 +36,7 @@ _AT_ONCE = 1 << 16  # inputs of an answer in a store
 def infer(
     network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
     features: Annotated[
-        Path, Argument(metavar="FEATURES", help=f"{datasets.KINDS}; as gbdnn train reads them.")
+        Path, Argument(metavar="FEATURES", help=f"{KINDS}; as gbdnn train reads them.")
     ],
     out: Annotated[Path, Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")],
     given: options.Given,
@@ -156,18 +157,15 @@ class _Input:
         return formats.read(self.network, name, self.given, bars.add("reading layers"))
 
     def read_features(self, net: gbdnn.Network, *, stays: bool) -> Any:
-        """Return features from a file or a store; those of a store may stay in it.
-
-        What is none of the other formats is tsv, whatever its name.
-        """
+        """Return features from a file or a store; those of a store may stay in it."""
         path, inputs = self.features, self.inputs
         if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
             dtype = net.dtype or "FP32"
-            if not datasets.knows(path):
-                return read_tsv(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
+            if not tells_shape(path):
+                return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
             if inputs is not None:
                 raise ArgumentError(f"--inputs beside {path}: the file tells how many it has")
-            return datasets.read_features(path, dtype=dtype)
+            return read_features(path, dtype=dtype)
         if inputs is not None:
             raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
         stored = open_features(path)

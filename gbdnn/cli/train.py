@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import datasets, formats, options
+from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
-from gbdnn.io import require_storable
+from gbdnn.io import read_features, read_labels, require_storable
+from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimiserName, RewiringName, adjustments_named, optimiser_named
 
@@ -23,9 +24,7 @@ _HIDDEN, _DENSITY = "1024,1024", 0.05
 
 
 def train(
-    features: Annotated[
-        Path, Argument(metavar="FEATURES", help=f"{datasets.KINDS}; images become 0 to 1.")
-    ],
+    features: Annotated[Path, Argument(metavar="FEATURES", help=f"{KINDS}; images become 0 to 1.")],
     labels: Annotated[
         Path,
         Argument(metavar="LABELS", help="IDX, .npy, .npz, or a whole number from 0 in each line."),
@@ -102,11 +101,13 @@ def train(
         "adjustments": adjustments_named(rewire),
     }
     sizes = _numbers(hidden or _HIDDEN)
-    y = datasets.read_labels(labels)
+    y = read_labels(labels)
     net = None if begin is None else _read(begin, dtype)
-    X = datasets.read_features(
-        features, inputs=len(y), neurons=None if net is None else net.shape[0], dtype=dtype
-    )
+    if tells_shape(features):
+        X = read_features(features, dtype=dtype)
+    else:
+        neurons = None if net is None else net.shape[0]
+        X = read_features(features, nrows=len(y), ncols=neurons, dtype=dtype)
     if X.shape[0] != len(y):
         raise ShapeError(f"{labels} has {len(y)} labels, {features} has {X.shape[0]} inputs")
     if net is None:

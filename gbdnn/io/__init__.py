@@ -1,9 +1,10 @@
-"""Stores, the challenge's files, IDX images; SciPy, Matrix Market, PyTorch, ONNX."""
+"""Stores, data sets, the challenge's files; SciPy, Matrix Market, PyTorch, ONNX."""
 
 from gbdnn.io.atomic import require_writable, whole_file, whole_folder
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers, find_neurons
 from gbdnn.io.challenge.network import iter_layers, read_network, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io.datasets import read_features, read_labels
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
@@ -35,7 +36,9 @@ __all__ = [
     "load",
     "open_features",
     "read_categories",
+    "read_features",
     "read_idx",
+    "read_labels",
     "read_matrix_market",
     "read_network",
     "read_onnx",

@@ -12,10 +12,11 @@ import os
 import stat
 import zlib
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
 
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, TooLargeError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ RATIO = 100
 Tables of numbers shrink to a third or a tenth; a stream of one byte a billion times to a 1,000th.
 """
 
+_LIMIT = "unpacked_limit"
 _AT_ONCE = 1 << 24  # bytes
 _KINDS = {
     stat.S_IFDIR: "a folder, not a file",
@@ -53,7 +55,7 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     except GbdnnError:
         raise
     except MemoryError as err:
-        raise TooLargeError(f"{path}: {err or 'more than memory has room for'}") from err
+        raise TooLargeError(f"{path}: {str(err) or 'more than memory has room for'}") from err
     except BaseException as err:
         # A panic of a package in Rust is no Exception.
         if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
@@ -106,21 +108,31 @@ def read_bytes(path: Path) -> bytes:
             raise TooLargeError(f"{path}: more than memory has room for") from err
 
 
-def read_unzipped(path: Path) -> bytes:
+def as_limit(unpacked_limit: Any) -> int | None:
+    """Return the most bytes that a caller lets a file unpack to, None for `most_unpacked`'s."""
+    return None if unpacked_limit is None else whole_number(unpacked_limit, _LIMIT, least=0)
+
+
+def most_unpacked(size: int, limit: int | None) -> int:
+    """Return the most bytes that `size` compressed ones may unpack to."""
+    return max(UNPACKED, RATIO * size) if limit is None else limit
+
+
+def read_unzipped(path: Path, limit: int | None = None) -> bytes:
     """Return the bytes of a file, decompressed if its first two bytes are gzip's.
 
-    A stream that unpacks to more than `UNPACKED` bytes and `RATIO` times its own size is refused
-    before it fills the memory. A plain file has no such limit.
+    A stream that unpacks to more than `limit` bytes (default: `UNPACKED`, or `RATIO` times its own
+    size if that is more) is refused before it fills the memory. A plain file has no such limit.
     """
     with UnzippedFile(path) as file:
         if not file.is_compressed:
             return file.read()
-        most = max(UNPACKED, RATIO * file.size)
+        most = most_unpacked(file.size, limit)
         data = file.read(most)
         if file.read(1):
             raise FormatError(
                 f"{path}: {file.size} bytes of gzip unpack to more than {most}; if the file is"
-                " what it should be, unpack it with gunzip first"
+                f" what it should be, raise {_LIMIT}=, or unpack it with gunzip first"
             )
         return data
 

@@ -13,7 +13,7 @@ import numpy as np
 from gbdnn.arrays.arguments import as_number
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,6 +144,7 @@ class LayerInfo:
 
     def difference(self, found: LayerInfo) -> str | None:
         """Return in what another layer differs from what is known, ``"edges 12, not 13"``."""
+        require_kind(found, LayerInfo, "found: a LayerInfo is needed")
         for name in (each.name for each in fields(LayerInfo)):
             known, here = getattr(self, name), getattr(found, name)
             if name == "gain" and math.isclose(known, here, rel_tol=_GAIN_TOLERANCE):

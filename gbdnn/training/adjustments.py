@@ -8,7 +8,9 @@ move together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gbdnn.arrays.arguments import require_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["Adjustment", "Moment"]
+__all__ = ["Adjustment", "Moment", "require_adjustment"]
 
 
 @dataclass(frozen=True)
@@ -60,3 +62,10 @@ class Adjustment(Protocol):
         Weights that were changed in place were refreshed, `TrainableLayer.refresh`.
         """
         ...
+
+
+def require_adjustment(x: Any, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is an adjustment; `what` begins the message."""
+    require_method(
+        x, "adjust", f"{what} GroupLasso, Magnitude, SET or RigL, or what has their methods"
+    )

@@ -1,7 +1,7 @@
 """A run in a file: arrays and a description, written whole after each epoch.
 
-The format is safetensors. A fingerprint of all that the result follows from, data and options and
-where training began, tells whether a file belongs to a call.
+The format is safetensors, with a checksum of all bytes. A fingerprint of all that the result
+follows from, data and options and where training began, tells whether a file belongs to a call.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
+from gbdnn.io.reading import read_bytes
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.optional import require
 from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint"]
 
-_FORMAT, _VERSION = "gbdnn.training", 1
+_FORMAT, _VERSION = "gbdnn.training", 2
+_UNSIGNED = "0" * 16  # where the checksum is, as long as it is computed
 _WHY = "a checkpoint is a safetensors file"
 _AT_ONCE = 1024  # inputs
 
@@ -64,12 +66,9 @@ class Checkpoint:
 
     def load(self, begun: TrainingRun) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
+        if not self.path.exists():
             return None
-        except OSError as err:
-            raise FormatError(f"{self.path}: cannot be read: {err.strerror}") from err
+        content = read_bytes(self.path)
         try:
             arrays, text = self._read(content)
             known = json.loads(text)
@@ -77,7 +76,7 @@ class Checkpoint:
                 raise ValueError("no checkpoint of this version")
             same = known["fingerprint"] == self._fingerprint
             found = _decoded(known, arrays, begun) if same else None
-        except (ValueError, KeyError, TypeError, IndexError, self._error) as err:
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError, self._error) as err:
             raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
         if found is None:
             raise FormatError(
@@ -90,7 +89,9 @@ class Checkpoint:
         """Write a run, in place of the one before."""
         arrays, known = _encoded(run, stopped)
         known |= {"format": _FORMAT, "version": _VERSION, "fingerprint": self._fingerprint}
-        content = self._safetensors.save(arrays, {"gbdnn": json.dumps(known)})
+        texts = {"gbdnn": json.dumps(known), "checksum": _UNSIGNED}
+        content = self._safetensors.save(arrays, texts)
+        content = _with_checksum(content, _UNSIGNED, _checksum(content))
         with output_errors(self.path), whole_file(self.path) as file:
             file.write(content)
 
@@ -101,8 +102,21 @@ class Checkpoint:
 
     def _read(self, content: bytes) -> tuple[dict[str, np.ndarray], str]:
         size = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + size])
-        return self._safetensors.load(content), header["__metadata__"]["gbdnn"]
+        texts = json.loads(content[8 : 8 + size])["__metadata__"]
+        found = str(texts["checksum"])
+        if found != _checksum(_with_checksum(content, found, _UNSIGNED)):
+            raise ValueError("the checksum is another one")
+        return self._safetensors.load(content), texts["gbdnn"]
+
+
+def _checksum(content: bytes) -> str:
+    found: str = require("xxhash", "store", _WHY).xxh3_64_hexdigest(content)
+    return found
+
+
+def _with_checksum(content: bytes, old: str, new: str) -> bytes:
+    """Return a file with another checksum in its header."""
+    return content.replace(b'"checksum":"%b"' % old.encode(), b'"checksum":"%b"' % new.encode(), 1)
 
 
 def _encoded(run: TrainingRun, stopped: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -155,16 +169,34 @@ def _layers(
         name = f"{prefix}{k}."
         moments = sum(each.startswith(f"{name}moment.") for each in arrays)
         found.append(
-            LayerState(
-                LayerInfo(tuple(info.pop("shape")), **info),
-                arrays[f"{name}edges"],
-                arrays[f"{name}weights"],
-                arrays[f"{name}bias"],
-                tuple(arrays[f"{name}moment.{n}"] for n in range(moments)),
-                tuple(arrays[f"{name}bias_moment.{n}"] for n in range(moments)),
+            _sound(
+                LayerState(
+                    LayerInfo(tuple(info.pop("shape")), **info),
+                    arrays[f"{name}edges"],
+                    arrays[f"{name}weights"],
+                    arrays[f"{name}bias"],
+                    tuple(arrays[f"{name}moment.{n}"] for n in range(moments)),
+                    tuple(arrays[f"{name}bias_moment.{n}"] for n in range(moments)),
+                )
             )
         )
     return tuple(found)
+
+
+def _sound(state: LayerState) -> LayerState:
+    """Return a state that compiled code can trust, or raise a ValueError."""
+    info, edges = state.info, state.edges
+    if edges.dtype != np.int64 or edges.ndim != 1 or (np.diff(edges) <= 0).any():
+        raise ValueError("numbers of edges are ascending")
+    if len(edges) and not 0 <= edges[0] <= edges[-1] < info.nrows * info.ncols:
+        raise ValueError("an edge outside the layer")
+    for each in (state.weights, *state.moments):
+        if each.dtype != info.dtype or each.shape != edges.shape:
+            raise ValueError("a number for each edge")
+    for each in (state.bias, *state.bias_moments):
+        if each.dtype != info.dtype or each.shape != (info.ncols,):
+            raise ValueError("a number for each neuron")
+    return state
 
 
 def _described(info: LayerInfo) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag
 from gbdnn.arrays.first_use import gb
+from gbdnn.errors import naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_network
 
@@ -71,7 +73,9 @@ def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactN
       0      2 x 2      3  bias 0 (all), relu
       1      2 x 1      2  bias 11 (all), relu
     """
-    layers = list(as_network(net).loaded())
+    as_flag(inputs, "inputs")
+    with naming("net"):
+        layers = list(as_network(net).loaded())
     if not layers:
         return CompactNetwork(Network([]), np.arange(0))
     live, biases = _reached(layers)

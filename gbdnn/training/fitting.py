@@ -11,10 +11,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gbdnn.arrays.arguments import require_iterable
 from gbdnn.arrays.threads import available
-from gbdnn.arrays.values import as_dtype
+from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.errors import ArgumentError
 from gbdnn.training.data import answers
 from gbdnn.training.named import adjustments_named, optimiser_named
+from gbdnn.training.optimisers import between
 from gbdnn.training.patterns import erdos_renyi
 from gbdnn.training.schedules import Constant, Cosine
 from gbdnn.training.train import train
@@ -129,8 +132,10 @@ class SparseEstimator(BaseEstimator):
         )
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
+        require_iterable(self.hidden, "hidden is a list of neurons")
+        hidden = [whole_number(n, "hidden", least=1) for n in self.hidden]
         return erdos_renyi(
-            [inputs, *self.hidden, outputs],
+            [inputs, *hidden, outputs],
             self.density,
             distribution=self.distribution,  # type: ignore[arg-type]
             seed=seed,
@@ -141,6 +146,7 @@ class SparseEstimator(BaseEstimator):
         seed = _seed(self.random_state)
         validation = None
         if self.validation_fraction is not None:
+            between("validation_fraction", self.validation_fraction, 0, 1, above=True, below=True)
             X, tested, y, wanted = train_test_split(
                 X, y, test_size=self.validation_fraction, stratify=strata, random_state=seed
             )
@@ -184,5 +190,8 @@ class SparseEstimator(BaseEstimator):
 
 
 def _seed(random_state: Any) -> int:
-    found: int = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    try:
+        found: int = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+    except ValueError as err:
+        raise ArgumentError(f"random_state: {err}") from err
     return found

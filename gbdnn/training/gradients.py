@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.kernels.gradients import LayerGradient, backward, forward
 from gbdnn.training.data import TrainingData
-from gbdnn.training.losses import default_loss
+from gbdnn.training.losses import default_loss, require_loss
 from gbdnn.training.train import trainable
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def gradients(
     >>> found.loss, found.layers[0].W.to_dense().tolist(), found.layers[0].b.tolist()
     (1.0, [[2.0], [2.0]], [2.0])
     """
+    require_loss(loss)
     network = trainable(net)
     loss = loss or default_loss(y)
     data = TrainingData.of(X, y, network, loss)

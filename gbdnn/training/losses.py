@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag, require_method
 from gbdnn.arrays.values import as_array, finite
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["CrossEntropy", "Loss", "SquaredError", "default_loss"]
+__all__ = ["CrossEntropy", "Loss", "SquaredError", "default_loss", "require_loss"]
 
 
 class Loss(Protocol):
@@ -66,6 +67,9 @@ class CrossEntropy:
 
     code: ClassVar[int] = 0
     every_label: bool = True
+
+    def __post_init__(self) -> None:
+        as_flag(self.every_label, "every_label")
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return labels as int64; see `Loss`."""
@@ -146,6 +150,16 @@ class SquaredError:
 
     def hits(self, answer: np.ndarray, targets: np.ndarray) -> None:
         """Return None; see `Loss`."""
+
+
+def require_loss(x: Any) -> None:
+    """Raise ArgumentTypeError unless `x` is a loss, or None."""
+    if x is not None:
+        require_method(
+            x,
+            "losses",
+            "loss is CrossEntropy or SquaredError of gbdnn.training, or what has their methods",
+        )
 
 
 def default_loss(y: Any) -> Loss:

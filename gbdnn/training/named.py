@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gbdnn import training
+from gbdnn.arrays.arguments import require_method
 from gbdnn.errors import ArgumentError
+from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.optimisers import SGD, Adam
 
 if TYPE_CHECKING:
@@ -32,14 +34,14 @@ def optimiser_named(name: Any, learning_rate: float | None = None) -> Optimiser:
 
     Raises
     ------
-    ArgumentError
-        No optimiser has this name; a learning rate beside an optimiser, which has one.
+    ArgumentError, ArgumentTypeError
+        No optimiser has this name, or it is none; a learning rate beside an optimiser, which
+        has one.
     """
     if not isinstance(name, str):
         if learning_rate is not None:
             raise ArgumentError(f"learning_rate beside {name!r}, which has one")
-        if not hasattr(name, "rule"):
-            raise ArgumentError(f"optimiser: {_among(OptimiserName)}, SGD or Adam, not {name!r}")
+        require_method(name, "corrections", f"optimiser is {_among(OptimiserName)}, SGD or Adam")
         return name
     if name not in get_args(OptimiserName):
         raise ArgumentError(f"optimiser: {_among(OptimiserName)}, not {name!r}")
@@ -57,8 +59,8 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
 
     Raises
     ------
-    ArgumentError
-        No rule of rewiring has this name.
+    ArgumentError, ArgumentTypeError
+        No rule of rewiring has this name, or it is no adjustment.
     """
     if rewire is None:
         return ()
@@ -66,7 +68,10 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
         if rewire not in _RULES:
             raise ArgumentError(f"rewire: {_among(RewiringName)}, not {rewire!r}")
         return (getattr(training, _RULES[rewire])(),)
-    return tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
+    found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
+    for each in found:
+        require_adjustment(each, f"rewire is {_among(RewiringName)}, or")
+    return found
 
 
 def _among(names: Any) -> str:

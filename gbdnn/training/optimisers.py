@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_flag, require_method
 from gbdnn.arrays.values import as_array
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
 from gbdnn.kernels.steps import UpdateRule
 
-__all__ = ["SGD", "Adam", "Optimiser", "between"]
+__all__ = ["SGD", "Adam", "Optimiser", "between", "require_optimiser"]
 
 
 class Optimiser(Protocol):
@@ -64,6 +65,7 @@ class SGD:
 
     def __post_init__(self) -> None:
         _require_rate(self.learning_rate)
+        as_flag(self.nesterov, "nesterov")
         between("momentum", self.momentum, 0, 1, below=True)
         between("weight_decay", self.weight_decay, 0, math.inf, below=True)
 
@@ -137,7 +139,7 @@ def between(
 ) -> float:
     """Return a number, or raise the error that says between which it is to be."""
     number = as_array(value, name)
-    if number.ndim or not (least <= number <= most):
+    if number.ndim or number.dtype == bool or not (least <= number <= most):
         good = False
     else:
         good = not (below and number == most) and not (above and number == least)
@@ -146,6 +148,13 @@ def between(
         end = "" if math.isinf(most) else f" and {right} {most:g}"
         raise ArgumentError(f"{name} is a number, {left} {least:g}{end}, not {value!r}")
     return float(number)
+
+
+def require_optimiser(x: Any, what: str = "optimiser") -> None:
+    """Raise ArgumentTypeError unless `x` is an optimiser."""
+    require_method(
+        x, "corrections", f"{what} is SGD or Adam of gbdnn.training, or what has their methods"
+    )
 
 
 def _require_rate(rate: Any) -> None:

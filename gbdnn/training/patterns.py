@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_dtype, require_room, whole_number
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.training.optimisers import between
@@ -78,8 +79,7 @@ def erdos_renyi(
     ]
     if len(neurons) < 2:
         raise ArgumentError(f"sizes: inputs and outputs at least, not {neurons}")
-    if distribution not in get_args(Distribution):
-        raise ArgumentError(f'distribution is "erk" or "uniform", not {distribution!r}')
+    as_word(distribution, "distribution", get_args(Distribution))
     between("density", density, 0, 1, above=True)
     shapes = list(pairwise(neurons))
     densities = (
@@ -117,8 +117,10 @@ def initialised(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
     ('all', 65536)
     """
     whole_number(seed, "seed", least=0)
+    with naming("net"):
+        network = as_network(net)
     layers = []
-    for k, layer in enumerate(as_network(net)):
+    for k, layer in enumerate(network):
         random = np.random.default_rng([seed, k, 1])
         columns = SparseRows.from_matrix(layer.W.T.new())
         degrees = columns.degrees
@@ -172,7 +174,8 @@ def with_ends(
       1      1024 x 1024  32768  bias 0 (all), relu, clip 32
       2      1024 x 10    10240  bias 0 (all), identity
     """
-    hidden = as_network(net)
+    with naming("net"):
+        hidden = as_network(net)
     if not len(hidden):
         raise ArgumentError("with_ends: there are no hidden layers")
     inputs, outputs = (

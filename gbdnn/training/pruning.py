@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError
 from gbdnn.training.optimisers import between
@@ -83,8 +84,7 @@ class Magnitude:
         whole_number(self.every, "every", least=1)
         if self.begin > self.end:
             raise ArgumentError(f"end, {self.end:g}, is before begin, {self.begin:g}")
-        if self.scope not in get_args(Scope):
-            raise ArgumentError(f'scope is "network" or "layer", not {self.scope!r}')
+        as_word(self.scope, "scope", get_args(Scope))
 
     def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
         """See `Adjustment`."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.training.compaction import compact
-from gbdnn.training.optimisers import SGD
+from gbdnn.training.optimisers import SGD, between, require_optimiser
 from gbdnn.training.regularisers import GroupLasso
 from gbdnn.training.train import train
 
@@ -129,6 +130,11 @@ def fssl(
     """
     for name in sorted({"adjustments", "checkpoint", "patience"} & options.keys()):
         raise ArgumentTypeError(f"fssl: {name} has no meaning for two trainings; use train")
+    whole_number(fine_tuning_epochs, "fine_tuning_epochs", least=0)
+    if fine_tuning_optimiser is not None:
+        require_optimiser(fine_tuning_optimiser, "fine_tuning_optimiser")
+    if fine_tuning_dropout is not None:
+        between("fine_tuning_dropout", fine_tuning_dropout, 0, 1, below=True)
     optimiser = SGD() if optimiser is None else optimiser
     learned = train(
         net, X, y, epochs=epochs, optimiser=optimiser, input_dropout=input_dropout,

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gbdnn.arrays.arguments import require_iterable
 from gbdnn.errors import ArgumentError
 from gbdnn.training.optimisers import between
 
@@ -96,8 +97,9 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         between("factor", self.factor, 0, 1, above=True)
-        for part in self.at:
-            between("at", part, 0, 1)
+        require_iterable(self.at, "at is a list of parts of the training")
+        at = tuple(between("at", part, 0, 1) for part in self.at)
+        object.__setattr__(self, "at", at)  # an iterator of them is used up
         if list(self.at) != sorted(self.at):
             raise ArgumentError(f"at: parts of the training are ascending, not {self.at}")
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.arguments import require_callable
+from gbdnn.arrays.arguments import require_callable, require_method
 from gbdnn.arrays.threads import MOST_THREADS, available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import as_network
+from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import TrainingData, ValidationData
 from gbdnn.training.loop import Plan
-from gbdnn.training.losses import default_loss
-from gbdnn.training.optimisers import SGD, between
+from gbdnn.training.losses import default_loss, require_loss
+from gbdnn.training.optimisers import SGD, between, require_optimiser
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.schedules import Cosine
 from gbdnn.training.session import Session
@@ -146,9 +147,15 @@ def train(
     True
     >>> Y = gbdnn.infer(run.network, X / 16)
     """
-    _require("loss", loss, "losses", "CrossEntropy or SquaredError")
-    _require("optimiser", optimiser, "corrections", "SGD or Adam")
-    _require("schedule", schedule, "factors", "Constant, Cosine or Stepwise")
+    require_loss(loss)
+    if optimiser is not None:
+        require_optimiser(optimiser)
+    if schedule is not None:
+        require_method(
+            schedule,
+            "factors",
+            "schedule is Constant, Cosine or Stepwise of gbdnn.training, or what has their methods",
+        )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
     before = net if isinstance(net, TrainingRun) else _begun(net)
@@ -212,22 +219,10 @@ def trainable(net: Any) -> Network:
 def _adjustments(given: Any) -> tuple[Adjustment, ...]:
     found = tuple(given) if isinstance(given, list | tuple) else (given,)
     for each in found:
-        if not callable(getattr(each, "adjust", None)):
-            raise ArgumentTypeError(
-                "adjustments are GroupLasso, Magnitude, SET or RigL, or what has their methods, not"
-                f" {each!r}"
-            )
+        require_adjustment(each, "adjustments are")
         if each.every is not None:
             whole_number(each.every, "every", least=1)
     return found
-
-
-def _require(name: str, given: Any, method: str, kinds: str) -> None:
-    """Raise an error if an option has not the method that those of its kind have."""
-    if given is not None and not callable(getattr(given, method, None)):
-        raise ArgumentTypeError(
-            f"{name} is {kinds} of gbdnn.training, or what has their methods, not {given!r}"
-        )
 
 
 def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:

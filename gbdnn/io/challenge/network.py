@@ -14,6 +14,7 @@ from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.atomic import made_folder
 from gbdnn.io.challenge.layout import find_layers, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
+from gbdnn.io.reading import as_limit
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
@@ -35,6 +36,7 @@ def iter_layers(
     clip: float | None = 32.0,
     dtype: Any = "FP32",
     start: int = 0,
+    unpacked_limit: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
     """Read a network layer by layer, from one tab-separated file each.
@@ -62,6 +64,8 @@ def iter_layers(
         Of weights, bias and clip.
     start : int, default 0
         The first layer to read, counted from 0.
+    unpacked_limit : int, optional
+        As for `read_tsv`, of each file.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer: k of count layers have been read.
 
@@ -92,10 +96,12 @@ def iter_layers(
         bias = CHALLENGE[n].bias
     files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)
-    start = whole_number(start, "start", least=0)
+    start, limit = whole_number(start, "start", least=0), as_limit(unpacked_limit)
 
     def layer(k: int, file: Path) -> Layer:
-        W = read_tsv(file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise")
+        W = read_tsv(
+            file, nrows=n, ncols=n, dtype=dtype, orientation="columnwise", unpacked_limit=limit
+        )
         if progress is not None:
             progress(k, len(files))
         return Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False)
@@ -112,13 +118,14 @@ def read_network(
     bias_rule: BiasRule = "entries",
     clip: float | None = 32.0,
     dtype: Any = "FP32",
+    unpacked_limit: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Network:
     """Read a network from one tab-separated file per layer.
 
     Parameters
     ----------
-    directory, neurons, layers, bias, bias_rule, clip, dtype, progress
+    directory, neurons, layers, bias, bias_rule, clip, dtype, unpacked_limit, progress
         As for `iter_layers`.
 
     Returns
@@ -140,6 +147,7 @@ def read_network(
             bias_rule=bias_rule,
             clip=clip,
             dtype=dtype,
+            unpacked_limit=unpacked_limit,
             progress=progress,
         )
     )

@@ -54,13 +54,15 @@ def read_columns(
     dtype: np.dtype | None = None,
     *,
     allow_empty: bool = False,
+    limit: int | None = None,
 ) -> list[np.ndarray]:
     """Read a table: columns of indices, 0-based uint64, then one of finite values if any.
 
     `dtype` is the values' own, float32 or float64; None if there are indices alone. A file of no
-    bytes is an empty table if `allow_empty`. A FormatError names file, line (1-based) and fault.
+    bytes is an empty table if `allow_empty`; `limit` is that of `read_unzipped`. A
+    FormatError names file, line (1-based) and fault.
     """
-    data = read_unzipped(as_path(path))
+    data = read_unzipped(as_path(path), limit)
     if not data and not allow_empty:
         raise FormatError(f"{path}: empty file, not one line")
     columns, (start, stop) = parsed_columns(data, indices, dtype)

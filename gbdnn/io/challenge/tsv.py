@@ -15,7 +15,7 @@ from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
-from gbdnn.io.reading import first_duplicate
+from gbdnn.io.reading import as_limit, first_duplicate
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +33,7 @@ def read_tsv(
     ncols: int | None = None,
     dtype: Any = "FP32",
     orientation: Literal["rowwise", "columnwise"] = "rowwise",
+    unpacked_limit: int | None = None,
 ) -> gb.Matrix:
     r"""Read a matrix from the challenge's tab-separated format.
 
@@ -47,6 +48,9 @@ def read_tsv(
         Of the result.
     orientation : {"rowwise", "columnwise"}, default "rowwise"
         Format of the result: rowwise (CSR) for features, columnwise (CSC) for weights.
+    unpacked_limit : int, optional
+        The most bytes that gzip may unpack to; default: 64 MiB, or 100 times the file's size if
+        that is more.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def read_tsv(
     FormatError
         Names file, line and fault: a line of another form, an index below 1 or past the shape, a
         value that is not finite or overflows `dtype`, a second entry at one place, an empty file,
-        one that is cut off.
+        one that is cut off, one that unpacks to more than `unpacked_limit`.
     MissingFileError, MissingPackageError
         There is no such file; polars is not installed.
 
@@ -73,7 +77,8 @@ def read_tsv(
     """
     as_word(orientation, "orientation", _FORMATS)
     row, column = _index("row", nrows, "nrows"), _index("column", ncols, "ncols")
-    rows, cols, values = read_columns(path, [row, column], as_dtype(dtype))
+    limit = as_limit(unpacked_limit)
+    rows, cols, values = read_columns(path, [row, column], as_dtype(dtype), limit=limit)
     shape = (
         int(rows.max()) + 1 if nrows is None else row.largest,
         int(cols.max()) + 1 if ncols is None else column.largest,
@@ -136,7 +141,11 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 
 
 def read_categories(
-    path: str | os.PathLike[str], *, ninputs: int | None = None, allow_empty: bool = False
+    path: str | os.PathLike[str],
+    *,
+    ninputs: int | None = None,
+    allow_empty: bool = False,
+    unpacked_limit: int | None = None,
 ) -> np.ndarray:
     """Read categories: one 1-based number of an input per line.
 
@@ -148,6 +157,8 @@ def read_categories(
         Return only categories among the first `ninputs` inputs; default: all.
     allow_empty : bool, default False
         Whether a file of no bytes is an empty list; otherwise it is an error.
+    unpacked_limit : int, optional
+        As for `read_tsv`.
 
     Returns
     -------
@@ -164,7 +175,8 @@ def read_categories(
     as_flag(allow_empty, "allow_empty")
     if ninputs is not None:
         whole_number(ninputs, "ninputs", least=0)
-    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty)
+    limit = as_limit(unpacked_limit)
+    (rows,) = read_columns(path, [Index("category")], allow_empty=allow_empty, limit=limit)
     order = np.argsort(rows, kind="stable")
     found = rows[order].astype(np.int64)
     if (found[1:] == found[:-1]).any():

@@ -25,10 +25,10 @@ from gbdnn.errors import (
     require_kind,
 )
 from gbdnn.io.atomic import made_folder, whole_file
-from gbdnn.io.frameworks.matrix_market_text import parse
+from gbdnn.io.frameworks.matrix_market_text import parse, parse_distinct
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.numbered import in_order, numbered
-from gbdnn.io.reading import first_duplicate, read_unzipped
+from gbdnn.io.reading import as_limit, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
@@ -51,6 +51,7 @@ def read_matrix_market(
     clip: float | None = None,
     last_activation: Activation = "relu",
     dtype: Any = None,
+    unpacked_limit: int | None = None,
 ) -> Network:
     """Read a network from one Matrix Market file per layer.
 
@@ -70,6 +71,9 @@ def read_matrix_market(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for real values unless a comment says ``float``, FP32 for integers and
         patterns.
+    unpacked_limit : int, optional
+        The most bytes that a file of gzip may unpack to; default: 64 MiB, or 100 times its size if
+        that is more.
 
     Returns
     -------
@@ -96,6 +100,7 @@ def read_matrix_market(
     True
     """
     require_activation(last_activation)
+    limit = as_limit(unpacked_limit)
     if prefix is not None and not isinstance(prefix, str):
         raise ArgumentTypeError(f"prefix is a str, not {prefix!r}")
     options: dict[str, Any] = {
@@ -115,7 +120,7 @@ def read_matrix_market(
     layers = []
     for k, file in enumerate(files):
         identity = last_activation == "identity" and k == len(files) - 1
-        W, b = _read_weights(file), _read_bias(file)
+        W, b = parse_distinct(read_unzipped(file, limit), file), _read_bias(file, limit)
         if b is not None and bias is not None:
             raise ArgumentError(f"bias= beside {_bias_file(file)}: the layer has its own")
         with naming(file):
@@ -196,32 +201,12 @@ def _write(path: Path, A: Any, dtype: np.dtype) -> None:
         )
 
 
-def _read(path: Path) -> Any:
-    """Return a sparse array or an ndarray."""
-    return parse(read_unzipped(path), path)
-
-
-def _read_weights(path: Path) -> Any:
-    A = _read(path)
-    if isinstance(A, np.ndarray):
-        return A
-    rows, columns = A.coords
-    distinct = A.copy()
-    distinct.sum_duplicates()
-    if distinct.nnz < A.nnz:
-        _, second = first_duplicate(rows, columns)
-        raise FormatError(
-            f"{path}: a second entry in row {rows[second] + 1}, column {columns[second] + 1}"
-        )
-    return A
-
-
-def _read_bias(weights: Path) -> np.ndarray | None:
+def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
     """Return the bias of a layer, or None if there is no file of it."""
     plain = _bias_file(weights)
     for path in (plain, plain.with_name(plain.name + ".gz")):
         if os.path.exists(path):  # noqa: PTH110 -- Path.exists() raises for names too long
-            A = _read(path)
+            A = parse(read_unzipped(path, limit), path)
             if 1 not in A.shape:
                 raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
             require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")

@@ -28,11 +28,12 @@ from gbdnn.arrays.values import require_room
 from gbdnn.errors import FormatError
 from gbdnn.io.challenge.table import MAX_INDEX, Index, line_fault, parsed_columns
 from gbdnn.io.frameworks.scipy import scipy_sparse
+from gbdnn.io.reading import first_duplicate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["parse"]
+__all__ = ["parse", "parse_distinct"]
 
 _BANNER = re.compile(
     rb"%%MatrixMarket[ \t]+matrix[ \t]+(coordinate|array)"
@@ -94,6 +95,22 @@ def parse(data: bytes, path: Path) -> Any:
     return (
         _array(head, columns[-1]) if head.layout == "array" else _coordinates(head, columns, path)
     )
+
+
+def parse_distinct(data: bytes, path: Path) -> Any:
+    """As `parse`; a second entry at one place is a FormatError."""
+    A = parse(data, path)
+    if isinstance(A, np.ndarray):
+        return A
+    rows, columns = A.coords
+    distinct = A.copy()
+    distinct.sum_duplicates()
+    if distinct.nnz < A.nnz:
+        _, second = first_duplicate(rows, columns)
+        raise FormatError(
+            f"{path}: a second entry in row {rows[second] + 1}, column {columns[second] + 1}"
+        )
+    return A
 
 
 def _head(data: bytes, path: Path) -> _Head:

@@ -1,0 +1,218 @@
+"""Features and labels, in the formats that data sets come in."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.errors import FormatError, ShapeError
+from gbdnn.io.challenge.tsv import read_tsv
+from gbdnn.io.frameworks.matrix_market_text import parse_distinct
+from gbdnn.io.idx import read_idx
+from gbdnn.io.numpy_files import read_numpy
+from gbdnn.io.reading import as_limit, read_unzipped
+from gbdnn.io.store import open_features
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["KINDS", "read_features", "read_labels", "tells_shape"]
+
+KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
+
+_MTX = (".mtx", ".mtx.gz")
+_TSV = (".tsv", ".tsv.gz")
+_NUMPY = (".npy", ".npz")
+_LABEL = re.compile(rb"[ \t]*\+?([0-9]{1,18})[ \t]*\r?")
+
+
+def read_features(
+    path: str | os.PathLike[str],
+    *,
+    nrows: int | None = None,
+    ncols: int | None = None,
+    dtype: Any = None,
+    unpacked_limit: int | None = None,
+) -> Any:
+    """Read features from a file or a store, of any format that data sets come in.
+
+    Parameters
+    ----------
+    path : path-like
+        Told by its name: ``.npy``, an array whose first dimension is that of the inputs; ``.npz``,
+        one such array, or what `scipy.sparse.save_npz` wrote; ``.mtx``, Matrix Market. A folder is
+        a store. Files that begin like IDX, or have ``idx`` in their name, are images, an input
+        each; all others the challenge's tab-separated lines. Text and IDX may be gzip.
+    nrows, ncols : int, optional
+        The shape. Tab-separated files do not tell it (default: the largest index); of others it is
+        compared with what they tell.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        What tab-separated values, and the bytes of images, become; others stay what they are.
+    unpacked_limit : int, optional
+        The most bytes that gzip, or an ``.npz``, may unpack to. Default: 64 MiB, or 100 times the
+        size of the file if that is more. IDX unpacks to what its header tells.
+
+    Returns
+    -------
+    ndarray, SciPy sparse array, Matrix or StoredFeatures, shape (inputs, neurons)
+        What `gbdnn.infer` and `gbdnn.train` take. Images' bytes are divided by 255, and dimensions
+        behind the first become one.
+
+    Raises
+    ------
+    MissingFileError, MissingPackageError
+        There is no such file; polars (text), SciPy (sparse matrices) or safetensors (stores) is not
+        installed.
+    FormatError
+        A file is damaged, cut off, or does not hold what its name promises; or it unpacks to more
+        than `unpacked_limit`.
+    ShapeError
+        An array of fewer than two dimensions, or of another shape than `nrows` and `ncols`.
+    TooLargeError
+        There is no memory for what the file tells.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "X.npy"
+    >>> np.save(file, np.ones((2, 28, 28)))
+    >>> gbdnn.io.read_features(file, ncols=784).shape
+    (2, 784)
+    """
+    file, limit = as_path(path), as_limit(unpacked_limit)
+    kind = as_dtype("FP32" if dtype is None else dtype)
+    wanted = [
+        None if n is None else whole_number(n, what, least=0)
+        for n, what in ((nrows, "nrows"), (ncols, "ncols"))
+    ]
+    if not tells_shape(file):
+        return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind, unpacked_limit=limit)
+    found = _found(file, kind, limit)
+    for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
+        if want not in (None, n):
+            raise ShapeError(f"{file}: {found.shape[0]} x {found.shape[1]}, not {want} {name}")
+    return found
+
+
+def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
+    r"""Read labels: a whole number from 0 for each input.
+
+    Parameters
+    ----------
+    path : path-like
+        ``.npy`` or ``.npz`` with one array, told by the name; IDX, told by its first bytes; else
+        text with a number in each line, the last one too ending in LF or CR LF. Text and IDX may be
+        gzip.
+    unpacked_limit : int, optional
+        As for `read_features`.
+
+    Returns
+    -------
+    ndarray of int or uint, shape (inputs,)
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        The file is damaged, or its values are no whole numbers from 0; of text, with the line.
+    ShapeError
+        Not one dimension.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "labels.txt"
+    >>> _ = file.write_text("7\n0\n")
+    >>> gbdnn.io.read_labels(file).tolist()
+    [7, 0]
+    """
+    file, limit = as_path(path), as_limit(unpacked_limit)
+    if file.name.lower().endswith(_NUMPY):
+        found = read_numpy(file, limit)
+    elif (data := read_unzipped(file, limit)).startswith(b"\0\0"):
+        found = read_idx(file)
+    else:
+        found = _lines(file, data)
+    if not isinstance(found, np.ndarray) or found.ndim != 1:
+        raise ShapeError(f"{file}: labels have one dimension, not shape {found.shape}")
+    if found.dtype.kind not in "iu":
+        raise FormatError(f"{file}: labels are whole numbers from 0, not {found.dtype.name}")
+    if len(found) and found.min() < 0:
+        k = int(np.argmax(found < 0))
+        raise FormatError(f"{file}: label {found[k]} of input {k}; labels are from 0")
+    return found
+
+
+def tells_shape(path: Path) -> bool:
+    """Whether features are in a format that has their shape: whether they are not tab-separated."""
+    name = path.name.lower()
+    if _is_store(path):
+        return True
+    if name.endswith(_TSV):
+        return False
+    if name.endswith((*_MTX, *_NUMPY)) or "idx" in name:
+        return True
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            return file.read(2) == b"\0\0"
+    except (OSError, EOFError, ValueError, zlib.error):
+        return False
+
+
+def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
+    name = path.name.lower()
+    if _is_store(path):
+        return open_features(path)
+    if name.endswith(_MTX):
+        return parse_distinct(read_unzipped(path, limit), path)
+    if name.endswith(_NUMPY):
+        found = read_numpy(path, limit)
+        return _rows(path, found) if isinstance(found, np.ndarray) else found
+    found = read_idx(path)
+    if found.dtype == np.uint8:
+        found = np.multiply(found, dtype.type(1 / 255), dtype=dtype)
+    return _rows(path, found)
+
+
+def _is_store(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 -- Path.is_dir() raises for names too long
+
+
+def _rows(path: Path, found: np.ndarray) -> np.ndarray:
+    if found.ndim < 2:
+        raise ShapeError(f"{path}: features have two dimensions or more, not shape {found.shape}")
+    return found.reshape(len(found), math.prod(found.shape[1:]))
+
+
+def _lines(path: Path, data: bytes) -> np.ndarray:
+    *lines, rest = data.split(b"\n")
+    found = []
+    for number, line in enumerate(lines if not rest else [*lines, rest], 1):
+        label = _LABEL.fullmatch(line)
+        if label is None:
+            text = line.decode(errors="replace")[:40]
+            raise FormatError(
+                f"{path}, line {number}: a label is a whole number from 0, not {text!r}"
+            )
+        found.append(int(label[1]))
+    if not found:
+        raise FormatError(f"{path}: the file is empty")
+    if rest:
+        raise FormatError(
+            f"{path}: ends inside line {len(found)} (no newline at its end): cut off?"
+            " If the file is whole, end it with a newline"
+        )
+    return np.array(found)

@@ -1,0 +1,259 @@
+"""Features and labels from the formats of data sets; how much a file may unpack to."""
+
+import gzip
+import io as bytes_io
+import struct
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import io
+from gbdnn.errors import ArgumentTypeError, FormatError, ShapeError
+from gbdnn.io import reading
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def header(array=A, **fields):
+    """An array's .npy file, with other fields in its header."""
+    known = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape} | fields
+    text = f"{known!r}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
+
+
+def archive(path, compression=zipfile.ZIP_STORED, **members):
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+
+
+def saved(array):
+    file = bytes_io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f8", "<f2", "|u1", ">i8", "|b1"])
+@pytest.mark.parametrize("save", [np.save, np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", "CF")
+def test_arrays(tmp_path, kind, save, order):
+    path = tmp_path / ("x.npy" if save is np.save else "x.npz")
+    want = np.asarray((A > 5) if kind == "|b1" else A, kind, order=order)
+    save(path, want)
+    found = io.read_features(path)
+    np.testing.assert_array_equal(found, want)
+    assert found.dtype.isnative
+    assert found.flags.writeable
+
+
+def test_dimensions_behind_the_first_become_one(tmp_path):
+    np.save(tmp_path / "x.npy", A.reshape(3, 2, 2))
+    np.testing.assert_array_equal(io.read_features(tmp_path / "x.npy"), A)
+    np.save(tmp_path / "x.npy", A.reshape(3, 2, 2)[:0])
+    assert io.read_features(tmp_path / "x.npy").shape == (0, 4)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_sparse_matrices(tmp_path, form):
+    sp = pytest.importorskip("scipy.sparse")
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(A).asformat(form))
+    np.testing.assert_array_equal(io.read_features(tmp_path / "x.npz").toarray(), A)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"indptr": np.array([0, 1])}, "indptr ends at"),
+        ({"indices": np.array([0.0, 1.0])}, "indices is a 1-D array of integers"),
+        ({"indices": np.array([0, 9])}, "indices has 9"),
+        ({"indptr": np.array([0, 5, 2])}, "indptr falls from 5 to 2"),
+        ({"shape": np.array([2.0, 2.0])}, "the shape of a sparse matrix"),
+        ({"format": np.array(b"lil")}, "a sparse matrix of format 'lil'"),
+        ({"data": np.array(["a", "b"])}, "real numbers"),
+        ({"data": None}, "a sparse matrix of format csr without data"),
+        ({"format": np.array(b"dia"), "data": np.ones((1, 2)), "offsets": np.array([2**32])},
+         "offsets"),
+    ],
+)  # fmt: skip
+def test_damaged_sparse_matrices(tmp_path, change, fault):
+    pytest.importorskip("scipy.sparse")
+    eye = {
+        "format": np.array(b"csr"), "shape": np.array([2, 2]), "data": np.ones(2),
+        "indices": np.arange(2), "indptr": np.arange(3),
+    }  # fmt: skip
+    np.savez(tmp_path / "x.npz", **eye)
+    np.testing.assert_array_equal(io.read_features(tmp_path / "x.npz").toarray(), np.eye(2))
+    np.savez(tmp_path / "x.npz", **{k: v for k, v in (eye | change).items() if v is not None})
+    with pytest.raises(FormatError, match=rf"x\.npz: .*{fault}"):
+        io.read_features(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"", "the file is empty"),
+        (b"1\t1\t1\n", "it begins with 31 09"),
+        (saved(A)[:-1], "cut off: 3 x 4 elements of float32 take 48 bytes, found 47"),
+        (saved(A) + b"\0", "bytes after the last element: .*, found 49"),
+        (saved(A) * 2, "bytes after the last element"),
+        (header(shape=(1 << 40, 1 << 40)), "cut off"),
+        (header(shape=(3, True)), "shape is"),
+        (header(shape=[3, 4]), "shape is"),
+        (header(shape=(-3, -4)), "shape is"),
+        (header(fortran_order=1), "fortran_order is 1"),
+        (header(descr="|O"), "not values of dtype '|O'"),
+        (header(descr=[("a", "<f4")]), "not values of dtype"),
+        (header(descr="<f4,<f4"), "not values of dtype"),
+        (header(more=1), "the header is not descr, fortran_order and shape"),
+        (header(descr="<c8", shape=(3, 2)) + bytes(48), "not values of dtype"),
+        (header(descr="|S4") + bytes(48), "not values of dtype"),
+        (header(descr="|b1") + b"\2" * 12, "a bool is a byte of 0 or 1"),
+        (b"\x93NUMPY\4\0" + saved(A)[8:], "the version"),
+        (header(descr="<f4" * 9999), "a header of"),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff", "a header of 4294967295 bytes"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_damaged_arrays(tmp_path, data, fault, ending):
+    path = tmp_path / f"x.{ending}"
+    if ending == "npy":
+        path.write_bytes(data)
+    elif data.startswith(b"\x93"):
+        archive(path, x=data)
+    else:
+        pytest.skip("of .npy alone")
+    with pytest.raises(FormatError, match=rf"x\.{ending}: not a file of NumPy arrays: .*{fault}"):
+        io.read_features(path)
+
+
+def test_damaged_archives(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, A)
+    whole = path.read_bytes()
+    at = whole.index(A.tobytes())
+    path.write_bytes(whole[: at + 4] + b"\1" + whole[at + 5 :])
+    with pytest.raises(FormatError, match="CRC-32"):
+        io.read_features(path)
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FormatError):
+            io.read_features(path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a.npy", saved(A))
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("a.npy", saved(A))
+    with pytest.raises(FormatError, match="two arrays of one name"):
+        io.read_features(path)
+    archive(path)
+    with pytest.raises(FormatError, match="holds 0 arrays"):
+        io.read_features(path)
+
+
+BOMB = """
+import resource, sys, gbdnn
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    gbdnn.io.read_features(sys.argv[1])
+except gbdnn.FormatError as err:
+    print(err)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1 << 10, 1 << 20), (1 << 40, 1 << 10)])
+def test_a_zip_bomb(tmp_path, shape):
+    path = tmp_path / "bomb.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+        file.open("x.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(header(np.zeros(0, np.uint8), shape=shape))
+        for _ in range(64):
+            member.write(bytes(1 << 24))  # 1 GiB
+    found = subprocess.run(
+        [sys.executable, "-c", BOMB, path], capture_output=True, text=True, check=True
+    )
+    error, taken = found.stdout.strip().split("\n")
+    assert "raise unpacked_limit=" in error
+    assert int(taken) < 200 << 10  # KiB
+
+
+def test_the_limit_can_be_raised(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "UNPACKED", 100)
+    monkeypatch.setattr(reading, "RATIO", 1)
+    text = b"".join(b"%d\t2\t1\n" % n for n in range(1, 50))
+    mtx = b"%%MatrixMarket matrix coordinate pattern general\n49 2 49\n"
+    mtx += b"".join(b"%d 2\n" % n for n in range(1, 50))
+    files = {
+        "x.tsv": text, "n49-l1.tsv": text, "c.tsv": b"".join(b"%d\n" % n for n in range(1, 99)),
+        "x.mtx": mtx, "y.txt": b"7\n" * 99,
+    }  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
+    np.savez_compressed(tmp_path / "x.npz", np.zeros((99, 2)))
+    calls = [
+        (io.read_tsv, "x.tsv.gz"), (io.read_categories, "c.tsv.gz"),
+        (io.read_features, "x.tsv.gz"), (io.read_features, "x.mtx.gz"),
+        (io.read_features, "x.npz"), (io.read_labels, "y.txt.gz"),
+        (lambda path, **more: io.read_matrix_market([path], **more), "x.mtx.gz"),
+        (lambda path, **more: io.read_network(path, 49, 1, bias=0, **more), "."),
+    ]  # fmt: skip
+    for read, name in calls:
+        with pytest.raises(FormatError, match=r"unpack to .*raise unpacked_limit="):
+            read(tmp_path / name)
+        read(tmp_path / name, unpacked_limit=5000)
+        with pytest.raises(FormatError, match="more than 150"):
+            read(tmp_path / name, unpacked_limit=150)
+        with pytest.raises(ArgumentTypeError, match="unpacked_limit is a whole number, not '1'"):
+            read(tmp_path / name, unpacked_limit="1")
+
+
+def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
+    (tmp_path / "features").write_text("1\t2\t0.5\n")
+    assert io.read_features(tmp_path / "features", nrows=3, ncols=4).shape == (3, 4)
+    (tmp_path / "images-idx3").write_text("1\t2\t0.5\n")
+    with pytest.raises(FormatError, match="not an IDX file"):
+        io.read_features(tmp_path / "images-idx3")
+
+
+def test_a_shape_that_a_file_tells_is_compared(tmp_path):
+    np.save(tmp_path / "x.npy", A)
+    assert io.read_features(tmp_path / "x.npy", nrows=3, ncols=4).shape == (3, 4)
+    with pytest.raises(ShapeError, match=r"x\.npy: 3 x 4, not 5 columns"):
+        io.read_features(tmp_path / "x.npy", ncols=5)
+    gbdnn.save(A, tmp_path / "store")
+    with pytest.raises(ShapeError, match=r"store: 3 x 4, not 5 rows"):
+        io.read_features(tmp_path / "store", nrows=5)
+
+
+def test_two_entries_at_one_place(tmp_path):
+    pytest.importorskip("scipy.sparse")
+    text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 2 3\n1 2 4\n"
+    (tmp_path / "x.mtx").write_text(text)
+    with pytest.raises(FormatError, match="a second entry in row 1, column 2"):
+        io.read_features(tmp_path / "x.mtx")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (b"", "the file is empty"),
+        (b"1\n2_0\n", "line 2: a label is a whole number from 0, not '2_0'"),
+        (b"1\n-2\n", "line 2: a label is a whole number from 0, not '-2'"),
+        (b"1\n\n", "line 2: a label is a whole number from 0, not ''"),
+        (b"1\r2\n", "line 1: a label"),
+        (b"9" * 30 + b"\n", "line 1: a label"),
+        (b"1\n2", "ends inside line 2"),
+        (saved(np.array([1, -2])), "label -2 of input 1; labels are from 0"),
+        (saved(np.array([1.0])), "not float64"),
+    ],
+)
+def test_damaged_labels(tmp_path, text, fault):
+    path = tmp_path / ("y.npy" if text.startswith(b"\x93") else "y.txt")
+    path.write_bytes(text)
+    with pytest.raises(FormatError, match=fault):
+        io.read_labels(path)
