@@ -32,6 +32,8 @@ def make(source: Path, folder: Path) -> None:
         "runs-equal-once.md": runs(found, compress=True),
         "setups.md": setups(found),
         "commands.md": commands(found),
+        "beside-zen3.md": beside(found, "zen3"),
+        "beside-zen4.md": beside(found, "zen4"),
         "published.md": published(),
         "published-ranges.md": ranges(),
         "published-sources.md": sources(),
@@ -91,6 +93,16 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                 for run in here
             ] or [[str(neurons), str(layers), "not measured", *[""] * 7]]
     return table(head, rows, right=(0, 1, 2, 4, 5, 6))
+
+
+def beside(found: dict[str, Any], group: str) -> str:
+    """Return the programs that were measured together on one problem."""
+    rows = [
+        [each["program"], *(_shown(each[key]) if key in each else "" for key in ("two", "one"))]
+        for each in found["beside"]
+        if each["group"] == group
+    ]
+    return table(["program", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
 
 
 def setups(found: dict[str, Any]) -> str:

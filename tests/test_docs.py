@@ -143,6 +143,15 @@ def test_published_times_have_their_sources(tables):
     assert re.search(r"SNICIT.*0\.0134 \| 0\.689 \| \*\*effective", shown)
 
 
+def test_programs_beside_each_other(tables):
+    found = tomllib.loads((DOCS / "results.toml").read_text())
+    groups = {each["group"] for each in found["beside"]}
+    assert groups == {"zen3", "zen4"} <= found["setups"].keys()
+    text = "".join(tables.beside(found, group) for group in groups)
+    assert all(f"| {each['program']} | " in text for each in found["beside"])
+    assert "| SciPy, CSR x CSR |  | 26.5 |" in text
+
+
 def test_picture_of_published_times(monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(DOCS)
