@@ -62,14 +62,14 @@ SHOWN = {
 def draw() -> Figure:
     """Return the picture."""
     own = tomllib.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
-    figure = Figure(figsize=(9.6, 5.8), layout="constrained")
+    figure = Figure(figsize=(10.6, 6), layout="constrained")
     panels = figure.subplots(1, len(LAYERS), sharey=True)
     for axes, layers in zip(panels, LAYERS, strict=True):
         _ranges(axes)
         _names(axes, _theirs(axes, layers) + _ours(axes, own, layers))
         axes.set(xscale="log", yscale="log", ylim=(BOTTOM, TOP))
         axes.set_title(f"{layers} layers", loc="left", weight="bold")
-        axes.set_xlim(LEFT, NAMES * 18)
+        axes.set_xlim(LEFT, NAMES * 16)
         axes.xaxis.set_major_locator(FixedLocator(NEURONS))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter("{x:.0f}")
@@ -99,7 +99,7 @@ def _theirs(axes: Axes, layers: int) -> list[End]:
 def _ours(axes: Axes, runs: list[dict[str, Any]], layers: int) -> list[End]:
     """Draw our own lines and return their ends."""
     strong = {"color": OURS, "linewidth": 2, "markersize": 6, "zorder": 3}
-    every, once = Look("gbdnn, every input", "o"), Look("gbdnn, effective", "o", "--")
+    every, once = Look("gbdnn, 2 cores", "o"), Look("gbdnn, 2 cores, effective", "o", "--")
     return [
         *_line(axes, _best(runs, layers, compress=True), once, markerfacecolor="white", **strong),
         *_line(axes, _best(runs, layers, compress=False), every, **strong),
