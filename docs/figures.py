@@ -1,4 +1,4 @@
-"""The figures of "How inference works", from runs made when the pages are built.
+"""The figures of "How inference works", from runs made at the build, and of the results.
 
     python docs/figures.py FOLDER
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
+import published_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -54,7 +55,13 @@ def make(folder: Path) -> None:
         for name, draw in drawings.items():
             file = folder / name
             if not file.exists() or file.stat().st_mtime < changed:
-                draw().savefig(file, dpi=200, metadata={"Date": None}, bbox_inches="tight")
+                _save(draw(), file)
+        # It is drawn from numbers in other files, and in no time.
+        _save(published_figure.draw(), folder / "published.svg")
+
+
+def _save(figure: Figure, file: Path) -> None:
+    figure.savefig(file, dpi=200, metadata={"Date": None}, bbox_inches="tight")
 
 
 def life() -> Figure:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gbdnn.challenge.published import PUBLISHED, Rate
+from gbdnn.challenge.published import PUBLISHED, RANGES, Rate, SecondsRange
 
 NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)
@@ -32,7 +32,10 @@ def make(source: Path, folder: Path) -> None:
         "runs-equal-once.md": runs(found, compress=True),
         "setups.md": setups(found),
         "commands.md": commands(found),
+        "beside-zen3.md": beside(found, "zen3"),
+        "beside-zen4.md": beside(found, "zen4"),
         "published.md": published(),
+        "published-ranges.md": ranges(),
         "published-sources.md": sources(),
     }
     for name, text in pages.items():
@@ -92,6 +95,16 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
     return table(head, rows, right=(0, 1, 2, 4, 5, 6))
 
 
+def beside(found: dict[str, Any], group: str) -> str:
+    """Return the programs that were measured together on one problem."""
+    rows = [
+        [each["program"], *(_shown(each[key]) if key in each else "" for key in ("two", "one"))]
+        for each in found["beside"]
+        if each["group"] == group
+    ]
+    return table(["program", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
+
+
 def setups(found: dict[str, Any]) -> str:
     """Return what the short names of the machines stand for."""
     return "".join(
@@ -113,28 +126,69 @@ def _by_system() -> dict[str, list[Rate]]:
     """Return others' times, each program's together."""
     systems: dict[str, list[Rate]] = {}
     for rate in PUBLISHED:
-        if rate.edges == DEGREE * rate.neurons * LAYERS[0]:
-            systems.setdefault(rate.system, []).append(rate)
+        systems.setdefault(rate.system, []).append(rate)
     return systems
 
 
+def _numbered() -> dict[str, int]:
+    """Return a number for each source, in the order in which they are used."""
+    used = dict.fromkeys(each.source for each in (*PUBLISHED, *RANGES))
+    return {source: number for number, source in enumerate(used, 1)}
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 1000 else f"{seconds:#.3g}".rstrip(".")
+
+
+def _marked(rate: Rate | SecondsRange) -> str:
+    return rate.system if rate.checked else rf"{rate.system}\*"
+
+
+def _precision(rate: Rate | SecondsRange) -> str:
+    return "" if rate.precision == "not stated" else rate.precision
+
+
 def published() -> str:
-    """Return others' times, each program beside its machine."""
-    head = ["program", "machine", *(f"{n} x {LAYERS[0]}, s" for n in NEURONS)]
-    rows = []
-    for number, (system, rates) in enumerate(_by_system().items(), 1):
-        seconds = {rate.neurons: f"{rate.seconds:#.3g}".rstrip(".") for rate in rates}
-        cells = [seconds.get(n, "") for n in NEURONS]
-        rows.append([f"{system} [{number}]", rates[0].machine, *cells])
-    return table(head, rows, right=(2, 3, 4, 5))
+    """Return others' times, each program beside its machine; a cell has 120, 480, 1920 layers."""
+    depths = " / ".join(map(str, LAYERS))
+    head = ["program", "machine", "precision", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
+    number, rows = _numbered(), []
+    for rates in _by_system().values():
+        seconds = {(rate.neurons, rate.layers): _shown(rate.seconds) for rate in rates}
+        cells = []
+        for n in NEURONS:
+            cell = [seconds.get((n, layers), "-") for layers in LAYERS]
+            cells.append(" / ".join(cell) if set(cell) != {"-"} else "")
+        name = f"{_marked(rates[0])} [{number[rates[0].source]}]"
+        rows.append([name, rates[0].machine, _precision(rates[0]), *cells])
+    return table(head, rows, right=())
+
+
+def ranges() -> str:
+    """Return the programs of which the least and the greatest time are known."""
+    head = ["program", "machine", "precision", "least, s", "greatest, s", "rates"]
+    number = _numbered()
+    rows = [
+        [
+            f"{_marked(each)} [{number[each.source]}]",
+            each.machine,
+            _precision(each),
+            _shown(each.least),
+            _shown(each.most),
+            "**effective**" if each.effective else "",
+        ]
+        for each in RANGES
+    ]
+    return table(head, rows, right=(3, 4))
 
 
 def sources() -> str:
-    """Return where others' times are from, and whether they were compared with that."""
+    """Return where others' times are from, and where they stand there."""
     lines = []
-    for number, rates in enumerate(_by_system().values(), 1):
-        doubt = " *Quoted, not compared with the source: look it up before use.*"
-        lines.append(f"{number}. {rates[0].source}.{'' if rates[0].checked else doubt}\n")
+    for source, number in _numbered().items():
+        here = [each for each in (*PUBLISHED, *RANGES) if each.source == source]
+        where = "; ".join(dict.fromkeys(each.where for each in here))
+        lines.append(f"{number}. {source}. {where[0].upper()}{where[1:]}.\n")
     return "".join(lines)
 
 

@@ -8,9 +8,11 @@ import inspect
 import io
 import json
 import logging
+import math
 import re
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,35 @@ def test_results_tell_compressed_runs_apart(tables, tmp_path):
     for text in (every, once):
         rows = [tuple(re.findall(r"\d+", row)[:2]) for row in text.splitlines()[2:]]
         assert set(rows) == {(str(n), str(k)) for n in tables.NEURONS for k in tables.LAYERS}
+
+
+def test_published_times_have_their_sources(tables):
+    numbers = {int(number) for number in re.findall(r"^(\d+)\.", tables.sources(), re.MULTILINE)}
+    shown = tables.published() + tables.ranges()
+    assert {int(number) for number in re.findall(r"\[(\d+)\]", shown)} == numbers
+    assert "| 385 / 1,540 / 6,200 |" in shown
+    assert re.search(r"SNICIT.*0\.0134 \| 0\.689 \| \*\*effective", shown)
+
+
+def test_programs_beside_each_other(tables):
+    found = tomllib.loads((DOCS / "results.toml").read_text())
+    groups = {each["group"] for each in found["beside"]}
+    assert groups == {"zen3", "zen4"} <= found["setups"].keys()
+    text = "".join(tables.beside(found, group) for group in groups)
+    assert all(f"| {each['program']} | " in text for each in found["beside"])
+    assert "| SciPy, CSR x CSR |  | 26.5 |" in text
+
+
+def test_picture_of_published_times(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(DOCS)
+    picture = importlib.import_module("published_figure")
+    assert picture.SHOWN.keys() <= {each.system for each in picture.PUBLISHED}
+    for axes in picture.draw().axes:
+        names = [text for text in axes.texts if "\n" not in text.get_text()]
+        heights = sorted(math.log10(text.get_position()[1]) for text in names)
+        assert len(heights) > 7
+        assert all(low + 0.28 < high for low, high in pairwise(heights))
 
 
 @pytest.mark.parametrize("compress", [True, False])

@@ -4,7 +4,7 @@ import copy
 import os
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 
 import gbdnn
 from gbdnn import challenge
-from gbdnn.challenge.published import PUBLISHED
+from gbdnn.challenge.published import PUBLISHED, RANGES
 
 pytest.importorskip("matplotlib")
 
@@ -171,7 +171,9 @@ def test_edge_rates():
     rates = [60_000 * 120 * 32 * 1024 / 2, 60_000 * 120 * 32 * 4096 / 8]
     np.testing.assert_allclose(found["gbdnn 9.9 (Mine, 2 threads)"], rates)
     beside = bars(viz.plot_edge_rates(mine))
-    assert sum(map(len, beside.values())) == 2 + len(PUBLISHED)
+    same = [each for each in PUBLISHED if each.layers == 120 and each.neurons in (1024, 4096)]
+    assert sum(map(len, beside.values())) == 2 + len(same)
+    assert sum(map(len, bars(viz.plot_edge_rates([])).values())) == len(PUBLISHED)
 
 
 def test_effective_rates_are_marked():
@@ -197,8 +199,19 @@ def test_published_rates_have_machine_and_source():
     for each in PUBLISHED:
         assert each.machine
         assert each.source
-        assert each.edges == 120 * 32 * each.neurons
+        assert each.where
+        assert each.neurons in (1024, 4096, 16384, 65536)
+        assert each.layers in (120, 480, 1920)
+        assert each.edges == each.layers * 32 * each.neurons
         assert not each.effective
+    problems = [(each.system, each.neurons, each.layers) for each in PUBLISHED]
+    assert len(set(problems)) == len(problems)
+    # A program's time grows with the network.
+    for small, large in permutations(PUBLISHED, 2):
+        grows = small.edges < large.edges and small.neurons <= large.neurons
+        if small.system == large.system and grows and small.layers <= large.layers:
+            assert small.seconds < large.seconds
+    assert all(each.effective and each.least < each.most for each in RANGES)
     checked = {each.system: each.checked for each in PUBLISHED}
     labels = bars(viz.plot_edge_rates([])).keys()
     assert {label.split(" (")[0] for label in labels} == {

@@ -1,16 +1,22 @@
 """Published times on the challenge's problems, each with its machine and its source.
 
 Other authors' numbers from other machines: context for `gbdnn.viz.plot_edge_rates`, no comparison
-of programs. All are of 60,000 inputs through 120 layers, seconds of the inference alone.
+of programs. All are of 60,000 inputs, seconds of the inference alone. The numbers stand in
+``published.toml``, beside this module.
 
 ``checked`` records were compared with the source's own text; the others are as quoted elsewhere.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 from gbdnn.engine.stats import edge_rate
+
+_DEGREE = 32  # edges into every neuron of the challenge's networks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +31,10 @@ class Rate:
         Processor and threads.
     source : str
         The publication.
+    where : str
+        The table, or the place in the text.
+    precision : str
+        Of the arithmetic: "FP32", "FP64", or "not stated".
     neurons, layers, inputs : int
         The problem.
     edges : int
@@ -40,6 +50,8 @@ class Rate:
     system: str
     machine: str
     source: str
+    where: str = ""
+    precision: str = "not stated"
     neurons: int
     layers: int = 120
     inputs: int = 60_000
@@ -54,39 +66,62 @@ class Rate:
         return edge_rate(self.inputs, self.edges, self.seconds)
 
 
-_XEON = "Intel Xeon E5-2698 v4, 20 cores, 40 threads"
-_DEMO = (
-    "T. Davis, 'Sparse DNN Results with the MATLAB interface to SuiteSparse:GraphBLAS', 2019-2020,"
-    " GraphBLAS/GraphBLAS/demo/dnn_results/dnn_summary.tex in SuiteSparse"
-)
-_DAVIS = (
-    "T. Davis, M. Aznaveh, S. Kolodziej, 'Write Quick, Run Fast: Sparse Deep Neural Network in"
-    " 20 Minutes of Development Time via SuiteSparse:GraphBLAS', HPEC 2019"
-)
-_ELLIS = (
-    "J. A. Ellis, S. Rajamanickam, 'Scalable Inference for Sparse Deep Neural Networks using"
-    " Kokkos Kernels', HPEC 2019, doi:10.1109/HPEC.2019.8916378"
-)
-_SIZES = (1024, 4096, 16384, 65536)
-# system, machine, source, checked, seconds for each of the sizes
-_TABLE = (
-    ("LAGraph, SuiteSparse:GraphBLAS 3.1.0", _XEON, _DEMO, True, (2.35, 9.33, 51.01, 245.33)),
-    ("LAGraph, SuiteSparse:GraphBLAS 3.2.0", _XEON, _DEMO, True, (1.4, 6.2, 35.0, 229.4)),
-    ("LAGraph, at HPEC 2019", "machine as in the paper", _DAVIS, False, (2.12, 10.6, 29.7, 111.0)),
-    ("KK-SpDNN, Kokkos Kernels", "Intel Skylake, 32 threads", _ELLIS, False, (2, 5.58, 29.5, 385)),
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondsRange:
+    """The least and the greatest time of a program over the twelve networks, no more being known.
+
+    Attributes
+    ----------
+    system, machine, source, where, precision : str
+        As a `Rate` has them.
+    least, most : float
+        Seconds.
+    effective, checked : bool
+        As a `Rate` has them.
+    """
+
+    system: str
+    machine: str
+    source: str
+    where: str
+    precision: str
+    least: float
+    most: float
+    effective: bool
+    checked: bool
+
+
+def _described(entry: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
+    """Return what a Rate and a SecondsRange have in common."""
+    return {
+        "system": entry["name"],
+        "machine": entry["machine"],
+        "source": sources[entry["source"]],
+        "where": entry["where"],
+        "precision": entry["precision"],
+        "effective": entry.get("effective", False),
+        "checked": entry.get("checked", True),
+    }
+
+
+_FOUND = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
 
 PUBLISHED: tuple[Rate, ...] = tuple(
     Rate(
-        system=system,
-        machine=machine,
-        source=source,
-        neurons=neurons,
-        edges=120 * 32 * neurons,
-        seconds=float(time),
-        checked=checked,
+        **_described(system, _FOUND["sources"]),
+        neurons=int(neurons),
+        layers=int(layers),
+        edges=_DEGREE * int(neurons) * int(layers),
+        seconds=float(seconds),
     )
-    for system, machine, source, checked, seconds in _TABLE
-    for neurons, time in zip(_SIZES, seconds, strict=True)
+    for system in _FOUND["systems"]
+    for neurons, by_layers in system["seconds"].items()
+    for layers, seconds in by_layers.items()
 )
-"""Times of LAGraph and KK-SpDNN, on one machine each."""
+"""Times of other programs on the challenge's networks, each program's together."""
+
+RANGES: tuple[SecondsRange, ...] = tuple(
+    SecondsRange(**_described(each, _FOUND["sources"]), least=each["least"], most=each["most"])
+    for each in _FOUND["ranges"]
+)
+"""Programs of which only the least and the greatest time are known."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_GREYS = ("0.25", "0.45", "0.65", "0.82", "0.92")
+_DARKEST, _LIGHTEST = 0.25, 0.95  # greys of published rates
 
 
 def plot_edge_rates(
@@ -34,7 +34,8 @@ def plot_edge_rates(
     ax : Axes, optional
         Where to draw. Default: a new figure's.
     published : iterable of Rate
-        What to draw beside them, in grey; ``()`` for nothing.
+        What to draw beside them, in grey, from left to right as in the legend: those of the
+        problems that are in `rates`, or all if there are no `rates`. ``()`` for nothing.
 
     Returns
     -------
@@ -55,7 +56,13 @@ def plot_edge_rates(
     """
     require_iterable(rates, "rates is a list of Rates or of outcomes")
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]
-    every = own + as_records(published, Rate, "published")
+    asked = {(each.neurons, each.layers) for each in own}
+    others = [
+        each
+        for each in as_records(published, Rate, "published")
+        if not own or (each.neurons, each.layers) in asked
+    ]
+    every = own + others
     if not every:
         raise ArgumentError("there are no edge rates to plot")
     problems = sorted({(each.neurons, each.layers) for each in every})
@@ -69,7 +76,8 @@ def plot_edge_rates(
     ]
     width = 0.84 / max(map(len, labels))
     ax = axes_or_new(ax)
-    colours, greys = area_styles(), iter(_GREYS * len(series))
+    greys = iter(np.linspace(_DARKEST, _LIGHTEST, len(series)).astype(str))
+    colours = area_styles()
     for name, members in series.items():
         at = [problems.index((each.neurons, each.layers)) for each in members]
         x = [p + width * (labels[p].index(name) + 0.5 - len(labels[p]) / 2) for p in at]
