@@ -1,0 +1,72 @@
+"""The picture of the README and of the first page: seconds of gbdnn beside other programs.
+
+    python docs/beside_figure.py          # after a change of the numbers in results.toml
+
+It is kept in the repository, where a code host shows it, and carries the numbers that it was drawn
+from: a test compares them with ``results.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+PICTURE = HERE / "_static" / "beside.svg"
+GROUP = "zen3"
+OURS, THEIRS = "#0b5fa5", "0.62"
+
+
+def shown() -> list[dict[str, Any]]:
+    """Return the programs in the picture: those measured together on two threads."""
+    found = tomllib.loads((HERE / "results.toml").read_text(encoding="utf-8"))["beside"]
+    return [
+        {"program": each["program"].replace("`", ""), "seconds": each["two"]}
+        for each in found
+        if each["group"] == GROUP and "two" in each
+    ]
+
+
+def drawn_from() -> list[dict[str, Any]]:
+    """Return the numbers that the picture in the repository was drawn from."""
+    text = PICTURE.read_text(encoding="utf-8")
+    inside = text.partition("<dc:description>")[2].partition("</dc:description>")[0]
+    return json.loads(unescape(inside))
+
+
+def draw() -> Figure:
+    """Return the picture."""
+    programs = shown()
+    figure = Figure(figsize=(8.4, 0.42 * len(programs) + 0.8), layout="constrained")
+    axes = figure.subplots()
+    for at, each in enumerate(programs):
+        ours, effective = each["program"].startswith("gbdnn"), "effective" in each["program"]
+        color = OURS if ours else THEIRS
+        look = {"facecolor": "white" if effective else color, "edgecolor": color}
+        axes.barh(at, each["seconds"], height=0.62, hatch="////" if effective else None, **look)
+        weight = "bold" if ours else "normal"
+        axes.annotate(
+            f"{each['seconds']:#.3g} s", (each["seconds"], at), (4, 0),
+            textcoords="offset points", va="center", weight=weight,
+        )  # fmt: skip
+    axes.set_yticks(range(len(programs)), [each["program"] for each in programs])
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1.1 * max(each["seconds"] for each in programs)))
+    title = "Seconds for 60,000 inputs through 1024 neurons x 120 layers, 2 threads of a Zen 3 CPU"
+    figure.suptitle(title, x=0.01, ha="left", size=10)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return figure
+
+
+if __name__ == "__main__":
+    PICTURE.parent.mkdir(exist_ok=True)
+    with rc_context({"font.size": 9, "svg.hashsalt": "gbdnn", "hatch.linewidth": 0.6}):
+        numbers = json.dumps(shown(), ensure_ascii=False)
+        draw().savefig(PICTURE, facecolor="white", metadata={"Date": None, "Description": numbers})
