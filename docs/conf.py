@@ -8,6 +8,7 @@ import gbdnn
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import beside_figure  # noqa: E402
 import dense_tables  # noqa: E402
 import figures  # noqa: E402
 import structure  # noqa: E402
@@ -20,14 +21,18 @@ project_copyright = "the gbdnn developers"
 version = release = gbdnn.__version__
 
 extensions = [
-    "myst_parser",
+    "mathml",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
-exclude_patterns = ["_build", "_generated"]
-myst_enable_extensions = ["dollarmath", "deflist"]
+exclude_patterns = ["_build", "_generated", "_templates"]
+templates_path = ["_templates"]
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 
 # A name in single backticks is a link where it is one, and emphasised where it is a parameter.
@@ -35,6 +40,8 @@ default_role = "autolink"
 add_module_names = False
 autodoc_typehints = "none"  # the docstrings say more: shapes, units
 autodoc_member_order = "bysource"
+# A page for each public object. Two differ in case alone, which not every file system tells.
+autosummary_filename_map = {"gbdnn.distributed.Balance": "gbdnn.distributed.Balance-record"}
 numpydoc_show_class_members = False
 
 # No inventories are fetched, so that the pages build without a network: other packages' names stay
@@ -48,11 +55,22 @@ nitpick_ignore_regex = [
     (r"py:obj", r"(network|history|n_iter)_"),
 ]
 
+nb_execution_mode = "cache"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+
 html_theme = "pydata_sphinx_theme"
 html_title = "gbdnn"
 html_static_path = ["_static"]
 html_css_files = ["own.css"]
 html_show_sourcelink = False
+# Pages without pages below them: the left bar would be empty.
+ALONE = "index tutorial how-it-works when-to-use comparison results training paper benchmarks"
+ALONE += " architecture store glossary changelog"
+html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
+# What is copied of a session is what was typed.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
@@ -71,6 +89,7 @@ def setup(app):
 def _generate():
     generated = HERE / "_generated"
     generated.mkdir(exist_ok=True)
+    (generated / "claim.md").write_text(beside_figure.claim(), encoding="utf-8")
     figures.make(generated)
     structure.make(generated)
     tables.make(HERE / "results.toml", generated)

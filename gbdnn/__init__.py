@@ -95,3 +95,8 @@ def __getattr__(name: str) -> Any:
     if name == "train":
         return importlib.import_module("gbdnn.training.train").train
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted([*__all__, *_ROOMS, "__version__", "images"])

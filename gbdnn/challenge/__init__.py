@@ -19,3 +19,8 @@ __all__ = [
     "training_images",
     "versions",
 ]
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)

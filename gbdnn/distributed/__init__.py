@@ -13,3 +13,8 @@ chooses which layers a rank holds, `stage` computes them, `links` carries rows b
 from gbdnn.distributed.stats import Balance, BatchStats, Spread, balance
 
 __all__ = ["Balance", "BatchStats", "Spread", "balance"]
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)

@@ -60,3 +60,8 @@ __all__ = [
     "write_torch",
     "write_tsv",
 ]
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)

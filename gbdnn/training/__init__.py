@@ -61,3 +61,8 @@ def __getattr__(name: str) -> Any:
     if name in ("SparseClassifier", "SparseRegressor"):
         return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
     raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)

@@ -28,3 +28,8 @@ __all__ = [
     "run_figure",
     "save_figure",
 ]
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)

@@ -23,7 +23,7 @@ def plot_edge_rates(
     rates: Iterable[Rate | Mapping[str, Any]],
     ax: Axes | None = None,
     *,
-    published: Iterable[Rate] = PUBLISHED,
+    published: Iterable[Rate] | None = None,
 ) -> Axes:
     """Plot edge rates as bars, grouped by problem, beside published ones.
 
@@ -33,9 +33,10 @@ def plot_edge_rates(
         A dict is what ``gbdnn challenge --json`` writes, or `Outcome.as_json` returns.
     ax : Axes, optional
         Where to draw. Default: a new figure's.
-    published : iterable of Rate
+    published : iterable of Rate, optional
         What to draw beside them, in grey, from left to right as in the legend: those of the
-        problems that are in `rates`, or all if there are no `rates`. ``()`` for nothing.
+        problems that are in `rates`, or all if there are no `rates`. ``()`` for nothing. Default:
+        `gbdnn.challenge.PUBLISHED`.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def plot_edge_rates(
     asked = {(each.neurons, each.layers) for each in own}
     others = [
         each
-        for each in as_records(published, Rate, "published")
+        for each in as_records(PUBLISHED if published is None else published, Rate, "published")
         if not own or (each.neurons, each.layers) in asked
     ]
     every = own + others
