@@ -15,31 +15,107 @@ if TYPE_CHECKING:
 
 
 class GbdnnError(Exception):
-    """Base class of all errors that gbdnn raises itself."""
+    """Base class of all errors that gbdnn raises itself.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> try:
+    ...     gbdnn.infer([np.eye(1)], np.ones((2, 2)))
+    ... except gbdnn.GbdnnError as error:
+    ...     print(type(error).__name__)
+    ShapeError
+    """
 
 
 class ArgumentError(GbdnnError, ValueError):
-    """An argument has a value that has no meaning here: a clip of 0, ``nthreads=0``."""
+    """An argument has a value that has no meaning here: a clip of 0, ``nthreads=0``.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> try:
+    ...     gbdnn.Layer(np.eye(2), clip=0)
+    ... except gbdnn.ArgumentError as error:  # or ValueError
+    ...     print(error)
+    clip is finite and > 0, or None for no limit; not 0.0
+    """
 
 
 class ArgumentTypeError(GbdnnError, TypeError):
-    """An argument is of a kind that has no meaning here: ``bias=`` beside a Network."""
+    """An argument is of a kind that has no meaning here: ``bias=`` beside a Network.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(2))])
+    >>> try:
+    ...     gbdnn.infer(net, np.eye(2), bias=-1)
+    ... except gbdnn.ArgumentTypeError as error:  # or TypeError
+    ...     print(error)
+    bias= beside a Network: its layers have their own
+    """
 
 
 class ShapeError(GbdnnError, ValueError):
-    """Two shapes do not fit: a layer and the one before it, features and the first layer."""
+    """Two shapes do not fit: a layer and the one before it, features and the first layer.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> try:
+    ...     gbdnn.infer([np.eye(1)], np.ones((2, 2)))
+    ... except gbdnn.ShapeError as error:  # or ValueError
+    ...     print(error)
+    features are 2 x 2 but layer 0, 1 x 1, reads 1 neurons
+    """
 
 
 class TooLargeError(GbdnnError, MemoryError):
-    """A matrix has more rows or columns than memory has room for, whatever is stored in them."""
+    """A matrix has more rows or columns than memory has room for, whatever is stored in them.
+
+    Examples
+    --------
+    >>> import graphblas as gb, numpy as np, gbdnn
+    >>> huge = gb.Matrix(float, nrows=2**59, ncols=1)
+    >>> try:
+    ...     gbdnn.infer([np.eye(1)], huge)
+    ... except gbdnn.TooLargeError as error:  # or MemoryError
+    ...     print("too many inputs")
+    too many inputs
+    """
 
 
 class NonFiniteError(GbdnnError, ArithmeticError):
-    """An activation overflowed, or became NaN, on its way through a layer."""
+    """An activation overflowed, or became NaN, on its way through a layer.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> W = np.array([[1e200]])
+    >>> try:
+    ...     gbdnn.infer([W, W], np.ones((1, 1)))
+    ... except gbdnn.NonFiniteError as error:  # or ArithmeticError
+    ...     print(str(error).partition(":")[0])
+    layer 1
+    """
 
 
 class DivergenceError(GbdnnError, ArithmeticError):
-    """Training diverged: a loss or a gradient is not finite. ``run`` has the weights before it."""
+    """Training diverged: a loss or a gradient is not finite. ``run`` has the weights before it.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X, y = np.eye(4), np.array([0, 1, 0, 1])
+    >>> net = gbdnn.training.erdos_renyi([4, 8, 2], density=1)
+    >>> loss, optimiser = gbdnn.training.SquaredError(), gbdnn.training.SGD(1e30)
+    >>> try:
+    ...     gbdnn.train(net, X, np.eye(2)[y], loss=loss, optimiser=optimiser, epochs=20)
+    ... except gbdnn.DivergenceError as error:  # or ArithmeticError
+    ...     print(error.run is not None)
+    True
+    """
 
     def __init__(self, message: str, run: Any = None) -> None:
         super().__init__(message)
@@ -47,31 +123,101 @@ class DivergenceError(GbdnnError, ArithmeticError):
 
 
 class ForkError(GbdnnError, RuntimeError):
-    """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``."""
+    """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``.
+
+    Examples
+    --------
+    >>> import multiprocessing
+    >>> from concurrent.futures import ProcessPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> context = multiprocessing.get_context("fork")
+    >>> try:
+    ...     with ProcessPoolExecutor(2, context) as pool:
+    ...         gbdnn.infer([np.eye(1)], np.eye(1), executor=pool)
+    ... except gbdnn.ForkError as error:  # or RuntimeError
+    ...     print("start the workers with spawn")
+    start the workers with spawn
+    """
 
 
 class WorkerError(GbdnnError, BrokenExecutor):
-    """A worker of an executor died; the message tells what is done, and how to go on."""
+    """A worker of an executor died; the message tells what is done, and how to go on.
+
+    Examples
+    --------
+    >>> from concurrent.futures import BrokenExecutor
+    >>> import gbdnn
+    >>> issubclass(gbdnn.WorkerError, BrokenExecutor)  # who handles that one, handles this
+    True
+    """
 
 
 class RankError(GbdnnError, RuntimeError):
-    """Another rank of a pipeline failed, with an error that is not gbdnn's; the message has it."""
+    """Another rank of a pipeline failed, with an error that is not gbdnn's; the message has it.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.RankError, RuntimeError)  # who handles that one, handles this
+    True
+    """
 
 
 class FormatError(GbdnnError, ValueError):
-    """A file does not hold what its format promises; the message names file and line."""
+    r"""A file does not hold what its format promises; the message names file and line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "weights.tsv"
+    >>> _ = file.write_text("1\t2\tmany\n")
+    >>> try:
+    ...     gbdnn.io.read_tsv(file)
+    ... except gbdnn.FormatError as error:  # or ValueError
+    ...     print(str(error).partition("weights.tsv")[2])
+    , line 1: the value 'many' is no number
+    """
 
 
 class MissingFileError(GbdnnError, FileNotFoundError):
-    """A file is not there; the message tells the layout that was expected."""
+    """A file is not there; the message tells the layout that was expected.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> try:
+    ...     gbdnn.load("no such folder")
+    ... except gbdnn.MissingFileError as error:  # or FileNotFoundError
+    ...     print("nothing is there")
+    nothing is there
+    """
 
 
 class OutputError(GbdnnError, OSError):
-    """A file cannot be written; the one that was there before still is."""
+    """A file cannot be written; the one that was there before still is.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> try:
+    ...     gbdnn.io.require_writable("no such folder/Y.tsv")
+    ... except gbdnn.OutputError as error:  # or OSError
+    ...     print("cannot be written")
+    cannot be written
+    """
 
 
 class MissingPackageError(GbdnnError, ImportError):
-    """An optional package is not installed; the message has the pip line."""
+    """An optional package is not installed; the message has the pip line.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.MissingPackageError, ImportError)  # who handles that one, handles this
+    True
+    """
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and give what they show."""
+"""The examples in docstrings run when they are pasted as they stand, and give what they show."""
 
 import doctest
 import importlib
@@ -8,6 +8,8 @@ import pytest
 
 import gbdnn
 from gbdnn.errors import MissingPackageError
+
+ROOMS = ["challenge", "distributed", "gallery", "io", "training", "viz"]
 
 
 def examples():
@@ -37,7 +39,10 @@ class Runner(doctest.DebugRunner):
 
 
 @pytest.mark.parametrize("test", EXAMPLES.values(), ids=EXAMPLES.keys())
-def test_example(test):
+def test_example(test, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # Not the module's names: an example has the imports that it needs.
+    test.globs = {"__name__": "__main__"}
     try:
         Runner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
     except doctest.UnexpectedException as failure:
@@ -45,6 +50,18 @@ def test_example(test):
         if isinstance(error, MissingPackageError):
             pytest.skip(str(error))
         raise error from None
+
+
+PUBLIC = ["gbdnn", *(f"gbdnn.{room}" for room in ROOMS)]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_object_has_an_example(module):
+    things = importlib.import_module(module)
+    found = {name: getattr(things, name) for name in things.__all__}
+    assert not [
+        name for name, thing in found.items() if callable(thing) and ">>> " not in thing.__doc__
+    ]
 
 
 def test_there_are_examples():

@@ -20,6 +20,12 @@ def machine() -> dict[str, str | int | float | None]:
     -------
     dict
         ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
+
+    Examples
+    --------
+    >>> from gbdnn import challenge
+    >>> sorted(challenge.machine())
+    ['cores', 'memory_gib', 'processor', 'system']
     """
     return {
         "processor": _processor(),
@@ -36,6 +42,12 @@ def versions() -> dict[str, str]:
     -------
     dict
         Version by name.
+
+    Examples
+    --------
+    >>> from gbdnn import challenge
+    >>> "gbdnn" in challenge.versions()
+    True
     """
     return {
         "python": platform.python_version(),

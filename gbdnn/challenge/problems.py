@@ -51,6 +51,15 @@ class Problem:
         0-based categories; None without official ones.
     seed : int, optional
         The seed of a generated network.
+
+    Examples
+    --------
+    >>> from gbdnn import challenge
+    >>> problem = challenge.generated(1024, 6, inputs=100)
+    >>> problem.name
+    "1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits)"
+    >>> problem.inputs, problem.network.edges
+    (100, 196608)
     """
 
     name: str
@@ -92,7 +101,8 @@ def generated(
 
     Examples
     --------
-    >>> problem = generated(1024, 6, inputs=100)
+    >>> from gbdnn import challenge
+    >>> problem = challenge.generated(1024, 6, inputs=100)
     >>> problem.inputs, len(problem.network), problem.truth is None
     (100, 6, True)
     """
@@ -145,6 +155,21 @@ def official(
         A file is missing or damaged.
     ArgumentError
         More inputs are asked for than the file has images.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> from gbdnn import challenge
+    >>> folder, net = Path(tempfile.mkdtemp()), gbdnn.radixnet(1024, 2)  # in place of a download
+    >>> X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:50], 1024)
+    >>> gbdnn.io.write_network(net, folder)
+    >>> gbdnn.io.write_tsv(X, folder / "sparse-images-1024.tsv")
+    >>> true = gbdnn.categories(gbdnn.infer(net, X))
+    >>> gbdnn.io.write_categories(true, folder / "neuron1024-l2-categories.tsv")
+    >>> challenge.run(challenge.official(folder, 1024, 2)).check
+    'PASSED'
     """
     as_flag(truth, "truth")
     require_callable(progress, "progress")
@@ -205,7 +230,8 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
 
     Examples
     --------
-    >>> training_images("no folder") is None
+    >>> from gbdnn import challenge
+    >>> challenge.training_images("no folder") is None
     True
     """
     root = as_path(directory, "directory")

@@ -64,6 +64,14 @@ class RankStats:
         Bytes that it sent to other ranks; from the last rank, the answer.
     busy, waited : float
         Seconds of computing, and of waiting for other ranks.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> told = []
+    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=told.extend)
+    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in told]
+    [(0, (0, 2), 2, 1)]
     """
 
     rank: int

@@ -95,6 +95,12 @@ class Spread:
     ----------
     min, mean, max : float
         Over the workers.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.distributed.Spread(min=1.0, mean=2.0, max=3.0).imbalance  # the largest over the mean
+    1.5
     """
 
     min: float
@@ -118,6 +124,17 @@ class Balance:
         (busy) and ``bytes``.
     seconds, inputs, living, bytes : Spread
         Of these sums over the workers.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(1) as pool:
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    >>> found = gbdnn.distributed.balance(records)
+    >>> found.inputs
+    Spread(min=3.0, mean=3.0, max=3.0)
     """
 
     workers: NDArray[np.void]

@@ -98,6 +98,14 @@ class MemoryNeeded:
         Blocks of activations and queued rows: what ``memory=`` allows.
     answer : int
         The activations after the last layer.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> needed = gbdnn.memory_needed(gbdnn.radixnet(1024, 120), 60_000)
+    >>> parts = needed.weights + needed.features + needed.working + needed.answer
+    >>> needed.total == parts
+    True
     """
 
     weights: int

@@ -46,6 +46,19 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ------
     OutputError
         The file cannot be written. An OSError in the block becomes one, too.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> path = Path(tempfile.mkdtemp()) / "answer.txt"
+    >>> with gbdnn.io.whole_file(path) as file:
+    ...     _ = file.write(b"42")
+    ...     print(path.exists())
+    False
+    >>> path.read_text()
+    '42'
     """
     as_path(path)
     path = os.fspath(path)
@@ -84,6 +97,19 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     ------
     OutputError
         `path` is a file or a folder that is not empty, or cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> path = Path(tempfile.mkdtemp()) / "answers"
+    >>> with gbdnn.io.whole_folder(path) as folder:
+    ...     _ = (folder / "first.txt").write_text("42")
+    ...     print(path.exists())
+    False
+    >>> (path / "first.txt").read_text()
+    '42'
     """
     with output_errors(path):
         target = Path(os.path.realpath(path))
@@ -139,6 +165,14 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     ------
     OutputError
         A file cannot be written there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.require_writable(folder / "Y.tsv")  # nothing is raised: a file can be made there
     """
     as_path(path)
 

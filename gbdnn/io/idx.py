@@ -41,6 +41,16 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
         There is no such file, or it may not be read.
     FormatError
         The file is a folder, is empty, is not IDX, is cut off, or has bytes after its last element.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "labels-idx1-ubyte"
+    >>> _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 4]))  # three of uint8
+    >>> gbdnn.io.read_idx(file)
+    array([5, 0, 4], dtype=uint8)
     """
     file = as_path(path)
     with UnzippedFile(file) as stream:

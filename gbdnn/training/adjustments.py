@@ -24,7 +24,23 @@ __all__ = ["Adjustment", "Moment", "require_adjustment"]
 
 @dataclass(frozen=True)
 class Moment:
-    """Where training stands, for an adjustment."""
+    """Where training stands, for an adjustment.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> class Watch:
+    ...     every = None  # asked after every epoch
+    ...     def adjust(self, layers, moment):
+    ...         print(f"{moment.progress:.0%} done")
+    ...         return layers
+    >>> run = gbdnn.train(net, X, y, epochs=2, adjustments=Watch())
+    50% done
+    100% done
+    """
 
     step: int
     """Steps done."""
@@ -49,7 +65,25 @@ class Moment:
 
 
 class Adjustment(Protocol):
-    """A regulariser, or a rule for edges."""
+    """A regulariser, or a rule for edges.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> class Limit:
+    ...     every = 1  # asked after every step
+    ...     def adjust(self, layers, moment):
+    ...         for layer in layers:
+    ...             np.clip(layer.weights, -1, 1, out=layer.weights)
+    ...             layer.refresh()
+    ...         return layers
+    >>> run = gbdnn.train(net, X, y, epochs=2, adjustments=Limit())
+    >>> bool(max(abs(layer.weights).max() for layer in run.layers) <= 1)
+    True
+    """
 
     @property
     def every(self) -> int | None:

@@ -23,7 +23,18 @@ __all__ = ["LossGradient", "gradients"]
 
 
 class LossGradient(NamedTuple):
-    """A loss and its gradient."""
+    """A loss and its gradient.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> found = gbdnn.training.gradients(net, X, y)
+    >>> found.layers[0].W.nvals == net[0].edges, found.layers[0].b.shape
+    (True, (16,))
+    """
 
     loss: float
     """The mean over the inputs."""

@@ -31,7 +31,19 @@ __all__ = ["StructuredRun", "fssl"]
 
 
 class StructuredRun(NamedTuple):
-    """What `fssl` returns."""
+    """What `fssl` returns.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=1)
+    >>> run = gbdnn.training.fssl(net, X, y, strength=0.02, epochs=3)
+    >>> run.network.edges <= net.edges, run.inputs.size <= 8
+    (True, True)
+    """
 
     learned: TrainingRun
     """Structure learning: all neurons, many of them without weights."""

@@ -54,6 +54,15 @@ def plot_balance(
     ------
     ArgumentError
         There are no records, or `of` is something else.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    >>> ax = gbdnn.viz.plot_balance(records, of="inputs", workers=2)
     """
     as_word(of, "of", _LABELS)
     records = as_records(stats, BatchStats, "stats")

@@ -54,6 +54,15 @@ def plot_edge_rates(
     Published rates are from other machines, so that they compare no programs. The legend names
     the machines; `gbdnn.challenge.PUBLISHED` has the sources. ``*`` marks quoted numbers that were
     not compared with their source.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> from gbdnn import challenge
+    >>> outcome = challenge.run(challenge.generated(1024, 120, inputs=100), check=False)
+    >>> ax = gbdnn.viz.plot_edge_rates([outcome.as_json()])
+    >>> ax.get_yscale()
+    'log'
     """
     require_iterable(rates, "rates is a list of Rates or of outcomes")
     own = [each if isinstance(each, Rate) else _rate(each) for each in rates]

@@ -58,6 +58,17 @@ def plot_history(
     ------
     ArgumentError
         There are no epochs, `of` is something else, or what was trained has no labels to be right.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> run = gbdnn.train(net, X, y, epochs=3, validation=0.2)
+    >>> ax = gbdnn.viz.plot_history(run, of="accuracy")
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['training', 'validation']
     """
     as_word(of, "of", _CURVES)
     records = _records(run)
@@ -100,6 +111,16 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
     Returns
     -------
     Figure
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> figure = gbdnn.viz.history_figure(gbdnn.train(net, X, y, epochs=3))
+    >>> len(figure.axes)
+    3
     """
     if title is not None:
         require_kind(title, str, "title is a str")

@@ -57,6 +57,17 @@ def plot_activity(
     ------
     ArgumentError
         There are no records, or `neurons` and the layers differ in number.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> from gbdnn.gallery import digits, features_from_images
+    >>> records = []
+    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits(), 1024)
+    >>> Y = gbdnn.infer(net, X, callback=records.append)
+    >>> ax = gbdnn.viz.plot_activity(records, neurons=1024)
+    >>> ax.get_ylabel()  # ax.figure.savefig("activity.png") writes it
+    'inputs (number)'
     """
     table = per_layer(_records(stats), layers)
     density = None if neurons is None else _density(table, neurons)
@@ -112,6 +123,17 @@ def plot_layer_times(
     ------
     ArgumentError
         There are no records, or they have more layers than ``layers``.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> from gbdnn.gallery import digits, features_from_images
+    >>> records = []
+    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits(), 1024)
+    >>> Y = gbdnn.infer(net, X, callback=records.append)
+    >>> ax = gbdnn.viz.plot_layer_times(records)
+    >>> ax.get_ylabel()
+    'time, all blocks (ms)'
     """
     records = _records(stats)
     if layers is not None:
@@ -173,6 +195,17 @@ def run_figure(
     Returns
     -------
     Figure
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> from gbdnn.gallery import digits, features_from_images
+    >>> records = []
+    >>> net, X = gbdnn.radixnet(1024, 12), features_from_images(digits(), 1024)
+    >>> Y = gbdnn.infer(net, X, callback=records.append)
+    >>> figure = gbdnn.viz.run_figure(records, neurons=1024, title="12 layers")
+    >>> len(figure.axes)
+    3
     """
     records = _records(stats)
     if title is not None:

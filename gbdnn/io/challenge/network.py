@@ -83,6 +83,18 @@ def iter_layers(
         names file and line.
     ArgumentError
         No bias, and the challenge has none for this number of neurons.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
+    >>> for layer in gbdnn.io.iter_layers(folder, 1024):
+    ...     print(layer.shape, layer.edges)
+    (1024, 1024) 32768
+    (1024, 1024) 32768
     """
     n = whole_number(neurons, "neurons", least=1)
     require_callable(progress, "progress")
@@ -137,6 +149,18 @@ def read_network(
     ------
     MissingFileError, FormatError, ArgumentError
         As `iter_layers`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.io.read_network(folder, 1024)  # the challenge's bias, rule and clip
+    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
+      layer  shape        edges
+      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     return Network(
         iter_layers(
@@ -171,6 +195,16 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
         `net` is no Network.
     OutputError
         A file cannot be written, or the folder has files of further layers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
+    >>> sorted(file.name for file in folder.iterdir())
+    ['n1024-l1.tsv', 'n1024-l2.tsv']
     """
     require_kind(net, Network, "net: a Network is needed")
     n = whole_number(net.shape[0], "neurons", least=1)

@@ -68,10 +68,10 @@ def read_tsv(
 
     Examples
     --------
-    >>> import tempfile, pathlib
+    >>> import tempfile, pathlib, gbdnn
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "weights.tsv"
     >>> _ = file.write_text("1\t2\t0.0625\n3\t1\t0.0625\n")
-    >>> W = read_tsv(file, ncols=4)
+    >>> W = gbdnn.io.read_tsv(file, ncols=4)
     >>> W.shape, W.nvals
     ((3, 4), 2)
     """
@@ -97,7 +97,7 @@ def read_tsv(
 
 
 def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
-    """Write a matrix in the challenge's tab-separated format, sorted by row, then column.
+    r"""Write a matrix in the challenge's tab-separated format, sorted by row, then column.
 
     Parameters
     ----------
@@ -119,6 +119,16 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     A value has the digits that give the same bits when it is read in its own dtype.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import graphblas as gb, gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "weights.tsv"
+    >>> gbdnn.io.write_tsv(gb.Matrix.from_coo([0, 2], [1, 0], 0.0625), file)
+    >>> file.read_text()  # counted from 1
+    '1\t2\t0.0625\n3\t1\t0.0625\n'
     """
     require_kind(matrix, gb.Matrix, "matrix: a graphblas.Matrix is needed")
     if matrix.dtype.np_type.kind not in "biuf":
@@ -171,6 +181,16 @@ def read_categories(
         Names file, line and fault: a duplicate is one.
     MissingFileError, MissingPackageError
         There is no such file; polars is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "categories.tsv"
+    >>> gbdnn.io.write_categories([7, 3], file)
+    >>> gbdnn.io.read_categories(file)
+    array([3, 7])
     """
     as_flag(allow_empty, "allow_empty")
     if ninputs is not None:
@@ -188,7 +208,7 @@ def read_categories(
 
 
 def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
-    """Write categories, one 1-based number per line, sorted.
+    r"""Write categories, one 1-based number per line, sorted.
 
     Parameters
     ----------
@@ -205,6 +225,16 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
         They are not 1-D, or one is negative or a duplicate.
     OutputError, MissingPackageError
         The file cannot be written; polars is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "categories.tsv"
+    >>> gbdnn.io.write_categories([7, 3], file)
+    >>> file.read_text()  # counted from 1
+    '4\n8\n'
     """
     try:
         ids = np.asarray(rows)

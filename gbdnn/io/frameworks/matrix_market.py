@@ -95,8 +95,8 @@ def read_matrix_market(
     --------
     >>> import tempfile, gbdnn
     >>> folder, net = tempfile.mkdtemp(), gbdnn.radixnet(1024, 2)
-    >>> write_matrix_market(net, folder)
-    >>> read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
+    >>> gbdnn.io.write_matrix_market(net, folder)
+    >>> gbdnn.io.read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
     True
     """
     require_activation(last_activation)
@@ -159,6 +159,16 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     Notes
     -----
     A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_matrix_market(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]), folder)
+    >>> sorted(file.name for file in folder.iterdir())
+    ['n3-l1-bias.mtx', 'n3-l1.mtx']
     """
     require_kind(net, Network, "net: a Network is needed")
     scipy_sparse()

@@ -64,11 +64,11 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
 
     Examples
     --------
-    >>> import tempfile, pathlib, gbdnn
+    >>> import tempfile, pathlib, numpy as np, gbdnn
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "net.onnx"
     >>> net = gbdnn.Network([gbdnn.Layer([[1.0, 0.5]] @ np.eye(2), -0.5, clip=6)])
-    >>> write_onnx(net, file)
-    >>> read_onnx(file).isequal(net)
+    >>> gbdnn.io.write_onnx(net, file)
+    >>> gbdnn.io.read_onnx(file).isequal(net)
     True
     """
     wanted = None if dtype is None else as_dtype(dtype)
@@ -108,6 +108,16 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         The file cannot be written; the packages onnx or SciPy are not installed.
     TooLargeError
         Dense weights do not fit into memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_onnx(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.onnx")
+    >>> gbdnn.io.read_onnx(folder / "net.onnx").shape
+    (3, 3)
     """
     require_kind(net, Network, "net: a Network is needed")
     as_path(path)

@@ -67,9 +67,9 @@ def from_scipy(
 
     Examples
     --------
-    >>> import numpy as np, scipy.sparse as sp
+    >>> import numpy as np, scipy.sparse as sp, gbdnn
     >>> W = sp.csr_array(np.array([[1.0, 0.0], [2.0, -1.0]]))
-    >>> from_scipy([(W, [0.5, 0.0]), (W, None)], last_activation="identity")
+    >>> gbdnn.io.from_scipy([(W, [0.5, 0.0]), (W, None)], last_activation="identity")
     Network: 2 layers, 2 inputs to 2 outputs, 6 edges, FP64
       layer  shape  edges
       0      2 x 2      3  bias 0 to 0.5 (all), relu
@@ -118,7 +118,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     Examples
     --------
     >>> import numpy as np, gbdnn
-    >>> [(W, b)] = to_scipy(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]))
+    >>> [(W, b)] = gbdnn.io.to_scipy(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]))
     >>> W.format, W.shape, W.nnz, b
     ('csc', (3, 3), 3, 0.5)
     """

@@ -86,9 +86,9 @@ def from_torch(
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, gbdnn
     >>> state = {"fc.weight": np.array([[0.5, 0.0, -1.0]]), "fc.bias": np.array([0.25])}
-    >>> from_torch(state)  # or model.state_dict(), or the model itself
+    >>> gbdnn.io.from_torch(state)  # or model.state_dict(), or the model itself
     Network: 1 layer, 3 inputs to 1 outputs, 2 edges, FP64
       layer  shape  edges
       0      3 x 1      2  bias 0.25 (all), identity
@@ -139,8 +139,8 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
 
     Examples
     --------
-    >>> import gbdnn
-    >>> to_torch(gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)]))  # doctest: +SKIP
+    >>> import numpy as np, gbdnn
+    >>> gbdnn.io.to_torch(gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)]))
     Sequential(
       (0): Linear(in_features=3, out_features=3, bias=False)
       (1): Hardtanh(min_val=0.0, max_val=6.0)
@@ -211,6 +211,17 @@ def read_torch(
         As `from_torch`.
     MissingPackageError
         PyTorch is not installed, or is older than 2.6: there, reading could run code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
+    >>> gbdnn.io.write_torch(net, folder / "net.pt")
+    >>> gbdnn.io.read_torch(folder / "net.pt", clip=6, last_activation="relu").isequal(net)
+    True
     """
     torch, file = import_torch(), as_path(path)
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
@@ -247,6 +258,16 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
         As `to_torch`.
     OutputError
         The file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_torch(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.pt")
+    >>> gbdnn.io.read_torch(folder / "net.pt").shape
+    (3, 3)
     """
     as_path(path)
     torch = import_torch()

@@ -153,6 +153,16 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     ------
     MissingFileError, FormatError, MissingPackageError
         As `load`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.save(np.eye(4, 3), folder / "X")
+    >>> gbdnn.io.store_kind(folder / "X")
+    'features'
     """
     kind: str = Reader(path).index["kind"]
     return kind
@@ -165,6 +175,14 @@ def require_storable(path: str | os.PathLike[str]) -> None:
     ----------
     path : path-like
         As for `save`; not changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.require_storable(folder / "net")  # nothing is raised: a store can be made there
     """
     with Writer(path):
         pass

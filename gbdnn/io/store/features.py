@@ -66,6 +66,17 @@ def write_features(
         is no batch and no `ncols`.
     OutputError, MissingPackageError
         As `gbdnn.save`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> batches = (np.eye(2, 3) for _ in range(5))  # made one by one
+    >>> gbdnn.io.write_features(batches, folder / "X")
+    >>> gbdnn.io.open_features(folder / "X").shape
+    (10, 3)
     """
     if is_matrix(batches):
         raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
@@ -131,6 +142,16 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     ------
     MissingFileError, FormatError, MissingPackageError
         As `gbdnn.load`; or the store holds something else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.save(np.eye(4, 3), folder / "X")
+    >>> gbdnn.io.open_features(folder / "X").shape  # opening reads the index alone
+    (4, 3)
     """
     return StoredFeatures(Reader(path, verify=verify))
 
@@ -160,6 +181,19 @@ class StoredFeatures:
     -----
     ``gbdnn.infer(net, open_features(path))`` reads the rows that it computes, from several threads
     at once. The part that was read last stays in memory.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.save(np.eye(4, 3), folder / "X")
+    >>> X = gbdnn.io.open_features(folder / "X")
+    >>> X.shape, X.dtype.name, X.nvals
+    ((4, 3), 'float64', 3)
+    >>> gbdnn.categories(gbdnn.infer([np.eye(3)], X))
+    array([0, 1, 2])
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -104,6 +104,22 @@ class Unfinished:
         What is kept, in bytes.
     origin : Origin
         What it follows from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> def stop(done, inputs):
+    ...     if done:
+    ...         raise KeyboardInterrupt
+    >>> try:
+    ...     gbdnn.infer_to_store([np.eye(3)], np.ones((6, 3)), folder / "Y", batch=2, progress=stop)
+    ... except KeyboardInterrupt:
+    ...     found = gbdnn.io.find_unfinished(folder / "Y")
+    ...     print(found.kind, found.done, "of", found.total)  # the same call goes on from here
+    features 2 of 6
     """
 
     kind: str
