@@ -9,7 +9,8 @@ from pathlib import Path
 # Of the source distribution, below its one folder.
 SOURCE = [
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml",
-    ".ci/run", "benchmarks/README.md", "docs/conf.py", "docs/index.md", "docs/results.toml",
+    ".ci/run", "benchmarks/README.md", "docs/_static/beside.svg", "docs/conf.py", "docs/index.md",
+    "docs/results.toml",
     "gbdnn/challenge/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
     "tests/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
