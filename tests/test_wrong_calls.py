@@ -349,7 +349,7 @@ def calls(tmp_path_factory):
             "gbdnn.viz.plot_balance": (viz.plot_balance, {
                 "stats": batches, "ax": None, "of": "seconds", "workers": 1}, {}),
             "gbdnn.viz.plot_edge_rates": (viz.plot_edge_rates, {
-                "rates": [], "ax": None, "published": gbdnn.challenge.PUBLISHED}, {}),
+                "rates": [], "ax": None, "published": None}, {}),
             "gbdnn.viz.plot_history": (
                 viz.plot_history, {"run": trained, "ax": None, "of": "loss"}, {}),
             "gbdnn.viz.history_figure": (
