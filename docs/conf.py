@@ -10,6 +10,7 @@ sys.path.insert(0, str(HERE))
 
 import dense_tables  # noqa: E402
 import figures  # noqa: E402
+import scaling_page  # noqa: E402
 import structure  # noqa: E402
 import tables  # noqa: E402
 import training_tables  # noqa: E402
@@ -76,6 +77,7 @@ def _generate():
     tables.make(HERE / "results.toml", generated)
     dense_tables.make(HERE / "real-networks.toml", generated)
     training_tables.make(HERE / "training.toml", generated)
+    scaling_page.make(generated)
 
 
 def _public_name(app, env, node, contnode):
