@@ -10,6 +10,7 @@ import numpy as np
 
 import gbdnn
 from gbdnn import io
+from gbdnn.cli import outputs
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.model.network import Network
@@ -134,6 +135,17 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
     else:
         io.require_writable(path)
         to.write(net.loaded(), path)
+
+
+def require_free(path: Path, name: FormatName, *, force: bool) -> None:
+    """Raise OutputError if a network cannot be written there, or would replace a file.
+
+    Whether it would replace a store is seen when it is known which network is in it.
+    """
+    if name == "store":
+        outputs.require_free(path, stored=True, force=True)
+    elif _FORMATS[name].mark is None:
+        outputs.require_free(path, stored=False, force=force)
 
 
 def losses(net: Network, name: FormatName) -> list[str]:

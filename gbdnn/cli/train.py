@@ -10,9 +10,9 @@ from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import datasets, formats, options
+from gbdnn.cli import outputs as places
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
-from gbdnn.io import require_storable
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimiserName, RewiringName, adjustments_named, optimiser_named
 
@@ -79,6 +79,7 @@ def train(
         Path | None,
         Option(metavar="FILE", help="Written after each epoch; the same command goes on from it."),
     ] = None,
+    force: places.Force = False,
     plot: Annotated[
         Path | None,
         Option(metavar="FILE", help="Draw loss, accuracy and edges: .png, .svg or .pdf."),
@@ -94,7 +95,7 @@ def train(
     target = formats.guess_target(out)
     if target != "store":
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
-    require_storable(out)
+    places.require_free(out, stored=True, force=force)
     if plot is not None:
         gbdnn.viz.require_plottable(plot)
     settings: dict[str, Any] = {
