@@ -31,6 +31,7 @@ from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features
 from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
+from gbdnn.engine.work import current
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
@@ -199,9 +200,14 @@ def inferred(
         and takes_direct(net, X.nrows, engine, budget.working)
         and (dense := direct_features(X)) is not None
     ):
-        return net.prepared(DirectNetwork).matrix(
+        work = current()
+        work.begin([info.edges for info in net.infos], {0: X.nrows})
+        Y = net.prepared(DirectNetwork).matrix(
             dense, nthreads=nthreads, memory=budget.working, sparse=dense is not X
         )
+        work.whole()
+        work.end()
+        return Y
     with engaged(nthreads):
         run = Run(
             net,

@@ -52,7 +52,7 @@ def convert(
             if lossy:
                 lost = formats.losses(net, target)
             else:
-                formats.require_place(net, out, target)
+                formats.require_place(net, out, target, lossy=True)
             show = bars.add("writing layers")
             if target == "store":
                 resume.save(resume.of_layers(net), out, show, restart=restart, force=force)

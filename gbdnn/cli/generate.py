@@ -108,6 +108,8 @@ def _generate_features(
     if to not in (None, "store", "tsv"):
         raise ArgumentError(f"--to {to}: features have the formats store and tsv")
     name = to or ("tsv" if out.name.lower().endswith((".tsv", ".tsv.gz")) else "store")
+    if to is None and name == "store":
+        formats.require_no_ending(out, ".tsv, .tsv.gz")
     outputs.require_free(out, stored=name == "store", force=force)
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -85,6 +86,8 @@ def infer(
     pools.require_one(
         workers=workers is not None, scheduler=scheduler is not None, mpi=mpi, pipeline=pipeline
     )
+    if scheduler is None and not mpi and not pipeline:  # which may be on other machines
+        options.warn_of_threads(nthreads, workers)
     given_input = _Input(network, given, features, inputs)
     result = _Output(out, to == "store" or (to is None and _is_store(out)), categories, force)
     in_parts = result.stored and not categories and not pipeline
@@ -101,9 +104,10 @@ def infer(
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         X = given_input.read_features(net, stays=in_parts or executor is not None)
+        shown: AbstractContextManager[None] = nullcontext()
         records = None if executor is None else pools.Records(bars.add("batches"))
         if executor is None:
-            settings["callback"] = bars.add_inference(len(net))
+            shown = bars.inference()
         else:
             if len(net) and net.source is None:
                 raise ArgumentError(
@@ -112,16 +116,22 @@ def infer(
             settings |= {"executor": executor, "stats": records and records.add}
         if in_parts and len(net):
             resumed = resume.Resumed(out, bars.add("inputs"), restart=restart, force=force)
-            Y = gbdnn.infer_to_store(
-                net, X, out, batch=batch, restart=restart, progress=resumed, **settings
-            )
+            with shown:
+                Y = gbdnn.infer_to_store(
+                    net, X, out, batch=batch, restart=restart, progress=resumed, **settings
+                )
             if resumed.was_complete:
                 echo(f"{out}: is complete: nothing was left to compute")
-            echo(result.summary(_living(Y), X.shape[0], Y.nvals))
+            with bars.busy("counting categories"):
+                living = _living(Y)
+            echo(result.summary(living, X.shape[0], Y.nvals))
         else:
             result.require_free()
-            Y = gbdnn.infer(net, X, **settings)
-            echo(result.summary(result.write(Y), X.shape[0], Y.nvals))
+            with shown:
+                Y = gbdnn.infer(net, X, **settings)
+            with bars.busy("writing"):
+                living = result.write(Y)
+            echo(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
         echo(str(records))
 

@@ -92,7 +92,8 @@ def train(
     """
     if begin is not None:
         _refuse({"--hidden": hidden, "--density": density, "--distribution": distribution})
-    target = formats.guess_target(out)
+    options.warn_of_threads(nthreads)
+    target = formats.of_ending(out) or "store"
     if target != "store":
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
     places.require_free(out, stored=True, force=force)
@@ -126,11 +127,12 @@ def train(
             )  # fmt: skip
         except DivergenceError as err:
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
-    gbdnn.save(run.network, out)
-    if plot is not None:
-        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
+        with bars.busy("writing"):
+            gbdnn.save(run.network, out)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
     echo(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
+    if plot is not None:
+        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
 
 
 def _tell(record: EpochRecord) -> None:
@@ -146,7 +148,7 @@ def _tell(record: EpochRecord) -> None:
 
 
 def _read(path: Path, dtype: Literal["FP32", "FP64"] | None) -> gbdnn.Network:
-    return formats.read(path, formats.guess(path), options.Given(dtype=dtype)).loaded()
+    return formats.read(path, formats.guess(path, option=None), options.Given(dtype=dtype)).loaded()
 
 
 def _refuse(given: dict[str, object]) -> None:

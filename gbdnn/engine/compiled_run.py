@@ -5,14 +5,14 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.duplicates import is_meeting
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.scheduler import BlockScheduler, Task
     from gbdnn.kernels.blocks import AlignedBlock
@@ -60,6 +60,7 @@ class CompiledRun(BlockRun):
     def advance(self, task: Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs have moved."""
         scheduler = self._scheduler
+        self._tally.waits(task.k, -len(task.block.inputs))
         Y, k, count = task.block, task.k, len(task.block.inputs)
         while (ready := scheduler.layers.get(k)) is not None:
             plan = ready.plan
@@ -96,6 +97,7 @@ class CompiledRun(BlockRun):
             return False
         if not self._scheduler.has_room_for_survivors(k, Y.neurons):
             return False
+        self._tally.waits(k, len(Y.inputs))
         self._scheduler.add_survivors(k, Y.filled, Y.inputs, None)
         self._buffers.put(Y)
         return True
@@ -116,11 +118,15 @@ class CompiledRun(BlockRun):
         began, inputs = perf_counter(), len(Y.inputs)
         first = self._index[k]
         Z = self._scheduler.new_block(Y.neurons, Y.width)
-        Y, Z, faulty = self._chain.run(first, first + stop - k, Y, Z, tidy=is_meeting(stop))
+        counts = np.zeros((stop - k, 2), np.int64)
+        Y, Z, faulty = self._chain.run(
+            first, first + stop - k, Y, Z, tidy=is_meeting(stop), counts=counts
+        )
         self._buffers.put(Z)
         if faulty >= 0:
             ready = self._scheduler.layers[k + faulty - first]
             raise non_finite(ready.plan.k, ready.layer)
+        self._tally.chain(k, counts[:, 0], len(Y.inputs))
         if self._scheduler.records:
             self._record(self._scheduler.layers[k], number, inputs, Y, perf_counter() - began)
         return Y

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.state import LayerQueue, RowRange
     from gbdnn.engine.stats import LayerStats
+    from gbdnn.engine.work import Work
     from gbdnn.kernels.buffers import Buffers
 
 __all__ = ["BlockScheduler", "Runner", "Task"]
@@ -104,6 +105,8 @@ class BlockScheduler:
         Tells when a block leaves for the sparse form.
     numbers : iterator of int
         Numbers blocks.
+    work : Work
+        Where threads tell what they have done.
     callback : callable, optional
         Gets a LayerStats per block and layer, in the thread that calls `run`.
     """
@@ -124,12 +127,13 @@ class BlockScheduler:
         duplicates: Duplicates | None,
         choice: FormChoice,
         numbers: Iterator[int],
+        work: Work,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self.layers = {ready.plan.k: ready for ready in layers}
         self.width = width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
-        self.answer = answer
+        self.answer, self.work, self._tally = answer, work, work.tally()
         self.first = layers[0]
         self._runner = runner
         self._neurons = neurons
@@ -320,6 +324,8 @@ class BlockScheduler:
                 if self.duplicates is not None and marks is not None:
                     other = survivors.merge(array, inputs, marks, self.duplicates)
                     if len(other) < len(inputs):
+                        self._tally.waits(k, len(other) - len(inputs))
+                        self._tally.dropped(k, len(inputs) - len(other))
                         array, inputs, marks = array[:, other], inputs[other], marks[other]
                 if not len(inputs):
                     return
