@@ -105,8 +105,9 @@ def infer(
         configuration).
     callback : callable, optional
         Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
-        raises ends the inference and is raised by `infer`. With a callback blocks are scheduled
-        layer by layer, which takes longer for dense features in a network of a few layers.
+        raises ends the inference and is raised by `infer`. In the fused form it is called when a
+        block has gone through several layers. With a callback inputs are queued by layer, which
+        takes longer for dense features in a network of a few layers.
 
     Returns
     -------

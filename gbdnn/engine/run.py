@@ -151,6 +151,7 @@ class Run:
             runner=CompiledRun if fused else BlockRun,
             neurons=max(map(max, shapes)) if fused else None,
             room=room,
+            inputs=self._X.nrows,
             width=width,
             workers=workers,
             inner=inner,

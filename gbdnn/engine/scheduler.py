@@ -91,6 +91,8 @@ class BlockScheduler:
         Makes a Runner for a thread.
     neurons : int, optional
         For how many neurons all blocks have room; default: each has as many as its layer.
+    inputs : int
+        Of the whole run.
     width : int
         Inputs per block.
     workers, inner : int
@@ -119,6 +121,7 @@ class BlockScheduler:
         runner: Callable[[BlockScheduler], Runner],
         neurons: int | None,
         room: float,
+        inputs: int,
         width: int,
         workers: int,
         inner: int,
@@ -131,7 +134,7 @@ class BlockScheduler:
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self.layers = {ready.plan.k: ready for ready in layers}
-        self.width = width
+        self.inputs, self.width = inputs, width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
         self.answer, self.work, self._tally = answer, work, work.tally()
         self.first = layers[0]
