@@ -271,7 +271,7 @@ def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch)
             work.end()
             look()
     first, *runs = seen
-    assert not first[0]
+    assert first[:2] == (True, None)
     for number in range(3):
         begun, half, nearly, ended = runs[4 * number : 4 * number + 4]
         assert begun[:2] == (True, None)  # nobody knows yet: weights are read and prepared

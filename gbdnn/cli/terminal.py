@@ -110,7 +110,7 @@ class Bars(rich.progress.Progress):
             yield
             return
         with watched(Work()) as work:
-            task = self.add_task("inference", total=None, visible=False, work=True)
+            task = self.add_task("inference", total=None, work=True)
             watching = _Watched(work, task, repeat)
             self._runs.append(watching)
             try:
@@ -134,5 +134,5 @@ class Bars(rich.progress.Progress):
                     self.remove_task(before)
                 if (part := work.fraction) > 0:
                     self.update(each.task, completed=min(part, _NEARLY), total=1.0)
-                self.update(each.task, visible=not work.ended)
+                self.update(each.task, visible=not (work.ended and work.runs))
         return super().get_renderables()
