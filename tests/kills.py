@@ -93,19 +93,19 @@ def streamed(root, out, seen):
 
 def infer(root, out, seen):
     command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--engine", "full",
-            "--batch", BATCH)  # fmt: skip
+            "--batch", BATCH, "--force")  # fmt: skip
 
 
 def generate(root, out, seen):
-    command("generate", out, "--layers", LAYERS)
+    command("generate", out, "--layers", LAYERS, "--force")
 
 
 def convert(root, out, seen):
-    command("convert", root / "net", out)
+    command("convert", root / "net", out, "--force")
 
 
 def convert_tsv(root, out, seen):
-    command("convert", root / "files", out)
+    command("convert", root / "files", out, "--force")
 
 
 def save(root, out, seen):
@@ -113,7 +113,8 @@ def save(root, out, seen):
 
 
 def categories(root, out, seen):
-    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories")
+    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories",
+            "--force")  # fmt: skip
 
 
 # Each run: what the store holds in the end, and whether a killed run is gone on with.

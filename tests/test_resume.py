@@ -116,7 +116,8 @@ def test_it_says_where_it_goes_on(root, net, X, tmp_path):
     assert gbdnn.load(out).isequal(gbdnn.load(root / "Y"))
     again = well("infer", root / "net", root / "X", "-o", out, "--engine", "full")
     assert again.startswith(f"{out}: is complete: nothing was left to compute\n")
-    anew = well("infer", root / "net", root / "X", "-o", out, "--engine", "full", "--restart")
+    anew = well("infer", root / "net", root / "X", "-o", out, "--engine", "full", "--restart",
+                "--force")  # fmt: skip
     assert anew == told.split("\n", 1)[1]
 
 
