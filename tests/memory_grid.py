@@ -114,7 +114,7 @@ def faults(found):
 
 
 def main(forms):
-    """Run the cases of some forms; one line for each that is not as it should be, and one summary line."""
+    """Run the cases of some forms: a line for each that is wrong, and a summary line."""
     count = wrong = refused = 0
     for form, mib in product(forms, (4, 16, 32, 64, 512)):
         for given in grid(form):
