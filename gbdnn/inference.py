@@ -31,7 +31,7 @@ from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features, bytes_copied
 from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
-from gbdnn.engine.work import current
+from gbdnn.engine.work import counted
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
@@ -202,14 +202,9 @@ def inferred(
         and takes_direct(net, X.nrows, engine, for_blocks)
         and (dense := direct_features(X)) is not None
     ):
-        work = current()
-        work.begin([info.edges for info in net.infos], {0: X.nrows})
-        Y = net.prepared(DirectNetwork).matrix(
-            dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X
-        )
-        work.whole()
-        work.end()
-        return Y
+        direct = net.prepared(DirectNetwork)
+        with counted(net.infos, X.nrows):
+            return direct.matrix(dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X)
     budget = Budget.of_run(memory, net, X.nrows, copied)
     with engaged(nthreads):
         run = Run(

@@ -14,7 +14,7 @@ E. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JA
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,11 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
-__all__ = ["Tally", "Work", "current", "watched"]
+    from gbdnn.model.layer_info import LayerInfo
+
+__all__ = ["Tally", "Work", "counted", "current", "watched"]
 
 
 class Tally:
@@ -100,12 +103,6 @@ class Work:
         self._tallies.append(tally)
         return tally
 
-    def whole(self) -> None:
-        """Note that all inputs have gone through all layers."""
-        tally = self.tally()
-        for k in range(len(self._edges)):
-            tally.computed(k, int(self._begins[0]))
-
     def end(self) -> None:
         """Note that nothing is left to do."""
         self.ended = True
@@ -146,6 +143,25 @@ _CURRENT: ContextVar[Work | None] = ContextVar("gbdnn_work", default=None)
 def current() -> Work:
     """Return what counts the runs of this context: nobody looks at it if nobody asked."""
     return _CURRENT.get() or Work()
+
+
+def counted(infos: Sequence[LayerInfo], inputs: int) -> AbstractContextManager[None]:
+    """Count a run as a whole, when it ends, if anybody looks."""
+    work = _CURRENT.get()
+    return _NOT_COUNTED if work is None else _whole(work, infos, inputs)
+
+
+_NOT_COUNTED = nullcontext()  # a run of one input takes some microseconds
+
+
+@contextmanager
+def _whole(work: Work, infos: Sequence[LayerInfo], inputs: int) -> Iterator[None]:
+    work.begin([info.edges for info in infos], {0: inputs})
+    yield
+    tally = work.tally()
+    for k in range(len(infos)):
+        tally.computed(k, inputs)
+    work.end()
 
 
 @contextmanager
