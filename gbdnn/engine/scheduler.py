@@ -138,7 +138,7 @@ class BlockScheduler:
         self.layers = {ready.plan.k: ready for ready in layers}
         self.inputs, self.width = inputs, width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
-        self.answer, self.work, self._tally = answer, work, work.tally()
+        self.answer, self.work, self._tally = answer, work, work.tally("survivors")
         self.first = layers[0]
         self._runner = runner
         self._neurons = neurons

@@ -14,6 +14,7 @@ E. Kaplan, P. Meier, "Nonparametric estimation from incomplete observations", JA
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from gbdnn.model.layer_info import LayerInfo
@@ -84,7 +85,7 @@ class Work:
     def __init__(self) -> None:
         self._edges = np.zeros(0)
         self._begins = np.zeros(0)
-        self._tallies: list[Tally] = []
+        self._tallies: dict[Hashable, Tally] = {}
         self.runs = 0
         self.ended = True
 
@@ -93,15 +94,16 @@ class Work:
         begins = np.zeros(len(edges))
         for k, count in inputs.items():
             begins[k] += count
-        self._tallies = []
+        self._tallies = {}
         self._edges, self._begins = np.asarray(edges, np.float64), begins
         self.runs, self.ended = self.runs + 1, False
 
-    def tally(self) -> Tally:
-        """Return a thread's own tally."""
-        tally = Tally(len(self._edges))
-        self._tallies.append(tally)
-        return tally
+    def tally(self, of: Hashable = None) -> Tally:
+        """Return this thread's own tally, or that of what is told."""
+        of = threading.get_ident() if of is None else of
+        if of not in self._tallies:
+            self._tallies[of] = Tally(len(self._edges))
+        return self._tallies[of]
 
     def end(self) -> None:
         """Note that nothing is left to do."""
@@ -130,7 +132,7 @@ class Work:
 
     def _counts(self) -> np.ndarray:
         found = np.zeros((3, len(self._edges)))
-        for tally in list(self._tallies):
+        for tally in list(self._tallies.values()):
             counts = np.array(tally.counts)
             if counts.shape == found.shape:  # else it is of the run before
                 found += counts
