@@ -35,7 +35,7 @@ from gbdnn.distributed import checkpoint
 from gbdnn.io.store import writer
 
 NEURONS, LAYERS, INPUTS, BATCH = 1024, 24, 4096, 256
-MEMORY = 16 << 20  # windows of 5 layers
+MEMORY = 32 << 20  # windows of 6 layers
 LONGEST = 120  # seconds of a run
 IMPORTED = (safetensors.numpy, scipy.sparse, xxhash)  # once, and not in every child
 AGAIN = 0.7  # probability that a run that goes on is killed, too

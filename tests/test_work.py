@@ -46,7 +46,7 @@ def test_the_part_that_is_done_grows_while_it_is_done(net, X):
 
         watcher = threading.Thread(target=look)
         watcher.start()
-        gbdnn.infer(net, X, engine="full", compress=False, memory=1 << 23, nthreads=1)
+        gbdnn.infer(net, X, engine="full", compress=False, memory=12 << 20, nthreads=1)
         ended.set()
         watcher.join()
     assert len({round(each, 2) for each in seen}) > 5
