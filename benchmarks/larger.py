@@ -43,7 +43,8 @@ def main(
     ] = None,
     engine: problems.Engines = None,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Timed runs of each engine, and of each peer.")
+        int,
+        typer.Option(min=0, help="Runs of each engine after its first, and of each peer."),
     ] = 1,
     compress: problems.Compress = True,
     store: Annotated[
@@ -114,6 +115,8 @@ def main(
             taken: dict[str, float] = {}
             answers.append(_run(problem, each, options, taken))
             runs[each].append(taken[each])
+    if not rounds:
+        runs = {each: [seconds] for each, seconds in first_run.items()}
     rows, seconds = answers[0], runs[engines[0]]
     agree = all(np.array_equal(rows, other) for other in answers)
     if truth is not None:
@@ -122,6 +125,8 @@ def main(
     beyond = needed.working + needed.answer + needed.weights // 2
     rate = edge_rate(problem.inputs, problem.network.edges, median(seconds))
     found |= {
+        "engine": engines[0],
+        "rounds": rounds,
         "seconds": runs,
         "seconds_first": first_run,
         "ratios": {

@@ -14,6 +14,7 @@ import beside_figure  # noqa: E402
 import dense_tables  # noqa: E402
 import figures  # noqa: E402
 import notebook_runs  # noqa: E402
+import scaling_page  # noqa: E402
 import structure  # noqa: E402
 import tables  # noqa: E402
 import training_tables  # noqa: E402
@@ -75,7 +76,7 @@ html_css_files = ["own.css"]
 html_show_sourcelink = False
 # Pages without pages below them: the left bar would be empty.
 ALONE = "index tutorial how-it-works when-to-use comparison results training paper benchmarks"
-ALONE += " architecture store glossary changelog"
+ALONE += " architecture store glossary scaling changelog"
 html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
 # What is copied of a session is what was typed.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -105,6 +106,7 @@ def _generate():
     tables.make(HERE / "results.toml", generated)
     dense_tables.make(HERE / "real-networks.toml", generated)
     training_tables.make(HERE / "training.toml", generated)
+    scaling_page.make(generated)
 
 
 def _public_name(app, env, node, contnode):

@@ -67,7 +67,7 @@ def edge_rate(run: dict[str, Any]) -> float:
 def runs(found: dict[str, Any], *, compress: bool) -> str:
     """Return a row for each of the twelve networks, measured or not."""
     rate = "**effective** edges/s" if compress else "edges/s"
-    head = ["neurons", "layers", "seconds", "which run", rate, "threads", "inputs"]
+    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "threads", "inputs"]
     head += ["weights", "machine", "date"]
     rows = []
     for neurons in NEURONS:
@@ -84,6 +84,7 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                     f"{run['seconds']:.3f}",
                     run["of"],
                     f"{edge_rate(run):.3g}".replace("e+", "e"),
+                    f"{run['gib']:.1f}" if "gib" in run else "",
                     str(run["threads"]),
                     f"{run['inputs']:,}",
                     run["weights"],
@@ -91,8 +92,8 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                     run["date"],
                 ]
                 for run in here
-            ] or [[str(neurons), str(layers), "not measured", *[""] * 7]]
-    return table(head, rows, right=(0, 1, 2, 4, 5, 6))
+            ] or [[str(neurons), str(layers), "not measured", *[""] * 8]]
+    return table(head, rows, right=(0, 1, 2, 4, 5, 6, 7))
 
 
 def beside(found: dict[str, Any], group: str) -> str:
@@ -194,11 +195,11 @@ def sources() -> str:
 
 def line_of(found: dict[str, Any]) -> str:
     """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``."""
-    problem, seconds = found["problem"], found["seconds"]
-    first = len(seconds) == 1
+    problem, seconds = found["problem"], seconds_of(found)
     larger = "memory_needed" in found
-    included = ", the first among them" if larger else ""
+    first = not found["rounds"] if larger else len(seconds) == 1
     streamed = ", streamed" if found.get("streamed") else ""
+    beside = {"gib": round(found["memory_peak"] / 2**30, 2)} if larger else {}
     run = {
         "neurons": problem["neurons"],
         "layers": problem["layers"],
@@ -206,13 +207,33 @@ def line_of(found: dict[str, Any]) -> str:
         "weights": "official" if problem["seed"] is None else "generated",
         "threads": found["nthreads"],
         "seconds": round(median(seconds), 3),
-        "of": ("first run" if first else f"median of {len(seconds)}{included}") + streamed,
+        "of": ("first run" if first else f"median of {len(seconds)}") + streamed,
+        **beside,
         "compress": found["compress"],
         "setup": "NAME",
         "date": date.today().isoformat(),
         "command": "challenge" if not larger else "stream" if found["streamed"] else "larger",
     }
     return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
+
+
+def seconds_of(found: dict[str, Any]) -> list[float]:
+    """Return the seconds of a benchmark's runs, those of its first engine if it has several."""
+    seconds = found["seconds"]
+    return seconds[found["engine"]] if isinstance(seconds, dict) else seconds
+
+
+def row_of(found: dict[str, Any]) -> list[str]:
+    """Return what `larger.py` found as a row of a table."""
+    problem, seconds = found["problem"], seconds_of(found)
+    return [
+        f"{problem['neurons']} x {problem['layers']}",
+        "equal once" if found["compress"] else "every",
+        f"{median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})",
+        f"{found['edges_per_second']:.3g}",
+        f"{found['memory_peak'] / 2**30:.2f}",
+        str(found["categories"]),
+    ]
 
 
 def table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> str:

@@ -31,6 +31,7 @@ from gbdnn.engine.duplicates import Duplicates
 from gbdnn.engine.features import as_features, bytes_copied
 from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
+from gbdnn.engine.work import counted
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
@@ -104,8 +105,9 @@ def infer(
         configuration).
     callback : callable, optional
         Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
-        raises ends the inference and is raised by `infer`. With a callback blocks are scheduled
-        layer by layer, which takes longer for dense features in a network of a few layers.
+        raises ends the inference and is raised by `infer`. In the fused form it is called when a
+        block has gone through several layers. With a callback inputs are queued by layer, which
+        takes longer for dense features in a network of a few layers.
 
     Returns
     -------
@@ -200,9 +202,9 @@ def inferred(
         and takes_direct(net, X.nrows, engine, for_blocks)
         and (dense := direct_features(X)) is not None
     ):
-        return net.prepared(DirectNetwork).matrix(
-            dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X
-        )
+        direct = net.prepared(DirectNetwork)
+        with counted(net.infos, X.nrows):
+            return direct.matrix(dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X)
     budget = Budget.of_run(memory, net, X.nrows, copied)
     with engaged(nthreads):
         run = Run(

@@ -35,7 +35,7 @@ from gbdnn.distributed import checkpoint
 from gbdnn.io.store import writer
 
 NEURONS, LAYERS, INPUTS, BATCH = 1024, 24, 4096, 256
-MEMORY = 16 << 20  # windows of 5 layers
+MEMORY = 32 << 20  # windows of 6 layers
 LONGEST = 120  # seconds of a run
 IMPORTED = (safetensors.numpy, scipy.sparse, xxhash)  # once, and not in every child
 AGAIN = 0.7  # probability that a run that goes on is killed, too
@@ -93,19 +93,19 @@ def streamed(root, out, seen):
 
 def infer(root, out, seen):
     command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--engine", "full",
-            "--batch", BATCH)  # fmt: skip
+            "--batch", BATCH, "--force")  # fmt: skip
 
 
 def generate(root, out, seen):
-    command("generate", out, "--layers", LAYERS)
+    command("generate", out, "--layers", LAYERS, "--force")
 
 
 def convert(root, out, seen):
-    command("convert", root / "net", out)
+    command("convert", root / "net", out, "--force")
 
 
 def convert_tsv(root, out, seen):
-    command("convert", root / "files", out)
+    command("convert", root / "files", out, "--force")
 
 
 def save(root, out, seen):
@@ -113,7 +113,8 @@ def save(root, out, seen):
 
 
 def categories(root, out, seen):
-    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories")
+    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories",
+            "--force")  # fmt: skip
 
 
 # Each run: what the store holds in the end, and whether a killed run is gone on with.

@@ -159,7 +159,7 @@ def test_a_malformed_line_is_named_and_nothing_is_written(folder, tmp_path):
     features.write_text("1\t5\t1\n2\tfive\t1\n")
     out = tmp_path / "Y.tsv"
     out.write_text("old\n")
-    fails("infer", folder, features, "-o", out, match="X.tsv, line 2")
+    fails("infer", folder, features, "-o", out, "--force", match="X.tsv, line 2")
     assert out.read_text() == "old\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["X.tsv", "Y.tsv"]
 
@@ -194,8 +194,14 @@ def test_ctrl_c_is_130(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "seen_there"),
     [
-        (["challenge", "--layers", "20", "--inputs", "300"], [b"inference", b"20/20", b"PASSED"]),
-        (["generate", "net", "--layers", "40"], [b"writing layers", b"40/40", b"1310720 edges"]),
+        (
+            ["challenge", "--layers", "20", "--inputs", "300"],
+            [b"inference", b"checking", b"20/20", b"PASSED"],
+        ),
+        (
+            ["generate", "net", "--layers", "40", "--restart", "--force"],
+            [b"writing layers", b"40/40", b"1310720 edges"],
+        ),
     ],
 )
 def test_progress_only_for_a_terminal(arguments, seen_there, tmp_path, monkeypatch):
@@ -248,7 +254,7 @@ def small(tmp_path):
 def answer(folder, *options, features="X.tsv", dtype="FP32"):
     """What `gbdnn infer` writes for a folder's own files."""
     out = folder / "Y.tsv"
-    done = run("infer", folder, folder / features, "-o", out, "--dtype", dtype, *options)
+    done = run("infer", folder, folder / features, "-o", out, "--dtype", dtype, "--force", *options)
     assert (done.returncode, done.stderr) == (0, "")
     return read_tsv(out, dtype=dtype)
 
@@ -265,7 +271,7 @@ def test_nthreads_is_passed_on(small, monkeypatch):
         return infer(*arguments, **options)
 
     monkeypatch.setattr(gbdnn, "infer", recorded)
-    command = ["infer", str(small), str(small / "X.tsv"), "-o", str(small / "Y.tsv")]
+    command = ["infer", str(small), str(small / "X.tsv"), "-o", str(small / "Y.tsv"), "--force"]
     for options in ([], ["--nthreads", "1"]):
         CliRunner().invoke(cli.app, command + options, catch_exceptions=False)
     assert seen == [None, 1]
@@ -291,7 +297,7 @@ def test_a_bias_of_0_is_not_the_default(folder):
     features, out = folder / "sparse-images-1024.tsv", folder / "Y.tsv"
     nvals = []
     for options in ([], ["--bias", 0]):
-        assert run("infer", folder, features, "-o", out, *options).returncode == 0
+        assert run("infer", folder, features, "-o", out, "--force", *options).returncode == 0
         nvals.append(read_tsv(out).nvals)
     assert nvals[0] < nvals[1]
 
@@ -377,7 +383,9 @@ def test_a_compressed_run_tells_the_edges_really_processed(tmp_path):
     assert 0 < told["edges_processed"] < told["problem"]["edges"] * 900
     plain = run("challenge", "--layers", 6, "--inputs", 50, "--json", report)
     assert "EFFECTIVE" not in plain.stdout
-    assert json.loads(report.read_text())["edges_processed"] is None
+    told = json.loads(report.read_text())
+    assert 0 < told["edges_processed"] <= told["problem"]["edges"] * 50
+    assert f"; processed {told['edges_processed']:.4g} edges, " in plain.stdout
 
 
 def test_info_tells_the_machine_and_the_compiled_code():

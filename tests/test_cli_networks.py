@@ -49,7 +49,8 @@ def test_round_trip(made, tmp_path):
     well("convert", tmp_path / "files", tmp_path / "again")
     assert gbdnn.load(tmp_path / "again").isequal(net)
     for network in (made / "net", tmp_path / "files", tmp_path / "again"):
-        told = well("infer", network, made / "X", "-o", tmp_path / "ids.tsv", "--categories")
+        told = well("infer", network, made / "X", "-o", tmp_path / "ids.tsv", "--categories",
+                    "--force")  # fmt: skip
         assert f"{len(expected)} of 200 inputs have a category" in told
         np.testing.assert_array_equal(io.read_categories(tmp_path / "ids.tsv"), expected)
 
@@ -60,7 +61,7 @@ def test_answers_in_a_store(made, tmp_path):
     well("infer", made / "net", made / "X", "-o", out, "--to", "store", "--memory", "64MiB")
     assert gbdnn.load(out).isequal(Y)
     # A store stays one.
-    well("infer", made / "net", made / "X", "-o", out, "--categories")
+    well("infer", made / "net", made / "X", "-o", out, "--categories", "--force")
     np.testing.assert_array_equal(gbdnn.load(out), gbdnn.categories(Y))
 
 
@@ -118,7 +119,7 @@ def test_info_reads_no_layer_unless_it_checks(made, tmp_path):
     # Neither is anything written of what is damaged, and what stood there still does.
     fails("convert", tmp_path / "net", tmp_path / "files", "--to", "tsv", match="is damaged")
     well("generate", tmp_path / "old", "--layers", 1)
-    fails("convert", tmp_path / "net", tmp_path / "old", match="is damaged")
+    fails("convert", tmp_path / "net", tmp_path / "old", "--force", match="is damaged")
     assert len(gbdnn.load(tmp_path / "old").loaded()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net", "old"]
 
@@ -137,8 +138,8 @@ def test_every_format_but_torch(trained, tmp_path):
     options = ["--clip", 6, "--last-activation", "identity"]
     well("convert", out, tmp_path / "again", *options)
     assert gbdnn.load(tmp_path / "again").isequal(net)
-    # An ONNX file is replaced; its own format is told by its ending.
-    well("convert", tmp_path / "again", tmp_path / "net.onnx", "--layers", 1)
+    # Its own format is told by its ending.
+    well("convert", tmp_path / "again", tmp_path / "net.onnx", "--layers", 1, "--force")
     assert len(io.read_onnx(tmp_path / "net.onnx")) == 1
 
 

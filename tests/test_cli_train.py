@@ -169,7 +169,8 @@ def test_every_format_gives_the_same_network(features, labels, folder, tmp_path)
 def test_infer_reads_what_train_reads(trained, folder, tmp_path, well, fails):
     out, _ = trained
     for features in ("images-idx3-ubyte.gz", "sparse.npz", "X.mtx"):
-        said = well("infer", out, folder / features, "-o", tmp_path / "Y.tsv", "--nthreads", 1)
+        said = well("infer", out, folder / features, "-o", tmp_path / "Y.tsv", "--nthreads", 1,
+                    "--force")  # fmt: skip
         assert "of 1797 inputs" in said
         Y = read_tsv(tmp_path / "Y.tsv", nrows=1797, ncols=10)
         assert (gbdnn.argmax(Y) == np.load(folder / "y.npy")).mean() > 0.9
@@ -207,7 +208,10 @@ def test_a_picture(folder, tmp_path, well, fails):
     X, y, out = folder / "X.npy", folder / "y.npy", tmp_path / "net"
     well("train", X, y, "-o", out, *FEW, "--epochs", 2, "--plot", tmp_path / "run.svg")
     assert "right answers" in re.sub("<!--|-->", "", (tmp_path / "run.svg").read_text())
-    fails("train", X, y, "-o", out, "--plot", tmp_path / "run.jpg", match=".png, .svg or .pdf")
+    fails("train", X, y, "-o", out, match="net: exists already, a network of 2 layers; --force")
+    fails("train", X, y, "-o", tmp_path / "no", "--plot", tmp_path / "run.jpg",
+          match=".png, .svg or .pdf")  # fmt: skip
+    well("train", X, y, "-o", out, *FEW, "--epochs", 1, "--force")
 
 
 def test_patience_keeps_the_best_epoch(folder, tmp_path, well):
@@ -237,7 +241,7 @@ def test_a_killed_command_goes_on(folder, tmp_path, well, fails):
     assert "epoch  59" in said
     well(*command, "-o", tmp_path / "whole")
     assert gbdnn.load(tmp_path / "net").loaded().isequal(gbdnn.load(tmp_path / "whole").loaded())
-    fails(*kept, "--seed", 1, match="the checkpoint of another training")
+    fails(*kept, "--force", "--seed", 1, match="the checkpoint of another training")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
+import unittest.mock
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
@@ -85,6 +86,7 @@ def dask():
     # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
     patient = {"distributed.deploy.lost-worker-timeout": "1h"}
     with (
+        unittest.mock.patch.dict(os.environ),  # a LocalCluster sets OMP_NUM_THREADS here, too
         pytest.importorskip("dask").config.set(patient),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None

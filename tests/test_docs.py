@@ -189,19 +189,24 @@ def test_picture_of_published_times(monkeypatch):
 def test_a_benchmarks_numbers_become_a_line_of_results(tables, tmp_path, compress):
     found = {
         "memory_needed": {},
+        "memory_peak": 3 << 30,
         "streamed": False,
         "compress": compress,
         "problem": {"neurons": 4096, "layers": 480, "inputs": 60000, "seed": 0},
-        "seconds": [3.0, 1.0, 2.0],
+        "engine": "auto",
+        "rounds": 3,
+        "seconds": {"auto": [3.0, 1.0, 2.0]},
         "nthreads": 2,
     }
+    first = found | {"rounds": 0, "seconds": {"auto": [3.0]}, "streamed": True}
+    assert '"first run, streamed"' in tables.line_of(first)
     line = tables.line_of(json.loads(json.dumps(found)))
     results = (DOCS / "results.toml").read_text().replace("runs = [\n", f"runs = [\n{line}\n")
     named = tmp_path / "results.toml"
     named.write_text(results.replace('setup = "NAME"', 'setup = "zen4"'))
     tables.make(named, tmp_path)
     pages = ["runs-every-input.md", "runs-equal-once.md"]
-    row = "| 4096 | 480 | 2.000 | median of 3, the first among them |"
+    row = "| 4096 | 480 | 2.000 | median of 3 | 1.89e12 | 3.0 |"
     here = [row in (tmp_path / page).read_text() for page in pages]
     assert here == [not compress, compress]
     named.write_text(results)

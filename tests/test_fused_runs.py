@@ -202,3 +202,32 @@ def test_blocks_stay_within_their_memory(dtype, blocks, nthreads, monkeypatch):
     Y = gbdnn.infer(net, X, memory=2 * memory, **options)
     assert gbdnn.categories(Y).tolist() == list(range(0, 600, 5))
     assert 0 < max(most) <= memory
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_callback_takes_no_further_pass_and_no_further_call(compress, monkeypatch):
+    """Records come from what the compiled code counts, in the calls that a run makes anyway."""
+    from gbdnn.engine.block_run import BlockRun
+    from gbdnn.kernels.fused_chain import FusedChain
+
+    def never(*_):
+        raise AssertionError("a second pass")
+
+    run, calls = FusedChain.run, []
+
+    def counted(self, first, last, *arguments, **options):
+        calls.append((first, last))
+        return run(self, first, last, *arguments, **options)
+
+    monkeypatch.setattr(gbdnn.inference, "takes_direct", lambda *_: False)
+    monkeypatch.setattr(BlockRun, "_record", never)
+    monkeypatch.setattr(FusedChain, "run", counted)
+    net, X = converging(layers=30)
+    options = {"engine": "fused", "nthreads": 1, "compress": compress}
+    gbdnn.infer(net, X, **options)
+    plain, stats = calls.copy(), []
+    calls.clear()
+    gbdnn.infer(net, X, callback=stats.append, **options)
+    assert calls == plain
+    assert len(calls) < len(stats) / 2
+    assert all(each.seconds > 0 for each in stats)

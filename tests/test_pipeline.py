@@ -198,6 +198,11 @@ def test_the_shell(module, cuts, small, answer, tmp_path):
 def test_the_shell_writes_categories_in_place_of_a_store(small, answer, tmp_path):
     gbdnn.save(np.eye(3), tmp_path / "c")
     arguments = [small / "net", small / "X", "-o", tmp_path / "c", "--categories"]
+    refused = commands(arguments, arguments)
+    assert refused.returncode == 2
+    assert len(told(refused)) == 1
+    assert "exists already, features or activations of 3 inputs" in refused.stderr
+    arguments.append("--force")
     assert commands(arguments, arguments).returncode == 0
     assert np.array_equal(gbdnn.load(tmp_path / "c"), gbdnn.categories(answer))
 

@@ -27,6 +27,7 @@ from gbdnn.challenge.workers import batches_over, readable, warmed
 from gbdnn.distributed import balance
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.stats import edge_rate
+from gbdnn.engine.work import current, watched
 from gbdnn.errors import require_kind
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class Outcome:
     compress : bool
         Whether equal inputs were computed once.
     processed : int, optional
-        Edges processed, summed over the inputs computed; counted if `compress`.
+        Edges processed in the last run, summed over the inputs computed: fewer than `edges` times
+        inputs where inputs die, or equal ones are computed once. Counted where this process
+        computes, or if `compress`.
     balances : list of Balance, optional
         What each worker did in each run; None without workers.
     records : list of LayerStats, optional
@@ -171,8 +174,7 @@ def run(
     nthreads, engine, memory
         As for `infer`.
     compress : bool, default False
-        Compute equal inputs once. The edges processed are then counted: the edge rate, which
-        counts every input, is effective.
+        Compute equal inputs once. The edge rate, which counts every input, is then effective.
     repeat : int, default 1
         Number of timed runs.
     check : bool, default True
@@ -183,7 +185,7 @@ def run(
         As for `infer`; the workers have to be countable. A network that is not stored is saved for
         them to read, in the folder for temporary files (``TMPDIR``), and removed at the end.
     callback : callable, optional
-        As for `infer`; without `executor`.
+        As for `infer`, for one further run that is not timed; without `executor`.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
 
@@ -194,8 +196,8 @@ def run(
 
     Notes
     -----
-    Records and processed edges are from one further run, because a callback takes time. With
-    `executor` it is one of this process, on the batches that the workers had.
+    No timed run has a callback: records are from one further run. With `executor` it is one of
+    this process, on the batches that the workers had, and gives the processed edges as well.
 
     Before the first timed run with `executor`, every worker has started, read the weights and
     computed a batch; what is timed has the features and the answer on their way.
@@ -210,6 +212,7 @@ def run(
     whole_number(repeat, "repeat", least=1)
     for name, flag in (("compress", compress), ("check", check), ("record", record)):
         as_flag(flag, name)
+    require_callable(callback, "callback")
     require_callable(progress, "progress")
     require_callable(stats, "stats")
     options: dict[str, Any] = {
@@ -226,16 +229,18 @@ def run(
         for _ in range(repeat):
             batches: list[BatchStats] = []
             if executor is None:
-                compute = partial(infer, net, features, callback=callback, **options)
+                compute = partial(infer, net, features, **options)
             else:
                 add = partial(_add, batches, stats)
                 compute = partial(infer, net, features, executor=executor, stats=add, **options)
-            started = perf_counter()
-            Y = compute()
-            seconds.append(perf_counter() - started)
+            with watched(current()) as work:
+                started = perf_counter()
+                Y = compute()
+                seconds.append(perf_counter() - started)
             if executor is not None:
                 balances.append(balance(batches, workers))
                 nthreads = max(each.threads for each in batches)
+    processed = work.processed if executor is None else None
     truth, source = None, "nothing"
     if check:
         truth, source = problem.truth, "the official categories"
@@ -243,12 +248,14 @@ def run(
             truth = scipy_categories(problem.network, problem.features, progress=progress)
             source = "SciPy in FP64"
     records: list[LayerStats] = []
-    if compress or record:
+    if callback is not None or record or (compress and executor is not None):
         starts = [0, features.nrows] if executor is None else batches_over(features.nrows, executor)
         for start, stop in pairwise(starts):
             some = features[start:stop, :].new()
-            infer(problem.network, some, callback=records.append, **options)
-    edges = [info.edges for info in problem.network.infos]
+            infer(problem.network, some, callback=partial(_record, records, callback), **options)
+    if compress and executor is not None:
+        edges = [info.edges for info in problem.network.infos]
+        processed = sum(r.inputs * edges[r.layer] for r in records)
     return Outcome(
         problem=problem,
         seconds=seconds,
@@ -259,7 +266,7 @@ def run(
         engine=engine,
         compress=compress,
         balances=balances or None,
-        processed=sum(r.inputs * edges[r.layer] for r in records) if compress else None,
+        processed=processed,
         records=records if record else None,
     )
 
@@ -270,6 +277,14 @@ def _add(
     batches.append(record)
     if stats is not None:
         stats(record)
+
+
+def _record(
+    records: list[LayerStats], callback: Callable[[LayerStats], object] | None, each: LayerStats
+) -> None:
+    records.append(each)
+    if callback is not None:
+        callback(each)
 
 
 def _spread(found: Balance) -> dict[str, float]:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["scipy_categories"]
 
-# Activations have some ten times as many entries as the features: about a gigabyte a block.
-_BLOCK_ENTRIES = 5_000_000
+# Activations have some ten times as many entries: a layer of a block takes about a second.
+_BLOCK_ENTRIES = 1_500_000
 
 
 def scipy_categories(
@@ -36,7 +36,7 @@ def scipy_categories(
     features : Matrix, shape (inputs, neurons)
         The inputs; dead ones are dropped after each layer.
     progress : callable, optional
-        Called as ``progress(k, count)`` after each layer.
+        Called as ``progress(k, count)`` at the beginning and after each layer of a block of inputs.
 
     Returns
     -------
@@ -56,6 +56,8 @@ def scipy_categories(
     require_kind(network, Network, "network is a Network")
     require_kind(features, gb.Matrix, "features is a graphblas.Matrix")
     require_callable(progress, "progress")
+    if progress is not None:
+        progress(0, len(network))
     sp = require("scipy.sparse", "challenge", "the check needs SciPy")
     rows, columns, values = features.to_coo()
     X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
@@ -72,45 +73,58 @@ def challenge(
     if data is not None and seed is not None:
         raise ArgumentError("--seed beside --data: official networks have none")
     memory_bytes = options.size(memory)
+    if scheduler is None and not mpi:  # whose workers may be on other machines
+        options.warn_of_threads(nthreads, workers)
     if json_file is not None:
         require_writable(json_file)
     if plot is not None:
         gbdnn.viz.require_plottable(plot)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         if data is None:
-            problem = problems.generated(
-                neurons, layers, images=images, inputs=inputs, seed=seed or 0
-            )
+            with bars.busy("generating the problem"):
+                problem = problems.generated(
+                    neurons, layers, images=images, inputs=inputs, seed=seed or 0
+                )
         else:
             problem = problems.official(
                 data, neurons, layers, images=images, inputs=inputs, truth=check,
                 progress=bars.add("reading layers"),
             )  # fmt: skip
-        outcome = problems.run(
-            problem,
-            nthreads=nthreads,
-            engine=engine,
-            compress=compress,
-            memory=memory_bytes,
-            repeat=repeat,
-            check=check,
-            record=plot is not None,
-            executor=executor,
-            stats=None if executor is None else pools.Records(bars.add("batches")).add,
-            callback=bars.add_inference(layers, repeat) if executor is None else None,
-            progress=bars.add("checking"),
-        )
-    if json_file is not None:
-        with whole_file(json_file) as file:
-            file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
-    if plot is not None and outcome.records is not None:
-        sizes = [layer.ncols for layer in problem.network.infos]
-        figure = gbdnn.viz.run_figure(
-            outcome.records, neurons=sizes, layers=len(sizes), title=problem.name
-        )
-        gbdnn.viz.save_figure(figure, plot)
-    echo(fact_lines(_facts(outcome)))
+        with bars.inference(repeat):
+            outcome = problems.run(
+                problem,
+                nthreads=nthreads,
+                engine=engine,
+                compress=compress,
+                memory=memory_bytes,
+                repeat=repeat,
+                check=check,
+                record=plot is not None,
+                executor=executor,
+                stats=None if executor is None else pools.Records(bars.add("batches")).add,
+                progress=bars.add("checking"),
+            )
+    # Where one of them cannot be written, the others are all the same: last in, first out.
+    with ExitStack() as told:
+        if plot is not None:
+            told.callback(_draw, outcome, plot)
+        told.callback(echo, fact_lines(_facts(outcome)))
+        if json_file is not None:
+            told.callback(_write, outcome, json_file)
     return _FAILED if outcome.check == "FAILED" else 0
+
+
+def _write(outcome: problems.Outcome, path: Path) -> None:
+    with whole_file(path) as file:
+        file.write((json.dumps(outcome.as_json(), indent=2) + "\n").encode())
+
+
+def _draw(outcome: problems.Outcome, path: Path) -> None:
+    sizes = [layer.ncols for layer in outcome.problem.network.infos]
+    figure = gbdnn.viz.run_figure(
+        outcome.records or [], neurons=sizes, layers=len(sizes), title=outcome.problem.name
+    )
+    gbdnn.viz.save_figure(figure, path)
 
 
 def _facts(outcome: problems.Outcome) -> dict[str, str]:
@@ -119,9 +133,9 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
     runs = "" if len(outcome.seconds) == 1 else f", median of {len(outcome.seconds)} runs"
     rate = f"{outcome.edge_rate:.4g} edges/s"
     if outcome.processed is not None:
+        words = " EFFECTIVE: equal inputs computed once" if outcome.compress else ""
         rate += (
-            " EFFECTIVE: equal inputs computed once;"
-            f" processed {outcome.processed:.4g} edges,"
+            f"{words}; processed {outcome.processed:.4g} edges,"
             f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
         )
     source = "" if outcome.truth is None else f" (against {outcome.checked_against})"

@@ -15,6 +15,7 @@ from gbdnn.arrays.first_use import gb
 from gbdnn.cli import ranks
 from gbdnn.cli.challenge import challenge
 from gbdnn.cli.convert import convert
+from gbdnn.cli.examples import EXAMPLES
 from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
@@ -26,13 +27,14 @@ _BAD_INPUT, _INTERRUPTED = 2, 130
 app = typer.Typer(
     name="gbdnn",
     help="Sparse deep neural network inference in the language of GraphBLAS.",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (challenge, infer, train, generate, convert, info):
-    app.command()(_command)
+    # A line for each: \b keeps a paragraph as it is.
+    _lines = EXAMPLES[_command.__name__].strip().splitlines()
+    app.command(epilog="\n".join(["\b", "Examples:", *(f"  {line}" for line in _lines)]))(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -52,7 +54,7 @@ def main() -> None:
     """Run the command line and exit with its code."""
     message = None
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="gbdnn", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         if code == _INTERRUPTED:  # typer catches the KeyboardInterrupt and returns this

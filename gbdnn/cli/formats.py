@@ -10,6 +10,7 @@ import numpy as np
 
 import gbdnn
 from gbdnn import io
+from gbdnn.cli import outputs
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.model.network import Network
@@ -54,8 +55,11 @@ class _Format:
     """What is not stored; None if everything is."""
 
 
-def guess(path: Path) -> FormatName:
-    """Return the format of the network at `path`, from its name or the files in it."""
+def guess(path: Path, *, option: str | None = "--from") -> FormatName:
+    """Return the format of the network at `path`, from its name or the files in it.
+
+    `option` is the command's that names the format, if it has one.
+    """
     try:
         is_folder, exists = path.is_dir(), path.exists()
         here = list(path.iterdir()) if is_folder else []
@@ -63,14 +67,12 @@ def guess(path: Path) -> FormatName:
     except OSError as err:
         raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
-        if ending := _of_ending(path):
+        if ending := of_ending(path):
             return ending
         if not exists:
             raise MissingFileError(f"{path}: the folder does not exist")
-        endings = [end for each in _FORMATS.values() for end in each.endings]
-        raise FormatError(
-            f"{path}: of which format? --from says it, or one of the endings {', '.join(endings)}"
-        )
+        says = "" if option is None else f"{option} says it, or "
+        raise FormatError(f"{path}: of which format? {says}one of the endings {_endings()}")
     found = [
         name
         for name, each in _FORMATS.items()
@@ -83,13 +85,27 @@ def guess(path: Path) -> FormatName:
             " <prefix>1.mtx, ..."
         )
     if len(found) > 1:
-        raise ArgumentError(f"{path}: holds {' and '.join(found)}; --from says which is meant")
+        says = (
+            "only one of them can be there" if option is None else f"{option} says which is meant"
+        )
+        raise ArgumentError(f"{path}: holds {' and '.join(found)}; {says}")
     return found[0]
 
 
 def guess_target(path: Path) -> FormatName:
-    """Return the format to write at `path`: from its ending, or a store."""
-    return _of_ending(path) or "store"
+    """Return the format to write at `path`: from its ending, or a store if it has none."""
+    if found := of_ending(path):
+        return found
+    require_no_ending(path, f"one of {_endings()}")
+    return "store"
+
+
+def require_no_ending(path: Path, known: str) -> None:
+    """Raise ArgumentError if the name of a store that is not there yet ends like a file's."""
+    if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
+        raise ArgumentError(
+            f"{path}: of which format? --to says it, or {known}; the name of a store has no ending"
+        )
 
 
 def options_of(name: FormatName) -> str:
@@ -136,6 +152,17 @@ def write(net: Network, path: Path, name: FormatName, progress: Progress = None)
         to.write(net.loaded(), path)
 
 
+def require_free(path: Path, name: FormatName, *, force: bool) -> None:
+    """Raise OutputError if a network cannot be written there, or would replace a file.
+
+    Whether it would replace a store is seen when it is known which network is in it.
+    """
+    if name == "store":
+        outputs.require_free(path, stored=True, force=True)
+    elif _FORMATS[name].mark is None:
+        outputs.require_free(path, stored=False, force=force)
+
+
 def losses(net: Network, name: FormatName) -> list[str]:
     """Return what would be lost, as ``"clip 32 (layer 0)"``, each with the first layer of it."""
     found: dict[str, str] = {}
@@ -146,12 +173,19 @@ def losses(net: Network, name: FormatName) -> list[str]:
     return list(found.values())
 
 
-def require_place(net: Network, path: Path, name: FormatName) -> None:
-    """Raise the ArgumentError that says what would be lost, and how to write all the same."""
+def require_place(net: Network, path: Path, name: FormatName, *, lossy: bool = False) -> None:
+    """Raise the ArgumentError that says what would be lost, and how to write all the same.
+
+    `lossy` tells whether the command has the option of that name.
+    """
     if lost := losses(net, name):
+        but = (
+            ", and --lossy leaves it out: it has to be said when the network is read"
+            if lossy
+            else ", and gbdnn convert can leave it out"
+        )
         raise ArgumentError(
-            f"{path}: the format {name} has no place for {', '.join(lost)}; a store has, and"
-            " --lossy leaves it out: it has to be said when the network is read"
+            f"{path}: the format {name} has no place for {', '.join(lost)}; a store has{but}"
         )
 
 
@@ -188,7 +222,12 @@ def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[s
         yield "activation", f"the activation {info.activation}"
 
 
-def _of_ending(path: Path) -> FormatName | None:
+def _endings() -> str:
+    return ", ".join(end for each in _FORMATS.values() for end in each.endings)
+
+
+def of_ending(path: Path) -> FormatName | None:
+    """Return the format that a file's name tells."""
     name = path.name.lower()
     return next((each for each, of in _FORMATS.items() if name.endswith(of.endings)), None)
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options, resume
+from gbdnn.cli import formats, options, outputs, resume
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io import read_idx, require_storable, require_writable, write_tsv
+from gbdnn.io import read_idx, write_tsv
 from gbdnn.io.store.unfinished import Origin
 
 
@@ -50,12 +50,14 @@ def generate(
         Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
     restart: resume.Restart = False,
+    force: outputs.Force = False,
 ) -> None:
     """Generate a network of the Graph Challenge, another RadiX-Net, or features.
 
     The challenge's layers are generated and written one by one: the network may be larger than
     memory. A network of --radices has weights 1, bias 0 and no upper limit. If it is killed while
-    it writes a store, the same command goes on with the first layer that is not complete.
+    it writes a store, the same command goes on with the first layer that is not complete. What is
+    there already is replaced with --force alone.
     """
     radices = radices or None
     origin = None
@@ -63,7 +65,7 @@ def generate(
     if features is not None:
         refused = {"--layers": layers, "--seed": seed, "--radices": radices}
         _refuse("--features", {**refused, "--restart": restart or None})
-        _generate_features(features, out, size, inputs, dtype, to)
+        _generate_features(features, out, size, inputs, dtype, to, force)
         return
     _refuse("a network", {"--inputs": inputs})
     if radices is not None:
@@ -81,10 +83,11 @@ def generate(
     formats.require_place(net, out, name)
     if restart and name != "store":
         raise ArgumentError(f"--restart: {out} is no store, and is always written anew")
+    formats.require_free(out, name, force=force)
     with Bars() as bars:
         show = bars.add("writing layers")
         if name == "store":
-            resume.save(resume.of_layers(net, origin), out, show, restart=restart)
+            resume.save(resume.of_layers(net, origin), out, show, restart=restart, force=force)
         else:
             formats.write(net, out, name, show)
     nrows, ncols = net.shape
@@ -93,13 +96,21 @@ def generate(
 
 
 def _generate_features(
-    images: str, out: Path, neurons: int, inputs: int | None, dtype: str, to: str | None
+    images: str,
+    out: Path,
+    neurons: int,
+    inputs: int | None,
+    dtype: str,
+    to: str | None,
+    force: bool,
 ) -> None:
     """Write features into a store, or as tab-separated lines."""
     if to not in (None, "store", "tsv"):
         raise ArgumentError(f"--to {to}: features have the formats store and tsv")
     name = to or ("tsv" if out.name.lower().endswith((".tsv", ".tsv.gz")) else "store")
-    (require_writable if name == "tsv" else require_storable)(out)
+    if to is None and name == "store":
+        formats.require_no_ending(out, ".tsv, .tsv.gz")
+    outputs.require_free(out, stored=name == "store", force=force)
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
     (write_tsv if name == "tsv" else gbdnn.save)(X, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option, echo
 
 import gbdnn
-from gbdnn.cli import formats, options, ranks, resume
+from gbdnn.cli import formats, options, outputs, ranks, resume
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
     open_features,
     read_features,
-    require_storable,
-    require_writable,
     write_categories,
     write_tsv,
 )
 from gbdnn.io.datasets import KINDS, tells_shape
+from gbdnn.io.store.unfinished import finished_key
 
 if TYPE_CHECKING:
     import graphblas as gb
@@ -42,7 +42,7 @@ def infer(
     given: options.Given,
     to: Annotated[
         Literal["tsv", "store"] | None,
-        Option("--to", help="Format of OUT (default: tsv, or a store to replace one)."),
+        Option("--to", help="Format of OUT (default: tsv, or a store where one is)."),
     ] = None,
     inputs: Annotated[
         int | None, Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
@@ -63,6 +63,7 @@ def infer(
         int | None, Option(min=1, help="OUT a store: inputs of a part, at least.")
     ] = None,
     restart: resume.Restart = False,
+    force: outputs.Force = False,
 ) -> None:
     """Run features through a network and write the activations of its last layer.
 
@@ -70,8 +71,9 @@ def infer(
     store are read during the run: the network may be larger than memory.
 
     The activations are written into a store part by part: the same command after a kill, a full
-    disk or a reboot goes on with the missing parts. With workers the network is a store that all of
-    them can read.
+    disk or a reboot goes on with the missing parts. Another answer, or a file, that is there
+    already is replaced with --force alone. With workers the network is a store that all of them can
+    read.
 
     In a pipeline every rank reads the network, of a store its own layers alone; rank 0 reads the
     features, and writes.
@@ -85,8 +87,10 @@ def infer(
     pools.require_one(
         workers=workers is not None, scheduler=scheduler is not None, mpi=mpi, pipeline=pipeline
     )
+    if scheduler is None and not mpi and not pipeline:  # which may be on other machines
+        options.warn_of_threads(nthreads, workers)
     given_input = _Input(network, given, features, inputs)
-    result = _Output(out, to == "store" or (to is None and _is_store(out)), categories)
+    result = _Output(out, to == "store" or (to is None and _is_store(out)), categories, force)
     in_parts = result.stored and not categories and not pipeline
     if not in_parts and (restart or batch is not None):
         option = "--restart" if restart else "--batch"
@@ -96,13 +100,15 @@ def infer(
         return
     if cuts is not None:
         raise ArgumentError("--cuts goes with --pipeline")
-    result.require_writable()
+    # Of parts that are there it is seen later whether they are this run's.
+    result.require_free(ours=in_parts and not restart)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         X = given_input.read_features(net, stays=in_parts or executor is not None)
+        shown: AbstractContextManager[None] = nullcontext()
         records = None if executor is None else pools.Records(bars.add("batches"))
         if executor is None:
-            settings["callback"] = bars.add_inference(len(net))
+            shown = bars.inference()
         else:
             if len(net) and net.source is None:
                 raise ArgumentError(
@@ -110,16 +116,23 @@ def infer(
                 )
             settings |= {"executor": executor, "stats": records and records.add}
         if in_parts and len(net):
-            resumed = resume.Resumed(out, bars.add("inputs"), restart=restart)
-            Y = gbdnn.infer_to_store(
-                net, X, out, batch=batch, restart=restart, progress=resumed, **settings
-            )
+            resumed = resume.Resumed(out, bars.add("inputs"), restart=restart, force=force)
+            with shown:
+                Y = gbdnn.infer_to_store(
+                    net, X, out, batch=batch, restart=restart, progress=resumed, **settings
+                )
             if resumed.was_complete:
                 echo(f"{out}: is complete: nothing was left to compute")
-            echo(result.summary(_living(Y), X.shape[0], Y.nvals))
+            with bars.busy("counting categories"):
+                living = _living(Y)
+            echo(result.summary(living, X.shape[0], Y.nvals))
         else:
-            Y = gbdnn.infer(net, X, **settings)
-            echo(result.summary(result.write(Y), X.shape[0], Y.nvals))
+            result.require_free()
+            with shown:
+                Y = gbdnn.infer(net, X, **settings)
+            with bars.busy("writing"):
+                living = result.write(Y)
+            echo(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
         echo(str(records))
 
@@ -130,7 +143,7 @@ def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> Non
 
     def read() -> tuple[gbdnn.Network, Any]:
         if command.leads:
-            result.require_writable()
+            result.require_free()
         net = given.read_network(bars)
         return net, given.read_features(net, stays=True) if command.leads else None
 
@@ -179,9 +192,15 @@ class _Output:
     path: Path
     stored: bool
     categories: bool
+    force: bool
 
-    def require_writable(self) -> None:
-        (require_storable if self.stored else require_writable)(self.path)
+    def require_free(self, *, ours: bool = False) -> None:
+        """Raise OutputError if nothing can be written, or something would be replaced.
+
+        With `ours` an answer that tells its run is not looked at.
+        """
+        told = ours and finished_key(self.path) is not None
+        outputs.require_free(self.path, stored=self.stored, force=self.force or told)
 
     def write(self, Y: gb.Matrix) -> int:
         """Write the answer, and return how many inputs have a category."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import asdict
 from itertools import groupby
@@ -18,7 +19,7 @@ from gbdnn.cli.terminal import Bars, fact_lines
 from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
-from gbdnn.io import find_unfinished, load, open_features, store_kind
+from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
@@ -29,11 +30,18 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
 
 
+_LINE = 1 << 12  # bytes, more than a line of three numbers has
+
+
 @options.takes_given("from_", "neurons", "layers", "prefix")
 def info(
     given: options.Given,
     path: Annotated[
-        Path | None, Argument(metavar="PATH", help="A network, features, categories.")
+        Path | None,
+        Argument(
+            metavar="PATH",
+            help="A network in any format; features or categories, in a store or as tsv.",
+        ),
     ] = None,
     inputs: Annotated[
         int, Option(min=1, help="Number of inputs of the run whose memory is estimated.")
@@ -75,6 +83,12 @@ def info(
         if check or ranks is not None:
             raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
         _print({"path": str(path), **_facts_of_unfinished(left)}, [], as_json)
+        return
+    if given.from_ is None and path.is_file() and path.name.lower().endswith((".tsv", ".tsv.gz")):
+        option = "--check" if check else "--ranks"
+        if check or ranks is not None:
+            raise ArgumentError(f"{option}: {path} is no {'store' if check else 'network'}")
+        _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
         return
     name = given.from_ or formats.guess(path)
     kind = store_kind(path) if name == "store" else "network"
@@ -197,6 +211,21 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
         }
     ids: Any = load(path)
     return {"categories": len(ids), "dtype": ids.dtype.name}
+
+
+def _facts_of_lines(path: Path) -> dict[str, Any]:
+    """Return what a file of tab-separated lines holds: triples are features, ids categories."""
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rb") as file:
+        is_features = b"\t" in file.readline(_LINE)
+    facts: dict[str, Any] = {"kind": "features" if is_features else "categories"}
+    if is_features:
+        X = read_tsv(path)
+        # Empty inputs and neurons behind the last ones leave no trace.
+        facts |= {"last input": X.nrows, "last neuron": X.ncols, "entries": X.nvals}
+    else:
+        facts["categories"] = len(read_categories(path))
+    return {**facts, "bytes": path.stat().st_size}
 
 
 def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:

@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from typer import Option
 
+from gbdnn.arrays.threads import MOST_THREADS
+from gbdnn.challenge.machine import machine
+from gbdnn.cli.terminal import warn
 from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
 
@@ -115,6 +118,16 @@ def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         return wrapped
 
     return decorator
+
+
+def warn_of_threads(nthreads: int | None, processes: int | None = None) -> None:
+    """Warn if there are more threads than this machine has cores for them."""
+    cores = machine()["cores"]
+    threads = (nthreads or 1) * (processes or 1)
+    if not isinstance(cores, int) or nthreads is None or not cores < threads <= MOST_THREADS:
+        return
+    words = f"--nthreads {nthreads}" + (f" for each of {processes} workers" if processes else "")
+    warn(f"{words}: this machine has {cores} cores for them; more threads than cores are slower")
 
 
 def size(text: str | None, option: str = "--memory") -> int:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option, echo
 
 from gbdnn.cli import formats
+from gbdnn.cli.outputs import require_new
 from gbdnn.distributed.fingerprints import of_network
 from gbdnn.io.store.index import checksum
 from gbdnn.io.store.resumed import LayerSource, save_layers
-from gbdnn.io.store.unfinished import Origin, find_unfinished
+from gbdnn.io.store.unfinished import Origin, find_unfinished, finished_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,15 +38,22 @@ class Resumed:
         Of a progress bar.
     restart : bool
         Whether nothing is gone on with.
+    force : bool
+        Whether a finished store is replaced.
 
     Attributes
     ----------
     was_complete : bool
         Whether there was nothing left to do.
+
+    Raises
+    ------
+    OutputError
+        When it is told that something is left to do: a finished store would be replaced.
     """
 
-    def __init__(self, path: Path, show: Show, *, restart: bool) -> None:
-        self._path, self._show = path, show
+    def __init__(self, path: Path, show: Show, *, restart: bool, force: bool) -> None:
+        self._path, self._show, self._force = path, show, force
         self._left = None if restart else find_unfinished(path)
         self._has_begun = self.was_complete = False
 
@@ -54,6 +62,8 @@ class Resumed:
         if not self._has_begun:
             self._has_begun, self.was_complete = True, done == total > 0
             left = self._left
+            if not self.was_complete and not self._force:
+                require_new(self._path)
             if left is not None and not self.was_complete:
                 words = f"{left.what.removesuffix('s')} {done:,} of {total:,}"
                 if left.layer is not None:
@@ -63,9 +73,16 @@ class Resumed:
             self._show(done, total)
 
 
-def save(source: LayerSource, out: Path, show: Show, *, restart: bool) -> None:
-    """Save a network layer by layer, or go on with it."""
-    save_layers(source, out, restart=restart, progress=Resumed(out, show, restart=restart))
+def save(source: LayerSource, out: Path, show: Show, *, restart: bool, force: bool) -> None:
+    """Save a network layer by layer, or go on with it; what is finished is not written again."""
+    made_from = None if restart else finished_key(out)
+    if made_from is not None and made_from == source.key(source.marks()):
+        echo(f"{out}: is complete: nothing was left to write")
+        return
+    if not force:
+        require_new(out)
+    resumed = Resumed(out, show, restart=restart, force=True)
+    save_layers(source, out, restart=restart, progress=resumed)
 
 
 def of_layers(net: gbdnn.Network, origin: Origin | None = None) -> LayerSource:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import rich.console
 import rich.progress
+from rich.text import Text
+
+from gbdnn.engine.work import Work, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from gbdnn.engine.stats import LayerStats
+_A_SECOND = 4  # looks at the work that is done; each takes a millisecond or two of one core
+_NEARLY = 0.99  # of a bar, as long as something is still to do
 
 
 def fact_lines(facts: Mapping[str, object]) -> str:
@@ -19,21 +25,56 @@ def fact_lines(facts: Mapping[str, object]) -> str:
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
 
+def warn(message: str) -> None:
+    """Write a warning to standard error, if it is open."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"gbdnn: warning: {message}\n")
+        sys.stderr.flush()
+
+
+class _Count(rich.progress.ProgressColumn):
+    """How many of how many are done; of work, the part in percent."""
+
+    def render(self, task: rich.progress.Task) -> Text:
+        if task.total is None:
+            return Text("")
+        if task.fields["work"]:
+            return Text(f"{task.percentage:.0f}%")
+        return Text(f"{int(task.completed)}/{int(task.total)}")
+
+
+@dataclass
+class _Watched:
+    """Runs that are watched, and their bar."""
+
+    work: Work
+    task: rich.progress.TaskID
+    repeat: int
+    seen: int = 0
+
+
 class Bars(rich.progress.Progress):
     """Progress bars in a ``with`` block, shown if standard output and error are a terminal.
 
-    With `silent` they are never shown.
+    With `silent` they are never shown. They are drawn by a thread of their own: what is computed
+    meanwhile is counted, and not asked.
     """
 
     def __init__(self, *, silent: bool = False) -> None:
         streams = (sys.stdout, sys.stderr)
+        self._runs: list[_Watched] = []
         super().__init__(
+            rich.progress.SpinnerColumn("line"),
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
-            rich.progress.MofNCompleteColumn(),
+            _Count(),
             rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn("left"),
+            rich.progress.TimeRemainingColumn(elapsed_when_finished=False),
             console=rich.console.Console(stderr=True),
             transient=True,
+            refresh_per_second=_A_SECOND,
+            speed_estimate_period=20.0,
             disable=silent or not all(stream is not None and stream.isatty() for stream in streams),
         )
 
@@ -41,26 +82,57 @@ class Bars(rich.progress.Progress):
         """Return a function of (done, count), whose first call shows the bar; None if not shown."""
         if self.disable:
             return None
-        task = self.add_task(what, total=None, visible=False)
+        task = self.add_task(what, total=None, visible=False, start=False, work=False)
 
         def show(done: int, count: int | None) -> None:
+            self.start_task(task)
             self.update(task, completed=done, total=count, visible=True)
 
         return show
 
-    def add_inference(self, layers: int, repeat: int = 1) -> Callable[[LayerStats], None] | None:
-        """Return a callback for `infer` that shows the deepest layer reached, over all runs."""
-        show = self.add("inference")
-        if show is None:
-            return None
-        runs, deepest = 0, -1
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Show that something is done, of which nobody knows how much is left."""
+        task = None if self.disable else self.add_task(what, total=None, work=False)
+        try:
+            yield
+        finally:
+            if task is not None:
+                self.remove_task(task)
 
-        def callback(stats: LayerStats) -> None:
-            nonlocal runs, deepest
-            if stats.block == 0 and stats.layer == 0:
-                runs, deepest = runs + 1, -1
-            if stats.layer > deepest:
-                deepest = stats.layer
-                show((runs - 1) * layers + deepest + 1, layers * repeat)
+    @contextmanager
+    def inference(self, repeat: int = 1) -> Iterator[None]:
+        """Show how much of each run in the ``with`` block is done, while it runs.
 
-        return callback
+        The first `repeat` runs are numbered.
+        """
+        if self.disable:
+            yield
+            return
+        with watched(Work()) as work:
+            task = self.add_task("inference", total=None, work=True)
+            watching = _Watched(work, task, repeat)
+            self._runs.append(watching)
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._runs.remove(watching)
+                    self.remove_task(watching.task)
+
+    def get_renderables(self) -> Iterable[rich.console.RenderableType]:
+        """Return what is drawn, after a look at the runs that are watched."""
+        with self._lock:  # the drawing thread's, and that of who ends it
+            for each in list(self._runs):
+                work = each.work
+                if work.runs != each.seen:  # until a layer is done, weights are read and prepared
+                    each.seen = work.runs
+                    numbered = each.repeat > 1 and work.runs <= each.repeat
+                    of = f", run {work.runs} of {each.repeat}" if numbered else ""
+                    before = each.task
+                    each.task = self.add_task(f"inference{of}", total=None, work=True)  # draws
+                    self.remove_task(before)
+                if (part := work.fraction) > 0:
+                    self.update(each.task, completed=min(part, _NEARLY), total=1.0)
+                self.update(each.task, visible=not (work.ended and work.runs))
+        return super().get_renderables()

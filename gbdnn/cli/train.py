@@ -10,9 +10,10 @@ from typer import Argument, Option, echo
 
 import gbdnn
 from gbdnn.cli import formats, options
+from gbdnn.cli import outputs as places
 from gbdnn.cli.terminal import Bars
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
-from gbdnn.io import read_features, read_labels, require_storable
+from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimiserName, RewiringName, adjustments_named, optimiser_named
@@ -78,6 +79,7 @@ def train(
         Path | None,
         Option(metavar="FILE", help="Written after each epoch; the same command goes on from it."),
     ] = None,
+    force: places.Force = False,
     plot: Annotated[
         Path | None,
         Option(metavar="FILE", help="Draw loss, accuracy and edges: .png, .svg or .pdf."),
@@ -90,10 +92,11 @@ def train(
     """
     if begin is not None:
         _refuse({"--hidden": hidden, "--density": density, "--distribution": distribution})
-    target = formats.guess_target(out)
+    options.warn_of_threads(nthreads)
+    target = formats.of_ending(out) or "store"
     if target != "store":
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
-    require_storable(out)
+    places.require_free(out, stored=True, force=force)
     if plot is not None:
         gbdnn.viz.require_plottable(plot)
     settings: dict[str, Any] = {
@@ -126,11 +129,12 @@ def train(
             )  # fmt: skip
         except DivergenceError as err:
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
-    gbdnn.save(run.network, out)
-    if plot is not None:
-        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
+        with bars.busy("writing"):
+            gbdnn.save(run.network, out)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
     echo(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
+    if plot is not None:
+        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
 
 
 def _tell(record: EpochRecord) -> None:
@@ -146,7 +150,7 @@ def _tell(record: EpochRecord) -> None:
 
 
 def _read(path: Path, dtype: Literal["FP32", "FP64"] | None) -> gbdnn.Network:
-    return formats.read(path, formats.guess(path), options.Given(dtype=dtype)).loaded()
+    return formats.read(path, formats.guess(path, option=None), options.Given(dtype=dtype)).loaded()
 
 
 def _refuse(given: dict[str, object]) -> None:

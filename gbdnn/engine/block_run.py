@@ -41,6 +41,7 @@ class BlockRun:
     def __init__(self, scheduler: BlockScheduler) -> None:
         self._scheduler = scheduler
         self._buffers, self._duplicates = scheduler.buffers, scheduler.duplicates
+        self._tally = scheduler.work.tally()
 
     def read(self, rows: SparseRows) -> Any:
         """Return inputs as a block."""
@@ -58,6 +59,7 @@ class BlockRun:
 
     def advance(self, task: Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs are compacted."""
+        self._tally.waits(task.k, -len(task.block.inputs))
         Y, k = task.block, task.k
         # Those just read are taken to live: where few neurons are on, the sample would miss them.
         waste, look, pause = 0.0, task.k + task.fresh, 1
@@ -112,6 +114,7 @@ class BlockRun:
         Z.inputs = Y.inputs
         form.advance(Y, Z, layer, ready.weights, check=check)
         self._buffers.put(Y)
+        self._tally.computed(plan.k, len(Z.inputs))
         if self._scheduler.records:
             self._record(ready, number, len(Z.inputs), Z, perf_counter() - began)
         return Z
@@ -156,6 +159,7 @@ class BlockRun:
         if len(live) == count and not merge:
             return count
         if len(live) == 0:
+            self._tally.dropped(k, count)
             self._buffers.put(block)
             return 0
         if not self._scheduler.has_room_for_survivors(k, block.neurons):
@@ -168,6 +172,8 @@ class BlockRun:
                 duplicates.record(k, len(equal.stay), len(live))
             duplicates.merge(block.inputs[live[equal.merged]], block.inputs[live[equal.into]])
             live, marks = live[equal.stay], marks[equal.stay]
+        self._tally.dropped(k, count - len(live))
+        self._tally.waits(k, len(live))
         # np.take is fast into contiguous memory only: it goes by way of a block of its own.
         scratch = self._scheduler.new_block(block.neurons, block.width)
         moved = scratch.flat[: block.neurons * len(live)].reshape(-1, len(live))
@@ -193,9 +199,13 @@ class BlockRun:
             answer.write(partial(self._write, block))
             self._buffers.put(block)
             return
+        left = 0
         for rows in self._rows(block, position, droppable=droppable):
+            left += rows.nrows
             if rows.nrows:
                 self._scheduler.leave(k, rows, queued=queued)
+        self._tally.dropped(k, len(block.inputs) - left)
+        self._tally.waits(k, left)
         self._buffers.put(block)
 
     def _write(self, block: Any, values: np.ndarray, present: np.ndarray) -> int:

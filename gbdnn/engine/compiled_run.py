@@ -5,15 +5,16 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gbdnn.engine.block_run import BlockRun
 from gbdnn.engine.duplicates import is_meeting
+from gbdnn.engine.stats import LayerStats
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy as np
 
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.scheduler import BlockScheduler, Task
@@ -36,6 +37,10 @@ class CompiledRun(BlockRun):
         super().__init__(scheduler)
         ready = [scheduler.layers[k] for k in sorted(scheduler.layers)]
         fused = [each for each in ready if each.plan.block_form is not None]
+        self._stands: np.ndarray | None = None
+        if scheduler.records:
+            found = scheduler.duplicates
+            self._stands = np.ones(scheduler.inputs, np.int64) if found is None else found.weights
         self._index = {each.plan.k: at for at, each in enumerate(fused)}
         self._chain = FusedChain(
             [each.weights for each in fused],
@@ -62,6 +67,7 @@ class CompiledRun(BlockRun):
     def advance(self, task: Task) -> None:
         """Take a block through the layers, until it leaves or its last inputs have moved."""
         scheduler = self._scheduler
+        self._tally.waits(task.k, -len(task.block.inputs))
         Y, k, count = task.block, task.k, len(task.block.inputs)
         while (ready := scheduler.layers.get(k)) is not None:
             plan = ready.plan
@@ -98,14 +104,15 @@ class CompiledRun(BlockRun):
             return False
         if not self._scheduler.has_room_for_survivors(k, Y.neurons):
             return False
+        self._tally.waits(k, len(Y.inputs))
         self._scheduler.add_survivors(k, Y.filled, Y.inputs, None)
         self._buffers.put(Y)
         return True
 
     def _stop(self, k: int, *, early: bool) -> int:
-        """Return the next layer before which something is to be decided, or recorded."""
+        """Return the next layer before which something is to be decided."""
         scheduler = self._scheduler
-        single = scheduler.records or (early and scheduler.choice.blocks_may_leave)
+        single = early and scheduler.choice.blocks_may_leave
         stop = k + 1
         while not single and stop in self._index:
             if is_meeting(stop):
@@ -115,17 +122,46 @@ class CompiledRun(BlockRun):
 
     def _layers(self, k: int, stop: int, number: int, Y: AlignedBlock) -> AlignedBlock:
         """Return the block after layers `k` to before `stop`."""
-        began, inputs = perf_counter(), len(Y.inputs)
+        began = perf_counter()
         first = self._index[k]
         Z = self._scheduler.new_block(Y.neurons, Y.width)
-        Y, Z, faulty = self._chain.run(first, first + stop - k, Y, Z, tidy=is_meeting(stop))
+        counts = np.zeros((stop - k, 5), np.int64)
+        Y, Z, faulty = self._chain.run(
+            first,
+            first + stop - k,
+            Y,
+            Z,
+            tidy=is_meeting(stop),
+            counts=counts,
+            stands=self._stands,
+        )
         self._buffers.put(Z)
         if faulty >= 0:
             ready = self._scheduler.layers[k + faulty - first]
             raise non_finite(ready.plan.k, ready.layer)
+        self._tally.chain(k, counts[:, 0], len(Y.inputs))
         if self._scheduler.records:
-            self._record(self._scheduler.layers[k], number, inputs, Y, perf_counter() - began)
+            self._tell(k, number, counts.tolist(), perf_counter() - began)
         return Y
+
+    def _tell(self, k: int, number: int, counts: list[list[int]], seconds: float) -> None:
+        """Tell the callback what layer `k` and those behind it did, in one compiled call."""
+        total = sum(each[4] for each in counts)
+        for at, (inputs, distinct, live, entries, ticks) in enumerate(counts):
+            plan = self._scheduler.layers[k + at].plan
+            if inputs and plan.block_form is not None:
+                self._scheduler.record(
+                    LayerStats(
+                        layer=plan.k,
+                        block=number,
+                        inputs=inputs,
+                        live=live,
+                        distinct=distinct,
+                        entries=entries,
+                        form=plan.block_form.name,
+                        seconds=seconds * (ticks / total if total else 1 / len(counts)),
+                    )
+                )
 
     def _write(self, block: AlignedBlock, values: np.ndarray, present: np.ndarray) -> int:
         return self._chain.to_dense(block, values, present)

@@ -95,6 +95,11 @@ class Duplicates:
             np.add.at(self._weight, into, self._weight[merged])
 
     @property
+    def weights(self) -> np.ndarray:
+        """How many inputs each one stands for, of int64; it goes on to change."""
+        return self._weight
+
+    @property
     def nbytes(self) -> int:
         """Bytes of what `saved` returns."""
         return int(self._parent.nbytes + self._weight.nbytes)
@@ -105,7 +110,7 @@ class Duplicates:
 
     def restore(self, parent: np.ndarray, weight: np.ndarray) -> None:
         """Go on from what was saved."""
-        self._parent, self._weight = parent, weight
+        self._parent, self._weight = parent, np.ascontiguousarray(weight, np.int64)
 
     def represented(self, inputs: np.ndarray) -> int:
         """Return how many inputs some representatives stand for."""

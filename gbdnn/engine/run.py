@@ -29,6 +29,7 @@ from gbdnn.engine.prefetch import Prefetch
 from gbdnn.engine.scheduler import BlockScheduler
 from gbdnn.engine.state import RunState
 from gbdnn.engine.stats import LayerStats
+from gbdnn.engine.work import current
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
@@ -96,6 +97,7 @@ class Run:
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
         answer = kind(X.nrows, net.shape[1], self._dtype)
         self.state = RunState(len(net), budget.queued, answer, duplicates)
+        self._work = current()
 
     def answer(self, checkpoint: Checkpoint | None = None) -> gb.Matrix:
         """Return the activations after the last layer, a row per input.
@@ -108,6 +110,11 @@ class Run:
         else:
             self.state.restore(saved, self._X)
         del saved
+        self._work.begin(
+            [info.edges for info in self._net.infos],
+            {k: queue.inputs for k, queue in self.state.queues.items()},
+        )
+        self._tally = self._work.tally()
         with self._prefetch:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
@@ -126,7 +133,9 @@ class Run:
                     self._sparse(layers, queue)
                 else:
                     self._blocks(layers, queue, room)
-        return self.state.matrix()
+        Y = self.state.matrix()
+        self._work.end()
+        return Y
 
     def _blocks(self, layers: list[ReadyLayer], queue: LayerQueue, room: float) -> None:
         """Take the queue through the layers in blocks; what leaves them is queued."""
@@ -142,6 +151,7 @@ class Run:
             runner=CompiledRun if fused else BlockRun,
             neurons=max(map(max, shapes)) if fused else None,
             room=room,
+            inputs=self._X.nrows,
             width=width,
             workers=workers,
             inner=inner,
@@ -150,6 +160,7 @@ class Run:
             duplicates=self.state.duplicates,
             choice=self._choice,
             numbers=self._numbers,
+            work=self._work,
             callback=self._callback,
         )
         for k, left in scheduler.run().items():
@@ -159,8 +170,10 @@ class Run:
     def _sparse(self, layers: list[ReadyLayer], queue: LayerQueue) -> None:
         """Take rows of the queue through the layers as one matrix, as long as that is the form."""
         rows = self._fitting(layers[0], queue)
+        self._tally.waits(layers[0].plan.k, -rows.nrows)
         if layers[0].plan.droppable:
-            rows = rows.without_empty_rows()
+            count, rows = rows.nrows, rows.without_empty_rows()
+            self._tally.dropped(layers[0].plan.k, count - rows.nrows)
         k, ids, Y = layers[0].plan.k, rows.ids, rows.matrix()
         for ready in layers:
             if k > layers[0].plan.k and not self._stays_sparse(ready, Y):
@@ -168,7 +181,9 @@ class Run:
             ids, Y = self._merged(k, ids, Y)
             Y = self._sparse_layer(ready, ids, Y)
             k += 1
-        self.state.add(k, SparseRows.from_matrix(Y, ids))
+        left = SparseRows.from_matrix(Y, ids)
+        self._tally.waits(k, left.nrows)
+        self.state.add(k, left)
 
     def _sparse_layer(self, ready: ReadyLayer, ids: np.ndarray, Y: gb.Matrix) -> gb.Matrix:
         """Return the activations after one layer; `Y` is freed."""
@@ -177,6 +192,7 @@ class Run:
         check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
         Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
         release(Y)
+        self._tally.computed(plan.k, len(ids))
         if self._callback is not None:
             duplicates = self.state.duplicates
             some, _ = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
@@ -239,6 +255,7 @@ class Run:
         equal = equal_rows(rows)
         if duplicates.record(k, len(equal.stay), rows.nrows):
             duplicates.merge(ids[equal.merged], ids[equal.into])
+            self._tally.dropped(k, rows.nrows - len(equal.stay))
             rows = rows.take(equal.stay)
         return rows.ids, rows.matrix()
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.plan import ReadyLayer
     from gbdnn.engine.state import LayerQueue, RowRange
     from gbdnn.engine.stats import LayerStats
+    from gbdnn.engine.work import Work
     from gbdnn.kernels.buffers import Buffers
 
 __all__ = ["BlockScheduler", "Runner", "Task"]
@@ -92,6 +93,8 @@ class BlockScheduler:
         Makes a Runner for a thread.
     neurons : int, optional
         For how many neurons all blocks have room; default: each has as many as its layer.
+    inputs : int
+        Of the whole run.
     width : int
         Inputs per block.
     workers, inner : int
@@ -106,6 +109,8 @@ class BlockScheduler:
         Tells when a block leaves for the sparse form.
     numbers : iterator of int
         Numbers blocks.
+    work : Work
+        Where threads tell what they have done.
     callback : callable, optional
         Gets a LayerStats per block and layer, in the thread that calls `run`.
     """
@@ -118,6 +123,7 @@ class BlockScheduler:
         runner: Callable[[BlockScheduler], Runner],
         neurons: int | None,
         room: float,
+        inputs: int,
         width: int,
         workers: int,
         inner: int,
@@ -126,12 +132,13 @@ class BlockScheduler:
         duplicates: Duplicates | None,
         choice: FormChoice,
         numbers: Iterator[int],
+        work: Work,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
         self.layers = {ready.plan.k: ready for ready in layers}
-        self.width = width
+        self.inputs, self.width = inputs, width
         self.buffers, self.duplicates, self.choice = buffers, duplicates, choice
-        self.answer = answer
+        self.answer, self.work, self._tally = answer, work, work.tally("survivors")
         self.first = layers[0]
         self._runner = runner
         self._neurons = neurons
@@ -325,6 +332,8 @@ class BlockScheduler:
                 if self.duplicates is not None and marks is not None:
                     other = survivors.merge(array, inputs, marks, self.duplicates)
                     if len(other) < len(inputs):
+                        self._tally.waits(k, len(other) - len(inputs))
+                        self._tally.dropped(k, len(inputs) - len(other))
                         array, inputs, marks = array[:, other], inputs[other], marks[other]
                 if not len(inputs):
                     return

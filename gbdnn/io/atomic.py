@@ -208,6 +208,11 @@ def _own_output(old: os.stat_result) -> int | None:
     return None
 
 
+def is_own_output(file: os.stat_result) -> bool:
+    """Whether a file is this process's standard output or error."""
+    return _own_output(file) is not None
+
+
 @contextlib.contextmanager
 def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     if old is not None and not os.access(target, os.W_OK):

@@ -101,9 +101,21 @@ class FusedChain:
         return int(found)
 
     def run(
-        self, first: int, last: int, Y: AlignedBlock, Z: AlignedBlock, *, tidy: bool
+        self,
+        first: int,
+        last: int,
+        Y: AlignedBlock,
+        Z: AlignedBlock,
+        *,
+        tidy: bool,
+        counts: np.ndarray | None = None,
+        stands: np.ndarray | None = None,
     ) -> tuple[AlignedBlock, AlignedBlock, int]:
         """Take a block through layers `first` to `last`, counted from the first of the chain.
+
+        To a row of `counts` for each layer, of int64, are added the inputs computed at it; with
+        `stands`, by id how many inputs an input stands for, also those that live after it, how many
+        they stand for, their entries, and ticks of a clock.
 
         Returns
         -------
@@ -117,7 +129,8 @@ class FusedChain:
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
             ids.ctypes.data, scratch.address, costs.EDGE_FUSED, costs.MOVE_FUSED,
-            costs.MOVE_ROW, int(tidy), self._state.ctypes.data, 0,
+            costs.MOVE_ROW, int(tidy), self._state.ctypes.data,
+            _address(counts) - 40 * first if counts is not None else 0, _address(stands),
         )  # fmt: skip
         left, in_Z, _, faulty, _ = self._state.tolist()
         if in_Z:

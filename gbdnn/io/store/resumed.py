@@ -58,6 +58,14 @@ class LayerSource:
     layers: Callable[[int], Iterable[Layer]]
     mark: Callable[[int], str] | None = None
 
+    def marks(self) -> list[str]:
+        """Return the marks of all layers, for which the files are read."""
+        return ["" if self.mark is None else self.mark(k) for k in range(self.count)]
+
+    def key(self, marks: list[str]) -> str:
+        """Return a checksum of all that the network follows from."""
+        return checksum("\n".join([self.origin.key, *marks]).encode())
+
 
 def save_layers(
     source: LayerSource,
@@ -96,7 +104,7 @@ def save_layers(
             del layer
             if progress is not None:
                 progress(len(writer.entries), source.count)
-        writer.finish("network", {"layers": writer.entries})
+        writer.finish("network", {"layers": writer.entries, "made_from": source.key(writer.marks)})
 
 
 class _Keeper(Writer):
@@ -106,19 +114,21 @@ class _Keeper(Writer):
     ----------
     entries : list of dict
         The index's entries of the layers that have been written.
+    marks : list of str
+        Their marks.
     """
 
     def __init__(self, path: str | os.PathLike[str], source: LayerSource, *, restart: bool) -> None:
         super().__init__(path)
         self._source, self._restart = source, restart
         self._new = run_folder(self._folder, source.origin.key)
-        self._marks: list[str] = []
         self.entries: list[dict[str, Any]] = []
+        self.marks: list[str] = []
 
     def keep(self, entry: dict[str, Any], mark: str) -> None:
         """Take the entry of the layer that has been added last."""
         self.entries.append(entry)
-        self._marks.append(mark)
+        self.marks.append(mark)
 
     def _begin(self) -> None:
         require_same_run(self._folder, self._source.origin, restart=self._restart)
@@ -146,13 +156,13 @@ class _Keeper(Writer):
                 return
             self._shards.append(shard)
             self.entries += here
-            self._marks = marks[: len(self.entries)]
+            self.marks = marks[: len(self.entries)]
 
     def _require_marks(self) -> None:
-        for k, mark in enumerate(self._marks):
+        for k, mark in enumerate(self.marks):
             if self._source.mark is not None and self._source.mark(k) != mark:
                 raise OutputError(
-                    f"{self._folder}: holds {len(self._marks):,} of {self._source.count:,} layers,"
+                    f"{self._folder}: holds {len(self.marks):,} of {self._source.count:,} layers,"
                     f" and the file of layer {k} (counted from 0) has another content than when it"
                     " was read; restart=True (in the shell --restart) begins anew"
                 )
@@ -170,7 +180,7 @@ class _Keeper(Writer):
             "kind": "network",
             "count": source.count,
             "layers": self.entries,
-            "marks": self._marks,
+            "marks": self.marks,
             "shards": self._shards,
         }
         write_run(self._new, source.origin, fields)

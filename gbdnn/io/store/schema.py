@@ -183,7 +183,7 @@ _FOLLOWED = _record(
     }
 )
 KINDS: dict[str, _Check] = {
-    "network": _record({"layers": _list(_layer)}),
+    "network": _record({"layers": _list(_layer)}, {"made_from": _text}),
     "features": _record(
         {
             "shape": _list(_whole(), 2),

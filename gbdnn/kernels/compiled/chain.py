@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from numba import njit, types
 
+from gbdnn.kernels.compiled.census import entries, ticks
 from gbdnn.kernels.compiled.layer import Kinds, make_layer
 from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, EDGES, FIELDS, NCOLS
 from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
@@ -25,12 +26,11 @@ def make_chain(kind: Kinds, pair_lines: int):
     """Return ``chain``, see its docstring, and its signature."""
     layer = make_layer(kind, pair_lines)
     real, bits, lanes = kind.real, kind.bits, kind.lanes
-    sign = (1 << 31) if bits == types.uint32 else (1 << 63)
-    any_but_sign, size = bits(sign - 1), LINE // lanes
+    size = LINE // lanes
 
     @njit(no_cpython_wrapper=True)
     def lives(live, q):
-        return (live[q] & any_but_sign) != 0
+        return live[q] != 0
 
     @njit(no_cpython_wrapper=True)
     def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
@@ -55,9 +55,19 @@ def make_chain(kind: Kinds, pair_lines: int):
         for m in range(moves):
             ids[holes[m]] = ids[movers[m]]
 
+    @njit(no_cpython_wrapper=True)
+    def census(found, count, ids, stands, told):
+        """Count inputs that have entries, those that they stand for, and all entries."""
+        weights = pointer_to(stands, types.int64)
+        for q in range(count):
+            told[3] += types.int64(found[q])
+            if found[q] != 0:
+                told[1] += 1
+                told[2] += weights[ids[q]]
+
     def chain(
         table, first, last, Y, Z, stride, count, ids, scratch, edge_cost, move_cost, row_cost,
-        tidy, state, counts,
+        tidy, state, counts, stands,
     ):  # fmt: skip
         """Take a block through layers `first` to `last` (exclusive).
 
@@ -81,7 +91,10 @@ def make_chain(kind: Kinds, pair_lines: int):
             Out: inputs left; 1 if they are in Z; layers done, the first not computed; the layer in
             which a sum was not finite, or -1; whether there are dead among those left.
         counts : pointer to int64, or null
-            Two per layer, added to: inputs computed, and living after it.
+            Five per layer, added to: inputs computed; with `stands` also those that live after it,
+            how many inputs they stand for, entries, and ticks of the processor's clock.
+        stands : pointer to int64, or null
+            By id, how many inputs an input stands for.
         """
         second = scratch + stride * size
         holes = pointer_to(scratch + 16 * stride, types.int64)
@@ -92,6 +105,7 @@ def make_chain(kind: Kinds, pair_lines: int):
         k = first
         while k < last and count > 0:
             record = offset(pointer_to(table, types.int64), k * NFIELDS)
+            began = ticks() if stands != 0 else 0
             live = pointer_to(scratch if record[DROPPABLE] else 0, bits)
             overflow = pointer_to(second if record[CHECKED] else 0, bits)
             layer(record, y, z, stride, count, live, overflow, z)
@@ -112,8 +126,15 @@ def make_chain(kind: Kinds, pair_lines: int):
                     living += lives(live, q)
             if counts != 0:
                 told = pointer_to(counts, types.int64)
-                told[2 * k - 2] += count
-                told[2 * k - 1] += living
+                told = offset(told, 5 * (k - 1))
+                told[0] += count
+                if stands != 0:
+                    found = pointer_to(scratch, bits)
+                    if not record[DROPPABLE]:
+                        for t in range(0, count, lanes):
+                            entries(offset(y, t), stride, record[NCOLS], offset(found, t))
+                    census(found, count, ids, stands, told)
+                    told[4] += ticks() - began
             state[4] = living < count
             if living < count:
                 moves = 0
@@ -130,5 +151,22 @@ def make_chain(kind: Kinds, pair_lines: int):
 
     p, i64, f64 = types.CPointer, types.int64, types.float64
     return chain, types.void(
-        *(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, f64, f64, f64, i64, p(i64), i64)
+        *(
+            i64,
+            i64,
+            i64,
+            p(real),
+            p(real),
+            i64,
+            i64,
+            p(i64),
+            i64,
+            f64,
+            f64,
+            f64,
+            i64,
+            p(i64),
+            i64,
+            i64,
+        )
     )

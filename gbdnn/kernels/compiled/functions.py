@@ -20,7 +20,7 @@ __all__ = ["functions", "library", "step_library"]
 
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
-    "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 3)})",
+    "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 4)})",
     "move": f"void({','.join([_INT] * 8)})",
     "fill": f"void({','.join([_INT] * 10)})",
     "count": f"void({','.join([_INT] * 5)})",

@@ -85,9 +85,9 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     def layer(record, Y, Z, stride, inputs, live, overflow, mask):
         """Compute all neurons of a layer for the first `inputs` inputs, and whole lines.
 
-        ``live[q]`` is not 0 if input q has an activation (or -0.0), where the layer's record says
-        that this matters, else `live` is null; ``overflow[q]``, likewise, if one of its sums was
-        not finite.
+        ``live[q]`` is how many activations input q has, where the layer's record says that this
+        matters, else `live` is null; ``overflow[q]``, likewise, is not 0 if one of its sums was not
+        finite.
         """
         whole = -(-inputs // lanes) * lanes
         if record[DROPPABLE]:

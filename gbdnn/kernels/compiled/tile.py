@@ -4,7 +4,7 @@
 
 T inputs are `lines` cache lines of 64 bytes: 16 inputs a line in FP32, 8 in FP64. The sums stay in
 registers for all edges of a neuron: one load and one multiply-add per vector and edge, one store at
-the end, in which the activation, the live flags and the search for non-finite sums happen too.
+the end, in which the activation, the live counts and the search for non-finite sums happen too.
 
 A vector is a cache line in the intermediate code, whatever the machine: LLVM splits it into what
 the machine has (two registers with AVX2, four with NEON). Every input has its own lane and meets
@@ -81,8 +81,9 @@ def tile(
     low, high : float
         Limits of the activations: 0 and the clip, or -inf and inf.
     live, overflow : pointer to uint32 or uint64, `lines` lines
-        The bits of what was stored, and bits that are not 0 where a sum was not finite, are OR-ed
-        into these, input by input. Either may be null: then it is not recorded.
+        Input by input, how many of the stored activations are not 0 is added to `live`, and bits
+        that are not 0 where a sum was not finite are OR-ed into `overflow`. Either may be null:
+        then it is not recorded.
     places : pointer to uint32
         Where each of the neurons stands in Z.
     mask : pointer to float
@@ -139,6 +140,14 @@ def _tile(
         for value in values:
             flags = builder.or_(flags, builder.bitcast(value, integers))
         store(flags, pointer, line)
+
+    def count(values, pointer, line):
+        """Counts += values != 0: a comparison that holds is -1 in every bit."""
+        counts = load(pointer, line, integers)
+        for value in values:
+            differs = builder.fcmp_unordered("!=", value, ir.Constant(vector, None))
+            counts = builder.sub(counts, builder.sext(differs, integers))
+        store(counts, pointer, line)
 
     def is_there(pointer):
         return builder.icmp_unsigned("!=", builder.ptrtoint(pointer, _I64), _I64(0))
@@ -210,7 +219,7 @@ def _tile(
             stored[n].append(z)
     with builder.if_then(is_there(live)):
         for k in range(lines):
-            merge([stored[n][k] for n in each], live, k)
+            count([stored[n][k] for n in each], live, k)
     with builder.if_then(is_there(overflow)):
         for k in range(lines):
             merge([builder.fsub(sums[n][k], sums[n][k]) for n in each], overflow, k)  # 0s, or NaN

@@ -1,0 +1,114 @@
+"""The challenge's twelve networks, every input computed and equal inputs once; safe to stop.
+
+    python benchmarks/twelve.py RESULTS --images ../shared/data/mnist --nthreads 2
+
+Each case is a run of ``larger.py`` in a process of its own, and a file in RESULTS, which is written
+when the case is done: what is there is not measured again. Networks that take more than a quarter
+of the machine's memory are streamed from a store, which is made first, goes on where it stopped,
+and is removed when both cases of the network are done. The last lines are those for
+``docs/results.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import problems  # noqa: TC002 -- typer reads the annotations
+import report
+import typer
+
+HERE = Path(__file__).parent
+NETWORKS = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
+DEGREE = 32
+ENTRY = 24  # bytes of an edge in memory: as it is, and prepared
+
+
+def main(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of the cases' files.")],
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--network", metavar="NxL", help="By comma or repetition; default: all."),
+    ] = None,
+    inputs: problems.Inputs = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Official weights of 1024 neurons x 120 layers."),
+    ] = None,
+    images: problems.Images = None,
+    nthreads: Annotated[int | None, typer.Option(min=1, help="Threads.")] = None,
+    stores: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where stores are made: up to 16 GB.")
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Keep the stores.")] = False,
+) -> None:
+    """Measure what has not been measured yet, the smallest networks first."""
+    asked = [name for item in networks or [] for name in item.split(",")]
+    known = {f"{n}x{layers}": (n, layers) for n, layers in NETWORKS}
+    if unknown := [name for name in asked if name not in known]:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}")
+    results.mkdir(parents=True, exist_ok=True)
+    stores = stores or results / "stores"
+    chosen = [known[name] for name in asked or known]
+    for neurons, layers in sorted(chosen, key=lambda each: each[0] * each[1]):
+        options = ["--neurons", neurons, "--layers", layers]
+        for name, value in (("inputs", inputs), ("images", images), ("nthreads", nthreads)):
+            options += [] if value is None else [f"--{name}", value]
+        store = stores / f"{neurons}x{layers}"
+        edges = DEGREE * neurons * layers
+        if is_official := data is not None and (neurons, layers) == (1024, 120):
+            options += ["--data", data]
+        if not is_official and ENTRY * edges > memory() / 4:
+            stores.mkdir(parents=True, exist_ok=True)
+            options += ["--store", store, "--memory", 4]
+        options += ["--rounds", 3 if edges < 1 << 25 else 1 if edges < 1 << 27 else 0]
+        for kind in ("no-compress", "compress"):
+            measure(results / f"{neurons}x{layers}-{kind}.json", [*options, f"--{kind}"])
+        if not keep:
+            shutil.rmtree(store, ignore_errors=True)
+    show(results)
+
+
+def memory() -> float:
+    """Return the machine's memory in bytes."""
+    return report.circumstances()["machine"]["memory_gib"] * 2**30
+
+
+def measure(file: Path, options: list[object]) -> None:
+    """Run a case, if it has no file; what fails is told, and the others go on."""
+    if file.exists():
+        print(f"{file.stem}: measured already", flush=True)
+        return
+    print(f"\n{file.stem}", flush=True)
+    unfinished = file.with_suffix(".unfinished")
+    command = [sys.executable, HERE / "larger.py", *options, "--json", unfinished]
+    if subprocess.run(list(map(str, command))).returncode == 0:
+        unfinished.replace(file)
+    else:
+        print(f"{file.stem}: FAILED, goes on with the next", flush=True)
+
+
+def show(results: Path) -> None:
+    """Print a table of all cases, and their lines for the results page."""
+    sys.path.insert(0, str(HERE.parent / "docs"))
+    import tables
+
+    rows: list[list[str]] = []
+    lines: list[str] = []
+    for neurons, layers in NETWORKS:
+        for kind in ("no-compress", "compress"):
+            file = results / f"{neurons}x{layers}-{kind}.json"
+            if file.exists():
+                found = json.loads(file.read_text(encoding="utf-8"))
+                lines.append(tables.line_of(found))
+                rows.append(tables.row_of(found))
+    report.table(["network", "inputs", "seconds", "edges/s", "peak GiB", "categories"], rows)
+    print("\n" + "\n".join(lines))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,62 @@
+"""What commands write to: nothing that is there already is replaced without ``--force``."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.io import require_storable, require_writable
+from gbdnn.io.atomic import is_own_output, output_errors
+from gbdnn.io.store.index import INDEX, read_index
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Force = Annotated[bool, Option("--force", help="Replace the store or the file that is there.")]
+
+
+def require_free(path: Path, *, stored: bool, force: bool) -> None:
+    """Raise OutputError if a store, or a file, cannot be written there or would replace one.
+
+    An empty file holds nothing. What is no file (``/dev/null``, a FIFO), and this process's own
+    output, is written to and not replaced.
+    """
+    (require_storable if stored else require_writable)(path)
+    if not force:
+        require_new(path)
+
+
+def require_new(path: Path) -> None:
+    """Raise the OutputError that says what would be replaced."""
+    if found := _found(path):
+        raise OutputError(f"{path}: exists already, {found}; --force replaces it")
+
+
+def _found(path: Path) -> str:
+    """Return what would be replaced, nothing if that is nothing."""
+    if (path / INDEX).is_file():
+        return _words(path)
+    with output_errors(path, "read"):
+        try:
+            there = path.stat()
+        except FileNotFoundError:
+            return ""
+    if not stat.S_ISREG(there.st_mode) or not there.st_size or is_own_output(there):
+        return ""
+    return f"a file of {there.st_size:,} bytes"
+
+
+def _words(path: Path) -> str:
+    """Return what a store holds."""
+    try:
+        index = read_index(path)
+        if index["kind"] == "network":
+            return f"a network of {len(index['layers']):,} layers"
+        if index["kind"] == "features":
+            return f"features or activations of {index['shape'][0]:,} inputs"
+        return f"a store of {index['kind']}"
+    except (GbdnnError, LookupError, TypeError):
+        return "a store that cannot be read"

@@ -1,0 +1,307 @@
+"""What commands write to, and what they tell: the shell in this process."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gbdnn
+from gbdnn.cli import main
+from gbdnn.cli.examples import EXAMPLES
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Return a function: the command in this process; its exit code and what it wrote."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gbdnn", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def well(run):
+    def well(*arguments):
+        code, out, err = run(*arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    return well
+
+
+@pytest.fixture
+def fails(run):
+    def fails(*arguments, match):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1
+        assert match in err
+        return err
+
+    return fails
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a network and features, each in a store."""
+    from gbdnn.gallery import digits, features_from_images
+
+    root = tmp_path_factory.mktemp("made")
+    gbdnn.save(gbdnn.radixnet(1024, 8, seed=1), root / "net")
+    gbdnn.save(features_from_images(digits(), 1024, inputs=200), root / "X")
+    return root
+
+
+def held(path):
+    """All that a file or a folder holds."""
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    return {file: file.read_bytes() for file in files if file.is_file()}
+
+
+def test_nothing_is_replaced_without_a_word(made, tmp_path, well, fails):
+    net, X, Y = tmp_path / "net", tmp_path / "X", tmp_path / "Y"
+    well("generate", net, "--layers", 4)
+    well("generate", X, "--features", "digits", "--inputs", 5)
+    well("generate", tmp_path / "X.tsv", "--features", "digits", "--inputs", 5)
+    well("convert", made / "net", tmp_path / "net.onnx")
+    well("infer", net, made / "X", "-o", Y, "--to", "store")
+    well("infer", net, made / "X", "-o", tmp_path / "Y.tsv")
+    features = ["--features", "digits", "--inputs"]
+    commands = [
+        (["generate", net, "--layers", 2], "net: exists already, a network of 4 layers; --force"),
+        (["generate", net, "--layers", 4, "--restart"], "a network of 4 layers"),
+        (["generate", X, *features, 6], "features or activations of 5 inputs"),
+        (["generate", tmp_path / "X.tsv", *features, 6], "X.tsv: exists already, a file of "),
+        (["generate", Y, "--layers", 2], "features or activations of 200 inputs"),
+        (["convert", made / "net", net], "a network of 4 layers"),
+        (["convert", net, tmp_path / "net.onnx"], "net.onnx: exists already, a file of "),
+        (["infer", made / "net", made / "X", "-o", Y], "activations of 200 inputs"),
+        (["infer", net, made / "X", "-o", Y, "--restart"], "activations of 200 inputs"),
+        (["infer", net, made / "X", "-o", Y, "--categories"], "activations of 200 inputs"),
+        (["infer", net, made / "X", "-o", tmp_path / "Y.tsv"], "Y.tsv: exists already, a file of"),
+        (["infer", made / "net", made / "X", "-o", net], "a network of 4 layers"),
+    ]
+    before = held(tmp_path)
+    for command, match in commands:
+        fails(*command, match=match)
+        assert held(tmp_path) == before, command
+    for command, _ in commands:
+        well(*command, "--force")
+    assert held(tmp_path) != before
+    assert gbdnn.io.store_kind(net) == "features"
+
+
+def test_what_is_complete_is_not_written_again(made, tmp_path, well, fails):
+    net, out = tmp_path / "net", tmp_path / "out"
+    well("generate", net, "--layers", 4)
+    well("convert", net, tmp_path / "files", "--to", "tsv")
+    well("convert", net, out)
+    for command in (["generate", net, "--layers", 4], ["convert", net, out]):
+        before = held(tmp_path)
+        for options in ([], ["--force"]):
+            assert "is complete: nothing was left to write" in well(*command, *options)
+            assert held(tmp_path) == before
+        assert "is complete" not in well(*command, "--restart", "--force")
+    # Files are compared by what is in them.
+    well("convert", tmp_path / "files", out, "--force")
+    assert "is complete" in well("convert", tmp_path / "files", out)
+    file = tmp_path / "files" / "n1024-l2.tsv"
+    text = file.read_text()
+    file.write_text(text.replace("0.0625", "0.0626", 1))
+    assert file.stat().st_size == len(text)
+    fails("convert", tmp_path / "files", out, match="exists already, a network of 4 layers")
+
+
+def test_what_holds_nothing_is_written_to(made, tmp_path, well):
+    (tmp_path / "empty.tsv").write_text("")
+    (tmp_path / "folder").mkdir()
+    well("infer", made / "net", made / "X", "-o", tmp_path / "empty.tsv", "--categories")
+    well("generate", tmp_path / "folder", "--layers", 1)
+    well("infer", made / "net", made / "X", "-o", "/dev/null")
+    out = tmp_path / "out.tsv"
+    out.write_text("before\n")
+    command = [sys.executable, "-m", "gbdnn", "infer", made / "net", made / "X", "--categories"]
+    with out.open("a") as file:
+        done = subprocess.run([*command, "-o", "/dev/stdout"], stdout=file, check=False)
+    assert done.returncode == 0
+    assert out.read_text().startswith("before\n")
+
+
+# What is told
+
+
+def test_more_threads_than_cores_are_warned_of(run, made, tmp_path, monkeypatch):
+    from gbdnn.cli import options
+
+    monkeypatch.setattr(options, "machine", lambda: {"cores": 2})
+    code, _, err = run("infer", made / "net", made / "X", "-o", tmp_path / "a.tsv", "--nthreads", 3)
+    assert code == 0
+    assert err.startswith("gbdnn: warning: --nthreads 3: this machine has 2 cores")
+    assert len(err.splitlines()) == 1
+    few = ["challenge", "--layers", 2, "--inputs", 20, "--no-check"]
+    assert "--nthreads 64: " in run(*few, "--nthreads", 64)[2]
+    assert run(*few, "--nthreads", 2)[2] == run(*few)[2] == ""
+    options.warn_of_threads(2, 2)
+
+
+def test_threads_of_all_workers_are_counted(monkeypatch, capsys):
+    from gbdnn.cli import options
+
+    monkeypatch.setattr(options, "machine", lambda: {"cores": 4})
+    for nthreads, workers, warned in [(2, 2, False), (2, 3, True), (None, 9, False)]:
+        options.warn_of_threads(nthreads, workers)
+        assert bool(capsys.readouterr().err) == warned
+
+
+def test_an_ending_that_nobody_knows(made, tmp_path, well, fails):
+    match = "of which format? --to says it, or one of .mtx, .mtx.gz, .onnx, .pt, .pth; "
+    for name in ("net.xyz", "net.tsv", "net.h5"):
+        fails("generate", tmp_path / name, "--layers", 1, match=match)
+        fails("convert", made / "net", tmp_path / name, match=match)
+    few = ["--features", "digits", "--inputs", 2]
+    fails("generate", tmp_path / "X.npy", *few, match="--to says it, or .tsv, .tsv.gz; ")
+    assert not list(tmp_path.iterdir())
+    for name in ("net.xyz", "net-0.3"):
+        to = ["--to", "store"] if name == "net.xyz" else []
+        well("generate", tmp_path / name, "--layers", 1, *to)
+        well("generate", tmp_path / name, "--layers", 2, "--force")  # it is a store already
+        assert len(gbdnn.load(tmp_path / name)) == 2
+
+
+def test_errors_recommend_options_of_the_command(made, tmp_path, fails):
+    lost = fails("generate", tmp_path / "f", "--radices", "2,2", "--to", "tsv", match="no place")
+    assert "--lossy" not in lost
+    assert "--lossy" in fails("convert", made / "net", tmp_path / "f", "--to", "matrix-market",
+                              match="no place")  # fmt: skip
+    (tmp_path / "net.xyz").write_text("?")
+    said = fails("train", "X.npy", "y.npy", "-o", tmp_path / "net.onnx", match="NET is a store")
+    assert "--to" not in said
+    from gbdnn.cli.train import _read
+
+    with pytest.raises(gbdnn.FormatError, match=r"of which format\? one of the endings") as error:
+        _read(tmp_path / "net.xyz", None)
+    assert "--" not in str(error.value)
+
+
+def test_info_takes_what_its_help_says(made, tmp_path, well, fails):
+    gbdnn.io.write_tsv(gbdnn.load(made / "X"), tmp_path / "X.tsv.gz")
+    gbdnn.io.write_categories([3, 5, 8], tmp_path / "ids.tsv")
+    told = well("info", tmp_path / "X.tsv.gz")
+    assert "kind        features\nlast input  200\nlast neuron 827\nentries     31,018\n" in told
+    facts = json.loads(well("info", tmp_path / "ids.tsv", "--json"))
+    assert (facts["kind"], facts["categories"], facts["format"]) == ("categories", 3, "tsv")
+    assert facts["bytes"] == (tmp_path / "ids.tsv").stat().st_size
+    fails("info", tmp_path / "ids.tsv", "--check", match="--check: ")
+    fails("info", tmp_path / "ids.tsv", "--ranks", 2, match="is no network")
+    (tmp_path / "bad.tsv").write_text("one\n")
+    fails("info", tmp_path / "bad.tsv", match="bad.tsv, line 1")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_takes_no_other_outcome_away(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in ("plot.png", "full.json"):
+        (tmp_path / name).symlink_to("/dev/full")
+    few = ["challenge", "--layers", 2, "--inputs", 20]
+    plotted = [*few, "--plot", tmp_path / "plot.png", "--json", tmp_path / "outcome.json"]
+    for arguments in (plotted, [*few, "--json", tmp_path / "full.json"]):
+        code, out, err = run(*arguments)
+        assert code == 2
+        assert "\ncheck       PASSED" in out
+        assert "No space left on device" in err
+        assert len(err.splitlines()) == 1
+    assert json.loads((tmp_path / "outcome.json").read_text())["check"] == "PASSED"
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_no_timed_run_has_a_callback(run, monkeypatch):
+    from gbdnn.challenge import outcome
+
+    infer, options = outcome.infer, []
+
+    def watched(*arguments, **given):
+        options.append(given)
+        return infer(*arguments, **given)
+
+    monkeypatch.setattr(outcome, "infer", watched)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    code, *_ = run("challenge", "--layers", 6, "--inputs", 50, "--repeat", 3)
+    assert code == 0
+    assert len(options) == 3
+    assert all(each.get("callback") is None for each in options)
+
+
+def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch):
+    from gbdnn.cli import terminal
+    from gbdnn.engine.work import current
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with terminal.Bars() as bars, bars.inference(2):
+        work, seen = current(), []
+
+        def look():
+            list(bars.get_renderables())
+            (task,) = bars.tasks
+            seen.append((task.visible, task.total, task.completed, task.description))
+
+        look()
+        for _ in range(3):
+            work.begin([10, 10], {0: 4})
+            look()
+            tally = work.tally()
+            for k in (0, 1):
+                tally.computed(k, 4)
+                look()
+            work.end()
+            look()
+    first, *runs = seen
+    assert first[:2] == (True, None)
+    for number in range(3):
+        begun, half, nearly, ended = runs[4 * number : 4 * number + 4]
+        assert begun[:2] == (True, None)  # nobody knows yet: weights are read and prepared
+        assert half[:3] == (True, 1.0, 0.5)
+        assert nearly[:3] == (True, 1.0, 0.99)
+        assert not ended[0]
+        assert begun[3] == (f"inference, run {number + 1} of 2" if number < 2 else "inference")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_help_has_examples_whose_options_there_are(name, well):
+    told = well(name, "--help")
+    lines = [f"  {line}" for line in EXAMPLES[name].strip().splitlines()]
+    assert "Examples:\n" + "\n".join(f"  {line}" for line in lines) in told
+    options = told.split("Examples:")[0]
+    for line in lines:
+        assert f"gbdnn {name}" in line
+        for word in line.split():
+            assert not word.startswith("-n") or word == "-n"
+            assert not word.startswith("--") or f" {word} " in options, line
+
+
+def test_the_shell_completes():
+    def completed(words, at):
+        told = {"_GBDNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
+        done = subprocess.run(
+            [sys.executable, "-m", "gbdnn"], env={**os.environ, **told}, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    assert completed("gbdnn ch", 1) == ["challenge"]
+    assert completed("gbdnn convert a b --to o", 5) == ["onnx"]
