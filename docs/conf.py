@@ -71,6 +71,7 @@ os.environ.pop("GBDNN_DATA", None)  # with what everyone has
 
 html_theme = "pydata_sphinx_theme"
 html_title = "gbdnn"
+html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_static_path = ["_static"]
 html_css_files = ["own.css"]
 html_show_sourcelink = False

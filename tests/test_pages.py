@@ -1,0 +1,96 @@
+"""The site in a real browser: every page, at the width of a desktop and of a phone, light and dark.
+
+Needs Chromium, playwright, and pages that are built: those in the folder that GBDNN_PAGES names.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = os.environ.get("GBDNN_PAGES")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+pytestmark = pytest.mark.skipif(
+    not (ROOT and BROWSER), reason="no pages (GBDNN_PAGES), or no Chromium"
+)
+
+# Listings of the code are all alike; of the pages of single objects one in eight is opened.
+PAGES = [
+    page
+    for n, page in enumerate(sorted(Path(ROOT).rglob("*.html")) if ROOT else [])
+    if not {"_modules", "_static"} & set(page.parts) and ("made" not in page.parts or n % 8 == 0)
+]
+WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+BROKEN = """() => [...document.images]
+    .filter(each => each.complete && each.naturalWidth === 0).map(each => each.src)"""
+BEYOND = """() => {
+    const width = document.documentElement.clientWidth;
+    const held = each => {
+        for (let at = each.parentElement; at; at = at.parentElement) {
+            const style = getComputedStyle(at);
+            if (/auto|scroll|hidden/.test(style.overflowX)) return true;
+        }
+        return false;
+    };
+    if (document.documentElement.scrollWidth <= width) return [];
+    return [...document.body.querySelectorAll('*')]
+        .filter(each => each.getBoundingClientRect().right > width + 1 && !held(each))
+        .slice(0, 5).map(each => each.outerHTML.slice(0, 120));
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as play:
+        found = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+class Tab:
+    """A page of the browser, and what is wrong with the files that it opens."""
+
+    def __init__(self, browser, size, scheme):
+        width, height = size
+        viewport = {"width": width, "height": height}
+        self._page = page = browser.new_page(viewport=viewport, color_scheme=scheme)
+        self._found = []
+        page.on("console", lambda told: told.type == "error" and self._tell("console", told.text))
+        page.on("pageerror", lambda error: self._tell("script", error))
+        page.on("requestfailed", lambda request: self._tell("not there", request.url))
+        page.on("request", lambda it: it.url.startswith("http") and self._tell("network", it.url))
+
+    def _tell(self, *words):
+        self._found.append(": ".join(map(str, words)))
+
+    def faults(self, file):
+        self._found.clear()
+        self._page.goto(file.as_uri())
+        self._found += [f"picture: {each}" for each in self._page.evaluate(BROKEN)]
+        self._found += [f"beyond the right edge: {each}" for each in self._page.evaluate(BEYOND)]
+        return list(self._found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page(browser, width, scheme):
+    assert len(PAGES) > 20
+    tab = Tab(browser, WIDTHS[width], scheme)
+    found = {page.relative_to(ROOT): told for page in PAGES if (told := tab.faults(page))}
+    assert not found, "\n".join(f"{page}: {told}" for page, told in found.items())
+
+
+def test_a_bad_page_is_seen(browser, tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<img src=none.png><p style='width:2000px'>x</p><script>console.error('no'); f()</script>"
+    )
+    tab = Tab(browser, WIDTHS["phone"], "light")
+    told = " ".join(tab.faults(bad))
+    assert all(each in told for each in ("not there", "picture", "right edge", "console", "script"))
+    good = tmp_path / "good.html"
+    good.write_text("<!doctype html><p>x</p>")
+    assert tab.faults(good) == []
