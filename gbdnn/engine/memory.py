@@ -41,6 +41,7 @@ MEMORY = 512 << 20
 
 _KEPT = 12  # MiB, at most,
 _OF_ALL = 4  # and the part of the bytes of all inputs' activations at a layer
+_ALL = 6  # times these bytes: the sparse form's temporaries, blocks and queued rows
 _WEIGHTS = 3  # times: as they are, reordered, and by rows
 
 
@@ -95,7 +96,8 @@ class MemoryNeeded:
     features : int
         The inputs.
     working : int
-        Blocks of activations and queued rows: what ``memory=`` allows.
+        Blocks of activations and queued rows: what ``memory=`` allows, or what all inputs take at
+        once in any form, if that is less.
     answer : int
         The activations after the last layer.
 
@@ -193,7 +195,7 @@ def memory_of_layers(
     return MemoryNeeded(
         weights=weights,
         features=int(inputs * (8 + nrows * density * entry)),
-        working=memory,
+        working=min(memory, _at_once(infos, inputs, in_memory)),
         answer=int(inputs * (8 + ncols * living * entry)),
     )
 
@@ -205,10 +207,22 @@ def _share(x: float, what: str) -> float:
     return share
 
 
+def _at_once(infos: Sequence[LayerInfo], inputs: int, in_memory: bool) -> int:
+    """Return the bytes of a run that computes all inputs at once, in whatever form, at most."""
+    if not infos:
+        return 0
+    layers = 0 if in_memory else 2 * sum(map(layer_bytes, infos))
+    return _ALL * inputs * _row_bytes(infos) + layers + ((_KEPT + 1) << 20)
+
+
+def _row_bytes(infos: Sequence[LayerInfo]) -> int:
+    """Return the bytes of an input with an activation at every neuron."""
+    return 8 + _widest(infos) * (8 + infos[0].dtype.itemsize)
+
+
 def _kept(infos: Sequence[LayerInfo], inputs: int) -> int:
     """Return the bytes that a run of so many inputs takes beside its blocks, rows and layers."""
-    activations = inputs * _widest(infos) * (8 + infos[0].dtype.itemsize)
-    return min(_KEPT, (activations // _OF_ALL) >> 20) << 20
+    return min(_KEPT, (inputs * _row_bytes(infos) // _OF_ALL) >> 20) << 20
 
 
 def _widest(infos: Sequence[LayerInfo]) -> int:
