@@ -329,3 +329,11 @@ def test_a_sum_of_two_finite_numbers_may_overflow():
         lambda: infer([down, Layer(-1e30 * one, dtype="FP32")], one))  # fmt: skip
     # A bound between the largest number and its double.
     bad(ArithmeticError, "layer 0", lambda: infer([half], np.array([[2e38]])))
+
+
+@pytest.mark.parametrize(("dtype", "advised"), [("FP32", True), ("FP64", False)])
+def test_advice_about_an_overflow_is_of_use(dtype, advised):
+    layer = Layer(np.full((1, 1), 1e30), dtype=dtype)
+    with pytest.raises(gbdnn.NonFiniteError, match="a clip") as told:
+        gbdnn.infer([layer] * 12, np.ones((3, 1)))
+    assert ("dtype='FP64'" in str(told.value)) == advised
