@@ -373,8 +373,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     ("head", "call", "fault"),
     [
         (b"\0\0\x08\x01\0\0\0\x05", "io.read_idx(sys.argv[1])", "bytes after the last element"),
-        (b"", "io.read_tsv(sys.argv[1])", "gunzip first"),
-        (b"%%MatrixMarket", "io.read_matrix_market([sys.argv[1]])", "gunzip first"),
+        pytest.param(b"", "io.read_tsv(sys.argv[1])", "gunzip first", marks=pytest.mark.slow),
+        pytest.param(
+            b"%%MatrixMarket",
+            "io.read_matrix_market([sys.argv[1]])",
+            "gunzip first",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_gzip_bomb(tmp_path, head, call, fault):

@@ -164,6 +164,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 4), (1 << 10, 1 << 20), (1 << 40, 1 << 10)])
 def test_a_zip_bomb(tmp_path, shape):
     path = tmp_path / "bomb.npz"

@@ -959,6 +959,7 @@ def test_the_network_is_removed_after_an_error(problem, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_challenge_in_the_shell(tmp_path, monkeypatch):
     (tmp_path / "T").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "T"))

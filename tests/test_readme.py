@@ -30,7 +30,7 @@ def test_two_commands_for_a_newcomer():
     """The first makes an environment and runs the challenge, the second the tests."""
     first, second = (line for block in blocks("sh") for line in block.splitlines())
     assert first.endswith("gbdnn challenge")
-    assert second.endswith("pytest")
+    assert second.endswith("pytest -n auto")
 
 
 def test_the_example_prints_what_is_shown():
