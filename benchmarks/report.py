@@ -73,4 +73,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def write(file: Path | None, found: dict[str, Any]) -> None:
     """Write the numbers as JSON, if there is a file for them."""
     if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=1) + "\n")

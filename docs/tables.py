@@ -207,7 +207,7 @@ def line_of(found: dict[str, Any]) -> str:
         "weights": "official" if problem["seed"] is None else "generated",
         "threads": found["nthreads"],
         "seconds": round(median(seconds), 3),
-        "of": ("first run" if first else f"median of {len(seconds)}") + streamed,
+        "of": ("first run" if first else _of(len(seconds))) + streamed,
         **beside,
         "compress": found["compress"],
         "setup": "NAME",
@@ -215,6 +215,10 @@ def line_of(found: dict[str, Any]) -> str:
         "command": "challenge" if not larger else "stream" if found["streamed"] else "larger",
     }
     return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
+
+
+def _of(runs: int) -> str:
+    return "second run" if runs == 1 else f"median of {runs}"
 
 
 def seconds_of(found: dict[str, Any]) -> list[float]:
