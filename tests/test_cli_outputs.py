@@ -10,43 +10,7 @@ from pathlib import Path
 import pytest
 
 import gbdnn
-from gbdnn.cli import main
 from gbdnn.cli.examples import EXAMPLES
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return a function: the command in this process; its exit code and what it wrote."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gbdnn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def well(run):
-    def well(*arguments):
-        code, out, err = run(*arguments)
-        assert (code, err) == (0, "")
-        return out
-
-    return well
-
-
-@pytest.fixture
-def fails(run):
-    def fails(*arguments, match):
-        code, out, err = run(*arguments)
-        assert (code, out) == (2, "")
-        assert len(err.splitlines()) == 1
-        assert match in err
-        return err
-
-    return fails
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -20,7 +19,6 @@ from shell import fails as fails_alone
 from shell import well as well_alone
 
 import gbdnn
-from gbdnn.cli import main
 from gbdnn.gallery import digits
 from gbdnn.io import read_tsv, write_tsv
 
@@ -36,42 +34,6 @@ FEW = ["--hidden", "64", "--density", "0.3", "--nthreads", 1]
 def idx(array):
     sizes = struct.pack(f">{array.ndim}I", *array.shape)
     return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return a function: the command in this process; its exit code and what it wrote."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gbdnn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def well(run):
-    def well(*arguments):
-        code, out, err = run(*arguments)
-        assert (code, err) == (0, "")
-        return out
-
-    return well
-
-
-@pytest.fixture
-def fails(run):
-    def fails(*arguments, match):
-        code, out, err = run(*arguments)
-        assert (code, out) == (2, "")
-        assert err.startswith("gbdnn: ")
-        assert len(err.splitlines()) == 1
-        assert match in err
-        return err
-
-    return fails
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, network_to_send
 from gbdnn.distributed.worker import Task, stays_in_memory
-from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
+from gbdnn.engine.memory import MEMORY, Budget, layer_bytes, least_memory
 from gbdnn.engine.prefetch import cuts as windows
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def infer_to_store_over(
             if progress is not None:
                 progress(X.nrows, X.nrows)
             return open_features(path)
-        network, options = _network(net, workers, memory, options)
         missing = parts.missing()
         sizes = np.diff(parts.starts)
+        network, options = _network(net, workers, memory, int(sizes.max()), options)
         done = X.nrows - int(sizes[missing].sum())
 
         def tasks() -> Iterator[Task]:
@@ -119,15 +119,16 @@ def _is_streamed(net: Network, memory: int) -> bool:
 
 
 def _network(
-    net: Network, workers: Workers, memory: int, options: dict[str, Any]
+    net: Network, workers: Workers, memory: int, inputs: int, options: dict[str, Any]
 ) -> tuple[Network | NetworkSource, dict[str, Any]]:
-    """Return the network as tasks hold it, and their options.
+    """Return the network as tasks of up to so many inputs hold it, and their options.
 
     The caller itself reads once what it would read, in one window, for every part; the memory for
-    layers is then taken.
+    layers is then taken, if what is left is enough for a part.
     """
     if not workers.is_caller:
         return network_to_send(net, workers), options
-    if net.in_memory or _is_streamed(net, memory):
+    left = memory - sum(map(layer_bytes, net.infos))
+    if net.in_memory or _is_streamed(net, memory) or left < least_memory(net.infos, inputs):
         return net, options
-    return net.loaded(), {**options, "memory": memory - sum(map(layer_bytes, net.infos))}
+    return net.loaded(), {**options, "memory": left}

@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING
 
 from gbdnn.arrays.arguments import as_number
 from gbdnn.arrays.values import whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, require_kind
+from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.model.layer_info import LayerInfo
-    from gbdnn.model.network import Network
 
 __all__ = [
     "MEMORY",
     "Budget",
     "MemoryNeeded",
     "layer_bytes",
+    "least_memory",
     "memory_needed",
     "memory_of_layers",
 ]
@@ -41,7 +42,7 @@ MEMORY = 512 << 20
 
 _KEPT = 12  # MiB, at most,
 _OF_ALL = 4  # and the part of the bytes of all inputs' activations at a layer
-_ALL = 6  # times these bytes: the sparse form's temporaries, blocks and queued rows
+_ALL = 3  # times these bytes: the sparse form's temporaries, blocks and queued rows
 _WEIGHTS = 3  # times: as they are, reordered, and by rows
 
 
@@ -74,8 +75,7 @@ class Budget:
         ArgumentError
             It is less than what is kept, and as much again and a half for all else.
         """
-        kept = _kept(net.infos, inputs)
-        least = kept * 8 // 3
+        kept, least = _kept(net.infos, inputs), least_memory(net.infos, inputs)
         if memory < least:
             raise ArgumentError(
                 f"memory={memory} is too small: {inputs} inputs through layers of up to"
@@ -164,8 +164,7 @@ def memory_needed(
     >>> needed.working == 512 * 2**20, needed.total < 2**30
     (True, True)
     """
-    if not hasattr(net, "infos"):
-        raise ArgumentTypeError(f"net is a Network, not {type(net).__qualname__}")
+    require_kind(net, Network, "net is a Network")
     return memory_of_layers(
         net.infos,
         inputs,
@@ -212,7 +211,12 @@ def _at_once(infos: Sequence[LayerInfo], inputs: int, in_memory: bool) -> int:
     if not infos:
         return 0
     layers = 0 if in_memory else 2 * sum(map(layer_bytes, infos))
-    return _ALL * inputs * _row_bytes(infos) + layers + ((_KEPT + 1) << 20)
+    return _ALL * inputs * _row_bytes(infos) + layers + _kept(infos, inputs) + (1 << 20)
+
+
+def least_memory(infos: Sequence[LayerInfo], inputs: int) -> int:
+    """Return the least `memory` of a run of so many inputs."""
+    return _kept(infos, inputs) * 8 // 3
 
 
 def _row_bytes(infos: Sequence[LayerInfo]) -> int:
