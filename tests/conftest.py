@@ -1,5 +1,4 @@
 import os
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -143,40 +142,3 @@ def assert_answer(Y, case, dtype="FP32"):
         np.testing.assert_allclose(got, case.Y, rtol=tolerance, atol=tolerance)
         sure = np.abs(case.Y) > tolerance
         np.testing.assert_array_equal((got != 0)[sure], True)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return a function: the command in this process; its exit code and what it wrote."""
-    from gbdnn import cli
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["gbdnn", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def well(run):
-    def well(*arguments):
-        code, out, err = run(*arguments)
-        assert (code, err) == (0, "")
-        return out
-
-    return well
-
-
-@pytest.fixture
-def fails(run):
-    def fails(*arguments, match):
-        code, out, err = run(*arguments)
-        assert (code, out) == (2, "")
-        assert err.startswith("gbdnn: ")
-        assert len(err.splitlines()) == 1
-        assert match in err
-        return err
-
-    return fails

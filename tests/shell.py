@@ -1,30 +1,51 @@
-"""The command `gbdnn` as a process."""
+"""The command `gbdnn`, in this process; and how it is called as one of its own."""
 
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from unittest.mock import patch
+
+import pytest
 
 GBDNN = [sys.executable, "-m", "gbdnn"]
 
 
-def run(*arguments, **options):
-    return subprocess.run(
-        [*GBDNN, *map(str, arguments)], capture_output=True, text=True, check=False, **options
-    )
+def run(*arguments, stream=StringIO):
+    """Exit code and output of the command, in this process: Python does not have to start."""
+    from gbdnn import cli
+
+    command = ["gbdnn", *map(str, arguments)]
+    out, err = stream(), stream()
+    with (
+        redirect_stdout(out),
+        redirect_stderr(err),
+        patch.object(sys, "argv", command),
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.main()
+    code = ended.value.code or 0
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
-def well(*arguments):
+def as_process(*arguments, **options):
+    """Exit code and output of the command, as a process."""
+    command = [*GBDNN, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def well(*arguments, run=run):
     """Exit code 0, nothing on standard error; what is on standard output."""
     done = run(*arguments)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
 
-def fails(*arguments, match):
-    """Exit code 2, one line on standard error, nothing on standard output."""
+def fails(*arguments, match, run=run):
+    """Exit code 2, one line on standard error, nothing on standard output; the line."""
     done = run(*arguments)
-    assert done.returncode == 2, done
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, ""), done
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("gbdnn: ")
     assert match in done.stderr
-    return done
+    return done.stderr

@@ -1,4 +1,4 @@
-"""The shell, as a user meets it: a process, its output and its exit code."""
+"""The shell, as a user meets it: its output and its exit code, and how it ends as a process."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from shell import GBDNN, fails, run
+from shell import GBDNN, as_process, fails, run
 
 import gbdnn
 from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
@@ -38,9 +38,8 @@ def folder(problem, tmp_path_factory):
 
 def test_the_default_problem_passes(tmp_path):
     report = tmp_path / "outcome.json"
-    done = run("challenge", "--json", report)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    done = as_process("challenge", "--json", report)
+    assert (done.returncode, done.stderr) == (0, "")
     facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert set(facts) >= {"problem", "machine", "edges", "seconds", "edge", "categories", "check"}
     assert facts["problem"].startswith("1024 neurons x 120 layers")
@@ -171,7 +170,7 @@ def test_an_unwritable_output_is_told_before_the_work(folder, tmp_path):
 
 
 def test_version_and_help():
-    assert run("--version").stdout == f"gbdnn {gbdnn.__version__}\n"
+    assert as_process("--version").stdout == f"gbdnn {gbdnn.__version__}\n"
     helped = run("challenge", "--help")
     assert helped.returncode == 0
     assert "--json" in helped.stdout

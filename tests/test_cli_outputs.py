@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shell import fails, run, well
 
 import gbdnn
 from gbdnn.cli.examples import EXAMPLES
@@ -30,7 +31,7 @@ def held(path):
     return {file: file.read_bytes() for file in files if file.is_file()}
 
 
-def test_nothing_is_replaced_without_a_word(made, tmp_path, well, fails):
+def test_nothing_is_replaced_without_a_word(made, tmp_path):
     net, X, Y = tmp_path / "net", tmp_path / "X", tmp_path / "Y"
     well("generate", net, "--layers", 4)
     well("generate", X, "--features", "digits", "--inputs", 5)
@@ -63,7 +64,7 @@ def test_nothing_is_replaced_without_a_word(made, tmp_path, well, fails):
     assert gbdnn.io.store_kind(net) == "features"
 
 
-def test_what_is_complete_is_not_written_again(made, tmp_path, well, fails):
+def test_what_is_complete_is_not_written_again(made, tmp_path):
     net, out = tmp_path / "net", tmp_path / "out"
     well("generate", net, "--layers", 4)
     well("convert", net, tmp_path / "files", "--to", "tsv")
@@ -84,7 +85,7 @@ def test_what_is_complete_is_not_written_again(made, tmp_path, well, fails):
     fails("convert", tmp_path / "files", out, match="exists already, a network of 4 layers")
 
 
-def test_what_holds_nothing_is_written_to(made, tmp_path, well):
+def test_what_holds_nothing_is_written_to(made, tmp_path):
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "folder").mkdir()
     well("infer", made / "net", made / "X", "-o", tmp_path / "empty.tsv", "--categories")
@@ -102,17 +103,17 @@ def test_what_holds_nothing_is_written_to(made, tmp_path, well):
 # What is told
 
 
-def test_more_threads_than_cores_are_warned_of(run, made, tmp_path, monkeypatch):
+def test_more_threads_than_cores_are_warned_of(made, tmp_path, monkeypatch):
     from gbdnn.cli import options
 
     monkeypatch.setattr(options, "machine", lambda: {"cores": 2})
-    code, _, err = run("infer", made / "net", made / "X", "-o", tmp_path / "a.tsv", "--nthreads", 3)
-    assert code == 0
-    assert err.startswith("gbdnn: warning: --nthreads 3: this machine has 2 cores")
-    assert len(err.splitlines()) == 1
+    done = run("infer", made / "net", made / "X", "-o", tmp_path / "a.tsv", "--nthreads", 3)
+    assert done.returncode == 0
+    assert done.stderr.startswith("gbdnn: warning: --nthreads 3: this machine has 2 cores")
+    assert len(done.stderr.splitlines()) == 1
     few = ["challenge", "--layers", 2, "--inputs", 20, "--no-check"]
-    assert "--nthreads 64: " in run(*few, "--nthreads", 64)[2]
-    assert run(*few, "--nthreads", 2)[2] == run(*few)[2] == ""
+    assert "--nthreads 64: " in run(*few, "--nthreads", 64).stderr
+    assert run(*few, "--nthreads", 2).stderr == run(*few).stderr == ""
     options.warn_of_threads(2, 2)
 
 
@@ -125,7 +126,7 @@ def test_threads_of_all_workers_are_counted(monkeypatch, capsys):
         assert bool(capsys.readouterr().err) == warned
 
 
-def test_an_ending_that_nobody_knows(made, tmp_path, well, fails):
+def test_an_ending_that_nobody_knows(made, tmp_path):
     match = "of which format? --to says it, or one of .mtx, .mtx.gz, .onnx, .pt, .pth; "
     for name in ("net.xyz", "net.tsv", "net.h5"):
         fails("generate", tmp_path / name, "--layers", 1, match=match)
@@ -140,7 +141,7 @@ def test_an_ending_that_nobody_knows(made, tmp_path, well, fails):
         assert len(gbdnn.load(tmp_path / name)) == 2
 
 
-def test_errors_recommend_options_of_the_command(made, tmp_path, fails):
+def test_errors_recommend_options_of_the_command(made, tmp_path):
     lost = fails("generate", tmp_path / "f", "--radices", "2,2", "--to", "tsv", match="no place")
     assert "--lossy" not in lost
     assert "--lossy" in fails("convert", made / "net", tmp_path / "f", "--to", "matrix-market",
@@ -155,7 +156,7 @@ def test_errors_recommend_options_of_the_command(made, tmp_path, fails):
     assert "--" not in str(error.value)
 
 
-def test_info_takes_what_its_help_says(made, tmp_path, well, fails):
+def test_info_takes_what_its_help_says(made, tmp_path):
     gbdnn.io.write_tsv(gbdnn.load(made / "X"), tmp_path / "X.tsv.gz")
     gbdnn.io.write_categories([3, 5, 8], tmp_path / "ids.tsv")
     told = well("info", tmp_path / "X.tsv.gz")
@@ -170,18 +171,18 @@ def test_info_takes_what_its_help_says(made, tmp_path, well, fails):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_full_disk_takes_no_other_outcome_away(run, tmp_path):
+def test_a_full_disk_takes_no_other_outcome_away(tmp_path):
     pytest.importorskip("matplotlib")
     for name in ("plot.png", "full.json"):
         (tmp_path / name).symlink_to("/dev/full")
     few = ["challenge", "--layers", 2, "--inputs", 20]
     plotted = [*few, "--plot", tmp_path / "plot.png", "--json", tmp_path / "outcome.json"]
     for arguments in (plotted, [*few, "--json", tmp_path / "full.json"]):
-        code, out, err = run(*arguments)
-        assert code == 2
-        assert "\ncheck       PASSED" in out
-        assert "No space left on device" in err
-        assert len(err.splitlines()) == 1
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert "\ncheck       PASSED" in done.stdout
+        assert "No space left on device" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
     assert json.loads((tmp_path / "outcome.json").read_text())["check"] == "PASSED"
 
 
@@ -192,7 +193,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_no_timed_run_has_a_callback(run, monkeypatch):
+def test_no_timed_run_has_a_callback(monkeypatch):
     from gbdnn.challenge import outcome
 
     infer, options = outcome.infer, []
@@ -202,10 +203,8 @@ def test_no_timed_run_has_a_callback(run, monkeypatch):
         return infer(*arguments, **given)
 
     monkeypatch.setattr(outcome, "infer", watched)
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    code, *_ = run("challenge", "--layers", 6, "--inputs", 50, "--repeat", 3)
-    assert code == 0
+    done = run("challenge", "--layers", 6, "--inputs", 50, "--repeat", 3, stream=Terminal)
+    assert done.returncode == 0
     assert len(options) == 3
     assert all(each.get("callback") is None for each in options)
 
@@ -246,7 +245,7 @@ def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_help_has_examples_whose_options_there_are(name, well):
+def test_help_has_examples_whose_options_there_are(name):
     told = well(name, "--help")
     lines = [f"  {line}" for line in EXAMPLES[name].strip().splitlines()]
     assert "Examples:\n" + "\n".join(f"  {line}" for line in lines) in told

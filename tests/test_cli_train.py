@@ -14,9 +14,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 from graphblas import binary
-from shell import GBDNN
-from shell import fails as fails_alone
-from shell import well as well_alone
+from shell import GBDNN, as_process, fails, well
 
 import gbdnn
 from gbdnn.gallery import digits
@@ -69,7 +67,7 @@ def folder(tmp_path_factory):
 def trained(folder, tmp_path_factory):
     """The store and standard output of a network that was trained with IDX files."""
     out = tmp_path_factory.mktemp("trained") / "net"
-    said = well_alone(
+    said = well(
         "train", folder / "images-idx3-ubyte", folder / "labels-idx1-ubyte", "-o", out, *FEW,
         "--optimiser", "adam", "--learning-rate", 0.01, "--epochs", 12, "--validation", 0.2,
     )  # fmt: skip
@@ -128,7 +126,7 @@ def test_every_format_gives_the_same_network(features, labels, folder, tmp_path)
     assert found.isequal(want)
 
 
-def test_infer_reads_what_train_reads(trained, folder, tmp_path, well, fails):
+def test_infer_reads_what_train_reads(trained, folder, tmp_path):
     out, _ = trained
     for features in ("images-idx3-ubyte.gz", "sparse.npz", "X.mtx"):
         said = well("infer", out, folder / features, "-o", tmp_path / "Y.tsv", "--nthreads", 1,
@@ -139,7 +137,7 @@ def test_infer_reads_what_train_reads(trained, folder, tmp_path, well, fails):
     fails("infer", out, folder / "X.npy", "-o", tmp_path / "Y", "--inputs", 3, match="--inputs")
 
 
-def test_begin_with_a_network(folder, tmp_path, well, fails):
+def test_begin_with_a_network(folder, tmp_path):
     X, y = folder / "X.npy", folder / "y.npy"
     said = well("train", X, y, "-o", tmp_path / "net", "--from", folder / "begin", "--epochs", 2,
                 "--dtype", "FP64", "--input-dropout", 0.1, "--batch-size", 50)  # fmt: skip
@@ -156,7 +154,7 @@ def test_begin_with_a_network(folder, tmp_path, well, fails):
 
 
 @pytest.mark.parametrize("rule", ["set", "rigl"])
-def test_rewiring(rule, folder, tmp_path, well):
+def test_rewiring(rule, folder, tmp_path):
     out = tmp_path / "net"
     well("train", folder / "X.npy", folder / "y.npy", "-o", out, *FEW, "--rewire", rule,
          "--epochs", 15)  # fmt: skip
@@ -165,7 +163,7 @@ def test_rewiring(rule, folder, tmp_path, well):
     assert 0 < binary.pair(W & V).new().nvals < W.nvals
 
 
-def test_a_picture(folder, tmp_path, well, fails):
+def test_a_picture(folder, tmp_path):
     pytest.importorskip("matplotlib")
     X, y, out = folder / "X.npy", folder / "y.npy", tmp_path / "net"
     well("train", X, y, "-o", out, *FEW, "--epochs", 2, "--plot", tmp_path / "run.svg")
@@ -176,7 +174,7 @@ def test_a_picture(folder, tmp_path, well, fails):
     well("train", X, y, "-o", out, *FEW, "--epochs", 1, "--force")
 
 
-def test_patience_keeps_the_best_epoch(folder, tmp_path, well):
+def test_patience_keeps_the_best_epoch(folder, tmp_path):
     said = well("train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net", *FEW,
                 "--epochs", 60, "--validation", 0.2, "--patience", 2,
                 "--optimiser", "adam", "--learning-rate", 0.05)  # fmt: skip
@@ -186,7 +184,7 @@ def test_patience_keeps_the_best_epoch(folder, tmp_path, well):
     assert last.endswith(f"of epoch {np.argmin(losses)}")
 
 
-def test_a_killed_command_goes_on(folder, tmp_path, well, fails):
+def test_a_killed_command_goes_on(folder, tmp_path):
     command = [
         "train", folder / "X.npy", folder / "y.npy", "--hidden", "256", "--nthreads", 1,
         "--epochs", 60, "--batch-size", 16,
@@ -238,7 +236,7 @@ def test_a_killed_command_goes_on(folder, tmp_path, well, fails):
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_bad_input(arguments, match, folder, tmp_path, monkeypatch, fails):
+def test_bad_input(arguments, match, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     features, labels, *options = arguments
     where = [] if "-o" in options else ["-o", tmp_path / "net"]
@@ -251,11 +249,11 @@ def test_bad_input(arguments, match, folder, tmp_path, monkeypatch, fails):
 
 
 def test_bad_input_of_a_process(folder, tmp_path):
-    fails_alone("train", folder / "X.npy", folder / "short.npy", "-o", tmp_path / "net",
-                match="has 1796 labels")  # fmt: skip
+    fails("train", folder / "X.npy", folder / "short.npy", "-o", tmp_path / "net",
+          match="has 1796 labels", run=as_process)  # fmt: skip
 
 
-def test_labels_that_no_input_has(folder, tmp_path, fails):
+def test_labels_that_no_input_has(folder, tmp_path):
     np.save(tmp_path / "y.npy", np.load(folder / "y.npy") * 2)
     fails("train", folder / "X.npy", tmp_path / "y.npy", "-o", tmp_path / "net",
           match="no input has label 1, of 19 outputs")  # fmt: skip
@@ -287,7 +285,7 @@ def test_a_terminal_has_a_bar_and_lines_above_it(folder, tmp_path):
     assert len(re.findall(r"(?:^|\n|\x1b\[2K)epoch +\d: loss", text)) == 3
 
 
-def test_damaged_features_are_refused_without_a_crash(folder, tmp_path, fails):
+def test_damaged_features_are_refused_without_a_crash(folder, tmp_path):
     """Texts and indices that end the process where SciPy's own code reads them unchecked."""
     A = sp.csc_array(np.eye(4, dtype=np.float32))
     broken = {"format": b"csc", "shape": A.shape, "data": A.data, "indices": A.indices}
