@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = os.environ.get("GBDNN_PAGES")
+FOLDER = os.environ.get("GBDNN_PAGES")
+ROOT = Path(FOLDER).resolve() if FOLDER else None
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = pytest.mark.skipif(
     not (ROOT and BROWSER), reason="no pages (GBDNN_PAGES), or no Chromium"
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 # Listings of the code are all alike; of the pages of single objects one in eight is opened.
 PAGES = [
     page
-    for n, page in enumerate(sorted(Path(ROOT).rglob("*.html")) if ROOT else [])
+    for n, page in enumerate(sorted(ROOT.rglob("*.html")) if ROOT else [])
     if not {"_modules", "_static"} & set(page.parts) and ("made" not in page.parts or n % 8 == 0)
 ]
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
