@@ -149,6 +149,63 @@ def test_a_wrong_answer_fails(problem, monkeypatch):
     assert challenge.run(problem).check == "FAILED"
 
 
+def borderline_problem(weight, clip=32.0):
+    """Inputs 0 and 3 end at some 1e-8 beside zero, 1 well above it, 2 below: one layer, FP32."""
+    net = gbdnn.Network(
+        [gbdnn.Layer(gb.Matrix.from_dense(np.full((3, 1), weight, np.float32)), -0.3,
+                     bias_rule="entries", clip=clip)]
+    )  # fmt: skip
+    # 0.1 + 0.1 + 0.1 - 0.3 in FP32 depends on how it is summed
+    X = np.array([[1, 1, 1], [2, 2, 2], [1, 1, 0], [1, 2, 0]], np.float32)
+    return net, gb.Matrix.from_dense(X, missing_value=0)
+
+
+def test_what_rounding_decides():
+    from gbdnn.challenge.scipy_check import left_to_rounding
+
+    net, X = borderline_problem(np.float32(0.1))
+    assert left_to_rounding(net, X).tolist() == [True, False, False, True]
+    net, X = borderline_problem(np.float32(0.1001))  # a part in a thousand away: nothing is left
+    assert left_to_rounding(net, X).tolist() == [False, False, False, False]
+    # A second layer doubles what is left; only its inputs near the border are still undecided.
+    twice = gbdnn.Layer(gb.Matrix.from_dense(np.array([[2.0]], np.float32)), -0.5,
+                        bias_rule="entries", clip=32.0)  # fmt: skip
+    net = gbdnn.Network([*borderline_problem(np.float32(0.1))[0], twice])
+    assert left_to_rounding(net, X).tolist() == [False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("found", "check", "border"),
+    [
+        ([0, 1], "PASSED", [0]),
+        ([0, 1, 3], "PASSED", [0, 3]),
+        ([1], "PASSED", []),
+        ([0, 1, 2], "FAILED", [0]),
+        ([0], "FAILED", [0]),
+    ],
+)
+def test_inputs_that_rounding_decides_fail_no_check(found, check, border, monkeypatch):
+    net, X = borderline_problem(np.float32(0.1))
+    problem = challenge.Problem(name="few", network=net, features=X, truth=np.array([1]))
+    Y = gb.Matrix.from_coo(found, [0] * len(found), 1.0, nrows=4, ncols=1)
+    monkeypatch.setattr(challenge.outcome, "infer", lambda *_, **__: Y)
+    outcome = challenge.run(problem)
+    assert (outcome.check, outcome.borderline.tolist()) == (check, border)
+    assert outcome.as_json()["borderline"] == [k + 1 for k in border]
+    monkeypatch.setattr(challenge.outcome, "_FEW", 0)
+    assert len(challenge.run(problem).borderline) == 0  # too many differ to look
+
+
+def test_few_layers_leave_some_inputs_to_rounding():
+    problem = challenge.generated(1024, 6, inputs=9000)
+    outcome = challenge.run(problem)
+    assert outcome.check == "PASSED"
+    assert 0 < len(outcome.borderline) < 50
+    np.testing.assert_array_equal(
+        np.setxor1d(outcome.categories, outcome.truth), outcome.borderline
+    )
+
+
 def test_the_median_of_the_seconds_counts(problem):
     outcome = challenge.Outcome(
         problem=problem, seconds=[9.0, 1.0, 2.0], categories=np.array([3]), truth=None,

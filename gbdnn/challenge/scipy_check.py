@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from gbdnn.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gbdnn.model.layer import Layer
 
     Progress = Callable[[int, int], object]
 
@@ -58,23 +60,53 @@ def scipy_categories(
     require_callable(progress, "progress")
     if progress is not None:
         progress(0, len(network))
-    sp = require("scipy.sparse", "challenge", "the check needs SciPy")
-    rows, columns, values = features.to_coo()
-    X = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=features.shape)
+    X = _as_csr(features)
     blocks = np.array_split(np.arange(features.nrows), 1 + X.nnz // _BLOCK_ENTRIES)
     found = []
     for block, alive in enumerate(blocks):
         Y = X[alive]
         for k, layer in enumerate(network):
-            rows, columns, values = layer.weights.to_coo()
-            W = sp.csr_array((values.astype(np.float64), (rows, columns)), shape=layer.shape)
-            Z = Y @ W
-            Z.data += np.broadcast_to(layer.bias, (layer.ncols,))[Z.indices]
-            np.clip(Z.data, 0, layer.clip, out=Z.data)
-            Z.eliminate_zeros()
-            lives = np.diff(Z.indptr) > 0
-            Y, alive = Z[lives], alive[lives]
+            Y = _after(layer, Y @ _as_csr(layer.weights))
+            lives = np.diff(Y.indptr) > 0
+            Y, alive = Y[lives], alive[lives]
             if progress is not None:
                 progress(block * len(network) + k + 1, len(blocks) * len(network))
         found.append(alive)
     return np.concatenate(found)
+
+
+def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
+    """Return which inputs have a category or none, depending on how sums are rounded.
+
+    A sum of n products and its bias, in any order, lies within a factor of 1 - g and 1 + g of the
+    exact one, g = n u / (1 - n u), u the unit roundoff of the network's dtype (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0, so that
+    nothing cancels before the bias is added). What can be reached at least and at most is followed
+    through the layers, in FP64: an input is left to rounding if it has a category at most, and none
+    at least.
+
+    Parameters and their conditions are those of `scipy_categories`; all inputs are one block.
+    """
+    roundoff = (np.finfo(network.dtype or np.float32).eps + np.finfo(np.float64).eps) / 2
+    least = most = _as_csr(features)
+    for layer in network:
+        W = _as_csr(layer.weights)
+        n = 2 + int(np.bincount(W.indices, minlength=1).max(initial=0))
+        g = n * roundoff / (1 - n * roundoff)
+        least = (1 - roundoff) * _after(layer, (1 - g) * (least @ W))
+        most = (1 + roundoff) * _after(layer, (1 + g) * (most @ W))
+    return (np.diff(most.indptr) > 0) & (np.diff(least.indptr) == 0)
+
+
+def _as_csr(matrix: gb.Matrix) -> Any:
+    sp = require("scipy.sparse", "challenge", "the check needs SciPy")
+    rows, columns, values = matrix.to_coo()
+    return sp.csr_array((values.astype(np.float64), (rows, columns)), shape=matrix.shape)
+
+
+def _after(layer: Layer, Z: Any) -> Any:
+    """Add the bias to the entries of Y W, clip to 0 and the layer's bound, drop zeros."""
+    Z.data += np.broadcast_to(layer.bias, (layer.ncols,))[Z.indices]
+    np.clip(Z.data, 0, layer.clip, out=Z.data)
+    Z.eliminate_zeros()
+    return Z

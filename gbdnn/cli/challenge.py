@@ -127,6 +127,12 @@ def _draw(outcome: problems.Outcome, path: Path) -> None:
     gbdnn.viz.save_figure(figure, path)
 
 
+def _but(outcome: problems.Outcome) -> str:
+    count = len(outcome.borderline)
+    inputs = "1 input" if count == 1 else f"{count:,} inputs"
+    return f", but for {inputs} that rounding decides" if count else ""
+
+
 def _facts(outcome: problems.Outcome) -> dict[str, str]:
     problem, machine, versions = outcome.problem, outcome.machine, outcome.versions
     edges = problem.network.edges
@@ -138,7 +144,7 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
             f"{words}; processed {outcome.processed:.4g} edges,"
             f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
         )
-    source = "" if outcome.truth is None else f" (against {outcome.checked_against})"
+    source = "" if outcome.truth is None else f" (against {outcome.checked_against}{_but(outcome)})"
     threads = f"{outcome.nthreads}"
     busy = {}
     if found := outcome.balance:
