@@ -149,7 +149,8 @@ def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> Non
 
     with Bars(silent=not command.leads) as bars:
         net, X = command.together(read)
-        Y = command.infer(net, X, **settings)
+        with bars.busy("inference"):
+            Y = command.infer(net, X, **settings)
     living = command.together(lambda: 0 if Y is None else result.write(Y))
     if Y is not None:
         echo(result.summary(living, X.shape[0], Y.nvals))

@@ -79,6 +79,8 @@ class Records:
 
     def __init__(self, show: Callable[[int, int | None], None] | None) -> None:
         self._show, self._records = show, list[Any]()
+        if show is not None:
+            show(0, None)  # workers start, read weights, and are at their first batches
 
     def add(self, record: BatchStats) -> None:
         """Take a record."""
