@@ -5,8 +5,8 @@
 Each case is a run of ``larger.py`` in a process of its own, and a file in RESULTS, which is written
 when the case is done: what is there is not measured again. Networks that take more than a quarter
 of the machine's memory are streamed from a store, which is made first, goes on where it stopped,
-and is removed when both cases of the network are done. The last lines are those for
-``docs/results.toml``.
+and is removed when both cases of the network are done; features stay in a store until all networks
+with as many neurons are done. The last lines are those for ``docs/results.toml``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -54,22 +55,28 @@ def main(
     results.mkdir(parents=True, exist_ok=True)
     stores = stores or results / "stores"
     chosen = [known[name] for name in asked or known]
+    left = Counter(neurons for neurons, _ in chosen)
     for neurons, layers in sorted(chosen, key=lambda each: each[0] * each[1]):
         options = ["--neurons", neurons, "--layers", layers]
         for name, value in (("inputs", inputs), ("images", images), ("nthreads", nthreads)):
             options += [] if value is None else [f"--{name}", value]
-        store = stores / f"{neurons}x{layers}"
+        store, features = stores / f"{neurons}x{layers}", stores / f"features-{neurons}"
         edges = DEGREE * neurons * layers
         if is_official := data is not None and (neurons, layers) == (1024, 120):
             options += ["--data", data]
-        if not is_official and ENTRY * edges > memory() / 4:
+        else:
             stores.mkdir(parents=True, exist_ok=True)
+            options += ["--features", features]
+        if not is_official and ENTRY * edges > memory() / 4:
             options += ["--store", store, "--memory", 4]
         options += ["--rounds", 3 if edges < 1 << 25 else 1 if edges < 1 << 27 else 0]
         for kind in ("no-compress", "compress"):
             measure(results / f"{neurons}x{layers}-{kind}.json", [*options, f"--{kind}"])
+        left[neurons] -= 1
         if not keep:
             shutil.rmtree(store, ignore_errors=True)
+            if not left[neurons]:
+                shutil.rmtree(features, ignore_errors=True)
     show(results)
 
 

@@ -269,8 +269,16 @@ def test_larger_from_a_store(tmp_path):
     assert found["streamed"]
     assert "store written" in printed
     assert found["memory_needed"]["weights"] == 0
-    found, printed = run("larger.py", tmp_path, *options, "--no-compress")
+    kept = ("--features", tmp_path / "features")
+    found, printed = run("larger.py", tmp_path, *options, *kept, "--no-compress")
     assert "store written" not in printed
+    made = gbdnn.io.open_features(tmp_path / "features").rows()
+    gbdnn.save(made * 0, tmp_path / "features")
+    found, printed = run("larger.py", tmp_path, *options, *kept, "--no-compress")
+    assert found["categories"] == 0, "the store's features are read"
+    gbdnn.save(made[:2, :].new(), tmp_path / "features")
+    refused = start("larger.py", *options, *kept)
+    assert "holds other features" in refused.stderr
 
 
 def test_loading(tmp_path):
