@@ -254,6 +254,15 @@ def test_batches_are_dealt_to_the_next_idle_worker(monkeypatch):
     assert replay([3], 5) == 3
 
 
+def test_callback(tmp_path):
+    file = tmp_path / "found.json"
+    done = start("callback.py", "--inputs", 64, "--layers", 4, "--rounds", 2, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())["runs"]
+    assert found.keys() == {"fused", "full"}
+    assert all(pair["records"] >= 4 for pairs in found.values() for pair in pairs)
+
+
 def test_lock(tmp_path):
     file = tmp_path / "found.json"
     done = start("lock.py", "--repeat", 1, "--sizes", "1024", "--layers", 4, "--json", file)

@@ -124,7 +124,8 @@ class BlockRun:
     ) -> None:
         """Tell the callback what a layer did."""
         form, duplicates = ready.plan.block_form, self._duplicates
-        live = block.inputs[living(block)]
+        on = block.filled != 0
+        live = block.inputs[any_bit(on)]
         self._scheduler.record(
             LayerStats(
                 layer=ready.plan.k,
@@ -132,7 +133,7 @@ class BlockRun:
                 inputs=inputs,
                 live=len(live) if duplicates is None else duplicates.represented(live),
                 distinct=len(live),
-                entries=int(np.count_nonzero(block.filled)),
+                entries=int(np.count_nonzero(on)),
                 form="" if form is None else form.name,
                 seconds=seconds,
             )
