@@ -69,7 +69,7 @@ def main(
             options += ["--features", features]
         if not is_official and ENTRY * edges > memory() / 4:
             options += ["--store", store, "--memory", 4]
-        options += ["--rounds", 3 if edges < 1 << 25 else 1 if edges < 1 << 27 else 0]
+        options += ["--rounds", 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0]
         for kind in ("no-compress", "compress"):
             measure(results / f"{neurons}x{layers}-{kind}.json", [*options, f"--{kind}"])
         left[neurons] -= 1
@@ -111,7 +111,7 @@ def show(results: Path) -> None:
             file = results / f"{neurons}x{layers}-{kind}.json"
             if file.exists():
                 found = json.loads(file.read_text(encoding="utf-8"))
-                lines.append(tables.line_of(found))
+                lines.append(tables.line_of(found, "twelve"))
                 rows.append(tables.row_of(found))
     report.table(["network", "inputs", "seconds", "edges/s", "peak GiB", "categories"], rows)
     print("\n" + "\n".join(lines))

@@ -51,7 +51,7 @@ def real_networks(found: dict[str, Any]) -> str:
                 " / ".join(f"{cell['inputs']:,}" for cell in row),
                 *(" / ".join(_short(cell["ms"].get(name)) for cell in row) for name in ran),
                 *(
-                    " / ".join(_ratio(cell["times"].get(name)) for cell in row)
+                    " / ".join(_times(cell["ms"], name) for cell in row)
                     for name in ("infer", "compiled")
                 ),
             ]
@@ -88,12 +88,15 @@ def _right(cells: list[dict[str, Any]]) -> str:
 
 
 def _short(ms: float | None) -> str:
-    return "-" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.2g}"
+    return "-" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def _ratio(times: float | None) -> str:
-    if times is None:
+def _times(ms: dict[str, float], name: str) -> str:
+    """Return the better of PyTorch's two over a program."""
+    peers = [ms[peer] for peer in ("torch", "torch_csr") if peer in ms]
+    if name not in ms or not peers:
         return "-"
+    times = min(peers) / ms[name]
     text = f"{times:.1f}" if times < 9.95 else f"{times:.0f}"
     return f"**{text}**" if float(text) < 1 else text
 
@@ -121,8 +124,8 @@ _HEAD = """\
 #
 #     python docs/dense_tables.py real-networks.json
 #
-# from what benchmarks/real_networks.py writes. `ms`: medians; `times`: the better of PyTorch's two
-# over the program, medians of the rounds' ratios; `right`: share of images, of the trained network.
+# from what benchmarks/real_networks.py writes. `ms`: medians; `right`: share of images, of the
+# trained network.
 """
 
 
@@ -132,7 +135,6 @@ def _cell(cell: dict[str, Any]) -> str:
     alone = "features alone: " if cell["features_alone"] else ""
     tables = {
         "ms": {name: float(f"{1e3 * s:.4g}") for name, s in cell["median"].items()},
-        "times": {name: round(ratio, 3) for name, ratio in cell["times"].items()},
         "right": {name: round(share, 5) for name, share in cell["right"].items() if share},
     }
     inner = {
@@ -142,7 +144,7 @@ def _cell(cell: dict[str, Any]) -> str:
     return (
         f"  {{ network = {json.dumps(alone + cell['network'])}, threads = {cell['nthreads']},"
         f" inputs = {cell['inputs']}, density = {cell['density']:.4f},"
-        f" ms = {inner['ms']}, times = {inner['times']}, right = {inner['right']} }},"
+        f" ms = {inner['ms']}, right = {inner['right']} }},"
     )
 
 

@@ -1,6 +1,7 @@
-"""The results page's tables, from ``results.toml``; and a line for it from a benchmark's JSON.
+"""The results page's tables, from ``results.toml``; and lines for it from a benchmark's JSON.
 
     python docs/tables.py larger-4096.json          # prints the line to add to `runs`
+    python docs/tables.py side-by-side.json         # prints the lines to add to `beside`
 
 Two kinds of runs never share a table: those that compute every input, and those in which equal
 inputs go on as one, whose rate is an effective one.
@@ -34,6 +35,8 @@ def make(source: Path, folder: Path) -> None:
         "commands.md": commands(found),
         "beside-zen3.md": beside(found, "zen3"),
         "beside-zen4.md": beside(found, "zen4"),
+        "beside-times.md": times(found, "zen3"),
+        "beside-larger.md": larger(found),
         "published.md": published(),
         "published-ranges.md": ranges(),
         "published-sources.md": sources(),
@@ -99,11 +102,56 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
 def beside(found: dict[str, Any], group: str) -> str:
     """Return the programs that were measured together on one problem."""
     rows = [
-        [each["program"], *(_shown(each[key]) if key in each else "" for key in ("two", "one"))]
-        for each in found["beside"]
-        if each["group"] == group
+        [each["program"], *(_with_range(each, key) for key in ("two", "one"))]
+        for each in _together(found, group)
     ]
     return table(["program", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
+
+
+def times(found: dict[str, Any], group: str) -> str:
+    """Return the quotients of the seconds that `beside` shows, to those of gbdnn."""
+    every, default, *_ = programs = _together(found, group)
+    head, rows = ["program"], []
+    for threads in ("2 threads", "1 thread"):
+        head += [f"{threads}: times every input", "times default"]
+    for each in programs:
+        rows.append([each["program"]])
+        for key in ("two", "one"):
+            known = key in each
+            rows[-1] += [f"{each[key] / own[key]:.1f}" if known else "" for own in (every, default)]
+    return table(head, rows, right=(1, 2, 3, 4))
+
+
+def larger(found: dict[str, Any]) -> str:
+    """Return the programs that were measured together on other networks, on two threads."""
+    head = ["network", "inputs", "program", "2 threads, s", "times gbdnn"]
+    rows = []
+    for group, problem in found["larger"].items():
+        every, *_ = programs = _together(found, group)
+        rows += [
+            [
+                f"{problem['neurons']} x {problem['layers']}",
+                f"{problem['inputs']:,}",
+                each["program"],
+                _with_range(each, "two"),
+                f"{each['two'] / every['two']:.1f}",
+            ]
+            for each in programs
+        ]
+    return table(head, rows, right=(1, 3, 4))
+
+
+def _together(found: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    return [each for each in found["beside"] if each["group"] == group]
+
+
+def _with_range(each: dict[str, Any], key: str) -> str:
+    """Return a median, and in brackets the least and the most, where they are known."""
+    if key not in each:
+        return ""
+    least_and_most = each.get(f"{key}_range")
+    spread = f" ({' to '.join(map(_shown, least_and_most))})" if least_and_most else ""
+    return _shown(each[key]) + spread
 
 
 def setups(found: dict[str, Any]) -> str:
@@ -193,8 +241,11 @@ def sources() -> str:
     return "".join(lines)
 
 
-def line_of(found: dict[str, Any]) -> str:
-    """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``."""
+def line_of(found: dict[str, Any], command: str | None = None) -> str:
+    """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``.
+
+    The command is the one of `commands` that made it, if it was not one of these.
+    """
     problem, seconds = found["problem"], seconds_of(found)
     larger = "memory_needed" in found
     first = not found["rounds"] if larger else len(seconds) == 1
@@ -212,9 +263,48 @@ def line_of(found: dict[str, Any]) -> str:
         "compress": found["compress"],
         "setup": "NAME",
         "date": date.today().isoformat(),
-        "command": "challenge" if not larger else "stream" if found["streamed"] else "larger",
+        "command": command
+        or ("challenge" if not larger else "stream" if found["streamed"] else "larger"),
     }
     return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
+
+
+_TITLES = {
+    "gbdnn-distinct": "gbdnn, every input computed",
+    "gbdnn": "gbdnn, default: equal inputs once (effective)",
+    "gbdnn-full": 'gbdnn, `engine="full"`: plain GraphBLAS',
+    "torch+drop": "PyTorch {torch}, CSR x dense, dead inputs dropped",
+    "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
+    "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",
+    "lagraph": "LAGraph's form on SuiteSparse:GraphBLAS {SuiteSparse:GraphBLAS}",
+}
+
+
+def lines_beside(found: dict[str, Any]) -> str:
+    """Return the lines of ``results.toml`` for the JSON of `side_by_side.py`."""
+    versions = {name: version.partition("+")[0] for name, version in found["versions"].items()}
+    programs: dict[str, dict[str, Any]] = {}
+    for row in found["summary"]:
+        name, key = row["program"], {1: "one", 2: "two"}[row["nthreads"]]
+        title = _TITLES.get(name, row["title"])
+        for package, version in versions.items():
+            title = title.replace(f"{{{package}}}", version)
+        runs = [
+            run["seconds"]
+            for run in found["runs"]
+            if (run["program"], run["nthreads"]) == (name, row["nthreads"]) and run["round"] > 0
+        ]
+        program = programs.setdefault(name, {"group": "NAME", "program": title})
+        program[key] = _three(row["seconds_median"])
+        program[f"{key}_range"] = [_three(min(runs)), _three(max(runs))]
+    return "\n".join(
+        "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in each.items()) + " },"
+        for each in programs.values()
+    )
+
+
+def _three(seconds: float) -> float:
+    return float(f"{seconds:.3g}")
 
 
 def _of(runs: int) -> str:
@@ -248,4 +338,5 @@ def table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print(line_of(json.loads(Path(name).read_text(encoding="utf-8"))))
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+        print(lines_beside(found) if "summary" in found else line_of(found))

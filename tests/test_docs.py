@@ -167,10 +167,50 @@ def test_published_times_have_their_sources(tables):
 def test_programs_beside_each_other(tables):
     found = tomllib.loads((DOCS / "results.toml").read_text())
     groups = {each["group"] for each in found["beside"]}
-    assert groups == {"zen3", "zen4"} <= found["setups"].keys()
-    text = "".join(tables.beside(found, group) for group in groups)
+    assert groups == {"zen3", "zen4"} | found["larger"].keys()
+    text = "".join(tables.beside(found, group) for group in ("zen3", "zen4"))
+    text += tables.larger(found)
     assert all(f"| {each['program']} | " in text for each in found["beside"])
     assert "| SciPy, CSR x CSR |  | 26.5 |" in text
+
+
+def test_ratios_follow_from_the_seconds_beside_them(tables):
+    found = tomllib.loads((DOCS / "results.toml").read_text())
+    rows = [line.split(" | ") for line in tables.times(found, "zen3").splitlines()[2:]]
+    seconds = [each for each in found["beside"] if each["group"] == "zen3"]
+    assert len(rows) == len(seconds) > 4
+    for row, each in zip(rows, seconds, strict=True):
+        assert float(row[1]) == round(each["two"] / seconds[0]["two"], 1)
+        assert float(row[2]) == round(each["two"] / seconds[1]["two"], 1)
+    own = math.nan
+    for line in tables.larger(found).splitlines()[2:]:
+        *_, program, taken, ratio, _ = line.split("|")
+        seconds = float(taken.split()[0])
+        if program.strip() == "gbdnn, every input computed":
+            own = seconds
+        assert float(ratio) == pytest.approx(seconds / own, abs=0.06)
+
+
+def test_programs_in_turn_become_lines_of_results(tables):
+    runs = [
+        {"program": "torch+drop", "nthreads": n, "round": turn, "seconds": n * each}
+        for n in (1, 2)
+        for turn, each in enumerate([9.0, 3.0, 1.2345, 2.0])  # the first prepares
+    ]
+    summary = [
+        {"program": "torch+drop", "title": "", "nthreads": n, "seconds_median": n * 2.0}
+        for n in (1, 2)
+    ]
+    text = tables.lines_beside(
+        {"versions": {"torch": "2.13.0+cpu"}, "summary": summary, "runs": runs}
+    )
+    (line,) = tomllib.loads(f"lines = [\n{text}\n]")["lines"]
+    assert line == {
+        "group": "NAME", "program": "PyTorch 2.13.0, CSR x dense, dead inputs dropped",
+        "one": 2.0, "one_range": [1.23, 3.0], "two": 4.0, "two_range": [2.47, 6.0],
+    }  # fmt: skip
+    shown = tables.beside({"beside": [line]}, "NAME")
+    assert "dropped | 4.00 (2.47 to 6.00) | 2.00 (1.23 to 3.00) |" in shown
 
 
 def test_picture_of_published_times(monkeypatch):
@@ -223,7 +263,6 @@ def test_measured_training_becomes_tables(monkeypatch):
     cell = {
         "network": "8-4, 5 %", "nthreads": 2, "edges": 1234, "check": "PASSED", "floor": 1.0,
         "median": {"gbdnn": 0.001, "torch_csr": 0.0045, "torch_mask": 0.009},
-        "times": {"torch_csr": 4.5, "torch_mask": 9.0},
     }  # fmt: skip
     steps = circumstances | {"cells": [cell]}
     row = {"density": 5.0, "rule": "rigl", "edges": 10, "accuracy": 98.1, "least": 98, "most": 98.2}
@@ -260,7 +299,6 @@ def test_real_networks_become_a_table(dense_tables):
         "features_alone": False,
         "density": 0.05,
         "median": programs,
-        "times": {"infer": 0.1, "compiled": 0.2},
         "right": dict.fromkeys(programs),
         "check": "PASSED",
     }
