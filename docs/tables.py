@@ -21,6 +21,7 @@ from gbdnn.challenge.published import PUBLISHED, RANGES, Rate, SecondsRange
 
 NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)
+THREADS, INPUTS = 2, 60_000  # of all runs that are shown
 DEGREE = 32  # edges into every neuron
 
 
@@ -58,6 +59,8 @@ def require_sound(found: dict[str, Any]) -> None:
             raise ValueError(f"results.toml, run {where}: the challenge has no such network")
         if run["setup"] not in found["setups"] or run["command"] not in found["commands"]:
             raise ValueError(f"results.toml, run {where}: unknown setup or command")
+        if (run["threads"], run["inputs"]) != (THREADS, INPUTS):
+            raise ValueError(f"results.toml, run {where}: not {THREADS} threads, {INPUTS} inputs")
         if not isinstance(run["compress"], bool) or not run["seconds"] > 0:
             raise ValueError(f"results.toml, run {where}: compress or seconds make no sense")
 
@@ -70,8 +73,7 @@ def edge_rate(run: dict[str, Any]) -> float:
 def runs(found: dict[str, Any], *, compress: bool) -> str:
     """Return a row for each of the twelve networks, measured or not."""
     rate = "**effective** edges/s" if compress else "edges/s"
-    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "threads", "inputs"]
-    head += ["weights", "machine", "date"]
+    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "weights", "machine", "date"]
     rows = []
     for neurons in NEURONS:
         for layers in LAYERS:
@@ -88,15 +90,13 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                     run["of"],
                     f"{edge_rate(run):.3g}".replace("e+", "e"),
                     f"{run['gib']:.1f}" if "gib" in run else "",
-                    str(run["threads"]),
-                    f"{run['inputs']:,}",
                     run["weights"],
                     found["setups"][run["setup"]]["short"],
                     run["date"],
                 ]
                 for run in here
-            ] or [[str(neurons), str(layers), "not measured", *[""] * 8]]
-    return table(head, rows, right=(0, 1, 2, 4, 5, 6, 7))
+            ] or [[str(neurons), str(layers), "not measured", *[""] * 6]]
+    return table(head, rows, right=(0, 1, 2, 4, 5))
 
 
 def beside(found: dict[str, Any], group: str) -> str:
