@@ -1,4 +1,5 @@
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from hypothesis import settings
 import gbdnn
 from gbdnn.kernels import blocks, costs
 from gbdnn.kernels.fused import FUSED
+
+# A shell starts what runs in its background with SIGINT ignored.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None)
