@@ -555,7 +555,7 @@ def killed_after(path, epochs, seconds):
             return True
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_resumed_after_kills(tmp_path, kills):
     net = network((60, 300, 200, 10), 0.2, "FP32")
     X, y = data(net, 2000)
