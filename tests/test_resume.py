@@ -92,7 +92,7 @@ def parts_of(path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("5", "0", "quick"), pytest.param(("120", "1"), marks=pytest.mark.slow)]
+    "arguments", [("5", "0", "quick"), pytest.param(("40", "1"), marks=pytest.mark.slow)]
 )
 def test_kills_at_random_moments(arguments):
     done = subprocess.run(
