@@ -239,6 +239,20 @@ def run_here(arguments, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["generate", "convert", "convert tsv"])
+def test_what_a_kill_after_the_index_left_is_removed(root, tmp_path, name):
+    out = tmp_path / "net"
+    arguments = [out if each == "OUT" else each for each in commands(root)[name]]
+    well(*arguments)
+    there = sorted(out.iterdir())
+    left = out / ".gbdnn-0123456789abcdef.tmp"
+    left.mkdir()
+    (left / "shard-0123456789abcdef-00000.safetensors").write_bytes(b"old")
+    assert "is complete" in well(*arguments)
+    assert sorted(out.iterdir()) == there
+    assert len(gbdnn.load(out)) == 12
+
+
+@pytest.mark.parametrize("name", ["generate", "convert", "convert tsv"])
 def test_layers_that_are_written_are_kept(root, tmp_path, monkeypatch, capsys, small_shards, name):
     out = tmp_path / "net"
     arguments = [out if each == "OUT" else each for each in commands(root)[name]]

@@ -10,7 +10,7 @@ from gbdnn.cli import formats
 from gbdnn.cli.outputs import require_new
 from gbdnn.distributed.fingerprints import of_network
 from gbdnn.io.store.index import checksum
-from gbdnn.io.store.resumed import LayerSource, save_layers
+from gbdnn.io.store.resumed import LayerSource, remove_left, save_layers
 from gbdnn.io.store.unfinished import Origin, find_unfinished, finished_key
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def save(source: LayerSource, out: Path, show: Show, *, restart: bool, force: bo
     """Save a network layer by layer, or go on with it; what is finished is not written again."""
     made_from = None if restart else finished_key(out)
     if made_from is not None and made_from == source.key(source.marks()):
+        remove_left(out)
         echo(f"{out}: is complete: nothing was left to write")
         return
     if not force:

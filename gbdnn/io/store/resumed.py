@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Layer
 
-__all__ = ["LayerSource", "save_layers"]
+__all__ = ["LayerSource", "remove_left", "save_layers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,14 @@ def save_layers(
             if progress is not None:
                 progress(len(writer.entries), source.count)
         writer.finish("network", {"layers": writer.entries, "made_from": source.key(writer.marks)})
+
+
+def remove_left(path: Path) -> None:
+    """Remove what a run has left that was killed when its store was finished, if one was."""
+    if any(path.glob(".gbdnn-*.tmp")):
+        with contextlib.suppress(OutputError), Writer(path) as writer:
+            if named := named_by_index(path):
+                writer.tidy(named)
 
 
 class _Keeper(Writer):
