@@ -193,9 +193,10 @@ def test_ctrl_c_is_130(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "seen_there"),
     [
-        (
+        pytest.param(
             ["challenge", "--layers", "20", "--inputs", "300"],
             [b"inference", b"checking", b"20/20", b"PASSED"],
+            marks=pytest.mark.slow,
         ),
         (
             ["generate", "net", "--layers", "40", "--restart", "--force"],
@@ -356,6 +357,7 @@ def shell(line):
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
 def test_standard_streams_that_take_nothing(tmp_path):
     few = "gbdnn challenge --layers 2 --inputs 20"

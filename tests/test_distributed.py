@@ -900,6 +900,7 @@ def problem():
     return challenge.generated(1024, 8, inputs=9000)
 
 
+@pytest.mark.slow
 def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     records, there = [], []
