@@ -66,7 +66,7 @@ def scipy_categories(
     for block, alive in enumerate(blocks):
         Y = X[alive]
         for k, layer in enumerate(network):
-            Y = _after(layer, Y @ _as_csr(layer.weights))
+            Y = _after(layer, Y @ _as_csr(layer.weights), layer.bias)
             lives = np.diff(Y.indptr) > 0
             Y, alive = Y[lives], alive[lives]
             if progress is not None:
@@ -78,12 +78,11 @@ def scipy_categories(
 def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
     """Return which inputs have a category or none, depending on how sums are rounded.
 
-    A sum of n products and its bias, in any order, lies within a factor of 1 - g and 1 + g of the
-    exact one, g = n u / (1 - n u), u the unit roundoff of the network's dtype (Higham, Accuracy and
-    Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0, so that
-    nothing cancels before the bias is added). What can be reached at least and at most is followed
-    through the layers, in FP64: an input is left to rounding if it has a category at most, and none
-    at least.
+    A sum of n products and a bias, in any order, is off by at most g (sum + abs(bias)), where
+    g = n u / (1 - n u), and u is the unit roundoff of the network's dtype (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0). What can be
+    reached at least and at most is followed through the layers, in FP64: an input is left to
+    rounding if it has a category at most, and none at least.
 
     Parameters and their conditions are those of `scipy_categories`; all inputs are one block.
     """
@@ -93,8 +92,9 @@ def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
         W = _as_csr(layer.weights)
         n = 2 + int(np.bincount(W.indices, minlength=1).max(initial=0))
         g = n * roundoff / (1 - n * roundoff)
-        least = (1 - roundoff) * _after(layer, (1 - g) * (least @ W))
-        most = (1 + roundoff) * _after(layer, (1 + g) * (most @ W))
+        off = g * np.abs(layer.bias)
+        least = _after(layer, (1 - g) * (least @ W), layer.bias - off)
+        most = _after(layer, (1 + g) * (most @ W), layer.bias + off)
     return (np.diff(most.indptr) > 0) & (np.diff(least.indptr) == 0)
 
 
@@ -104,9 +104,9 @@ def _as_csr(matrix: gb.Matrix) -> Any:
     return sp.csr_array((values.astype(np.float64), (rows, columns)), shape=matrix.shape)
 
 
-def _after(layer: Layer, Z: Any) -> Any:
+def _after(layer: Layer, Z: Any, bias: Any) -> Any:
     """Add the bias to the entries of Y W, clip to 0 and the layer's bound, drop zeros."""
-    Z.data += np.broadcast_to(layer.bias, (layer.ncols,))[Z.indices]
+    Z.data += np.broadcast_to(bias, (layer.ncols,))[Z.indices]
     np.clip(Z.data, 0, layer.clip, out=Z.data)
     Z.eliminate_zeros()
     return Z
