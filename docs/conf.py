@@ -34,7 +34,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "_generated", "_templates"]
+# What the build itself leaves in this folder is no page.
+exclude_patterns = ["_build", "_generated", "_templates", ".jupyter_cache", "jupyter_execute"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
