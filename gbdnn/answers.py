@@ -9,7 +9,7 @@ import numpy as np
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, shape_of
 from gbdnn.arrays.values import finite, floating
-from gbdnn.engine.dense_features import as_array, is_dense
+from gbdnn.engine.sources import as_array, is_dense
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from gbdnn import inference
 from gbdnn.arrays.arguments import as_flag, as_path, require_callable
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
+from gbdnn.engine.run import checked
 from gbdnn.errors import ArgumentTypeError
 from gbdnn.model.network import as_network
 
@@ -295,7 +296,7 @@ def infer_to_store(
 
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead})
-        inference.checked(callback=callback)
+        checked(callback=callback)
         found, ahead = here(rest.get("nthreads") or available()), 1
         rest = {**rest, "nthreads": found.nthreads, "callback": callback}
     else:
@@ -312,7 +313,7 @@ def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
     rest = {name: value for name, value in options.items() if name not in own}
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
-    inference.checked(**rest)
+    checked(**rest)
     return as_network(layers, **own), rest
 
 

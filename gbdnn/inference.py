@@ -17,22 +17,14 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from gbdnn.arrays.arguments import as_word, require_callable
 from gbdnn.arrays.matrices import as_matrix
-from gbdnn.arrays.threads import MOST_THREADS, engaged
-from gbdnn.arrays.values import as_dtype, whole_number
-from gbdnn.engine.choice import Engine, direct_features, takes_direct
-from gbdnn.engine.direct import DirectNetwork
-from gbdnn.engine.duplicates import Duplicates
-from gbdnn.engine.features import as_features, bytes_copied
-from gbdnn.engine.memory import MEMORY, Budget
-from gbdnn.engine.run import Run
-from gbdnn.engine.work import counted
-from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
+from gbdnn.arrays.values import as_dtype
+from gbdnn.engine.choice import Engine
+from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.run import checked, infer_network
+from gbdnn.errors import ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
 if TYPE_CHECKING:
@@ -41,14 +33,11 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.engine.state import Checkpoint
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
     from gbdnn.model.network import Network
 
-_ENGINES = get_args(Engine)
-
-__all__ = ["Engine", "checked", "infer", "infer_batches", "inferred"]
+__all__ = ["Engine", "infer", "infer_batches"]
 
 
 def infer(
@@ -173,69 +162,10 @@ def infer(
     if not len(net):
         checked(engine, compress, memory, nthreads, callback)
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-    return inferred(
+    return infer_network(
         net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
         callback=callback,
     )  # fmt: skip
-
-
-def inferred(
-    net: Network,
-    features: MatrixLike,
-    *,
-    engine: Engine = "auto",
-    compress: bool | Literal["auto"] = "auto",
-    memory: int = MEMORY,
-    nthreads: int | None = None,
-    callback: Callable[[LayerStats], object] | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> gb.Matrix:
-    """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
-    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
-    X = as_features(features, net, room=memory // 4)
-    copied = bytes_copied(X, features)
-    for_blocks = (memory - copied) // 2
-    if (
-        compress is not True
-        and callback is None
-        and checkpoint is None
-        and takes_direct(net, X.nrows, engine, for_blocks)
-        and (dense := direct_features(X)) is not None
-    ):
-        direct = net.prepared(DirectNetwork)
-        with counted(net.infos, X.nrows):
-            return direct.matrix(dense, nthreads=nthreads, memory=for_blocks, sparse=dense is not X)
-    budget = Budget.of_run(memory, net, X.nrows, copied)
-    with engaged(nthreads):
-        run = Run(
-            net,
-            X,
-            engine=engine,
-            budget=budget,
-            duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
-            callback=callback,
-        )
-        return run.answer(checkpoint)
-
-
-def checked(
-    engine: Any = "auto",
-    compress: Any = "auto",
-    memory: Any = MEMORY,
-    nthreads: Any = None,
-    callback: Any = None,
-) -> tuple[int, int | None]:
-    """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
-    as_word(engine, "engine", _ENGINES)
-    if not isinstance(compress, bool | np.bool_) and not (
-        isinstance(compress, str) and compress == "auto"
-    ):
-        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
-    require_callable(callback, "callback")
-    memory = whole_number(memory, "memory")
-    if nthreads is not None:
-        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
-    return memory, nthreads
 
 
 def infer_batches(

@@ -8,9 +8,10 @@ import numpy as np
 
 from gbdnn.arrays.threads import MOST_THREADS
 from gbdnn.arrays.values import as_array, whole_number
+from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.choice import is_direct
-from gbdnn.engine.dense_features import DenseFeatures
-from gbdnn.engine.direct import DirectNetwork
+from gbdnn.engine.direct import run_directly
+from gbdnn.engine.sources import DenseRows
 from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
 from gbdnn.inference import infer
 from gbdnn.kernels.fused import FUSED
@@ -55,10 +56,9 @@ class CompiledNetwork:
         self.network, self.nthreads = network, nthreads
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
-        self._direct: DirectNetwork | None = None
-        if is_direct(network):
+        self._is_direct = is_direct(network)
+        if self._is_direct:
             FUSED.load(self._dtype)
-            self._direct = network.prepared(DirectNetwork)
             for inputs in (1, 2):  # prepares both ways
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
@@ -91,14 +91,15 @@ class CompiledNetwork:
                 f"features have shape {x.shape}; inputs x {self._nrows}, or {self._nrows} for one"
                 " input, are needed"
             )
-        if self._direct is None:
+        if not self._is_direct:
             Y = infer(self.network, rows, nthreads=self.nthreads)
             values = Y.to_dense(fill_value=0)
         else:
-            values = np.zeros((len(rows), self._ncols), self._dtype)
+            answer = DenseAnswer(len(rows), self._ncols, self._dtype, with_present=False)
             if len(rows):
-                X = DenseFeatures(rows, self._dtype)
-                self._direct.run(X, values, None, nthreads=self.nthreads)
+                X = DenseRows(rows, self._dtype)
+                run_directly(self.network, X, answer, nthreads=self.nthreads)
+            values = answer.values
         found: np.ndarray = values[0] if x.ndim == 1 else values
         return found
 

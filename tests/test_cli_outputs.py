@@ -210,8 +210,9 @@ def test_no_timed_run_has_a_callback(monkeypatch):
 
 
 def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch):
-    from gbdnn.cli import terminal
     from gbdnn.engine.work import current
+
+    from gbdnn.cli import terminal
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", Terminal())

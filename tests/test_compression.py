@@ -11,8 +11,8 @@ from test_properties import ANY, problems
 
 import gbdnn
 from gbdnn.arrays.matrices import as_rows
-from gbdnn.engine import block_run
 from gbdnn.engine import duplicates as compression
+from gbdnn.engine import stops
 from gbdnn.engine.duplicates import equal_columns, equal_rows, fingerprints
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels.blocks import Block
@@ -69,7 +69,7 @@ def test_statistics_tell_living_distinct_and_computed(engine, monkeypatch):
 def test_collisions_of_fingerprints_cost_nothing_but_time(engine, monkeypatch):
     narrow(monkeypatch)
     same = lambda array: np.zeros(array.shape[1], np.uint64)  # noqa: E731
-    monkeypatch.setattr(block_run, "fingerprints", same)
+    monkeypatch.setattr(stops, "fingerprints", same)
     monkeypatch.setattr(compression, "_ODD", np.uint64(0))
     net, X = converging()
     plain = gbdnn.infer(net, X, engine=engine, compress=False)

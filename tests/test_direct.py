@@ -13,8 +13,7 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn.engine import direct as module
-from gbdnn.engine.dense_features import DenseFeatures, DenseMatrixFeatures
-from gbdnn.engine.direct import DirectNetwork
+from gbdnn.engine.sources import DenseMatrixRows, DenseRows
 from gbdnn.kernels import costs
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -242,11 +241,11 @@ def test_an_overflow_names_the_layer(count, sign):
 def test_a_large_input_is_checked_and_a_small_one_is_not():
     """The same answer by both chains of layers."""
     net = network(MIXED)
-    direct = net.prepared(DirectNetwork)
-    assert 1 < direct._safe < 1e10
+    chains = net.prepared(module._Chains)
+    assert 1 < chains.safe < 1e10
     X = inputs(50, 50)
     small = gbdnn.compile(net)(X)
-    X[7] = direct._safe * 2
+    X[7] = chains.safe * 2
     large = gbdnn.compile(net)(X)
     others = np.arange(50) != 7
     np.testing.assert_array_equal(large[others], small[others])
@@ -324,13 +323,13 @@ def test_no_inputs_and_no_neurons():
 
 
 def taken(monkeypatch):
-    runs, plain = [], DirectNetwork.run
+    runs, plain = [], module.run_directly
 
-    def run(self, *args, **options):
+    def run(net, *args, **options):
         runs.append(args)
-        return plain(self, *args, **options)
+        return plain(net, *args, **options)
 
-    monkeypatch.setattr(DirectNetwork, "run", run)
+    monkeypatch.setattr("gbdnn.engine.run.run_directly", run)
     return runs
 
 
@@ -389,17 +388,17 @@ def test_nearly_empty_arrays_go_as_rows(monkeypatch):
 
 @pytest.mark.parametrize("memory", [10_000_000, 600_000])
 def test_memory_is_kept(memory, monkeypatch):
-    made, plain = [], module._Workspace
+    made, plain = [], module.Buffers
 
-    def workspace(*args):
+    def buffers(*args):
         made.append(plain(*args))
         return made[-1]
 
-    monkeypatch.setattr(module, "_Workspace", workspace)
+    monkeypatch.setattr(module, "Buffers", buffers)
     net, X = network(pruned((400, 500, 400), (0.1,))), inputs(3000, 400)
     gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
     assert made
-    assert sum(each.Y.nbytes + each.Z.nbytes for each in made) <= memory
+    assert sum(each.allocated for each in made) <= memory
     with pytest.raises(gbdnn.ArgumentError, match="too small"):
         gbdnn.infer(net, X, engine="fused", memory=10_000)
 
@@ -409,10 +408,10 @@ def test_a_matrix_beyond_the_memory_is_read_in_parts(make, monkeypatch):
     runs, net = taken(monkeypatch), network(MIXED)
     X = make(inputs(2000, 50))
     Y = gbdnn.infer(net, X, engine="fused", memory=200_000, nthreads=2)
-    assert isinstance(runs[0][0], DenseMatrixFeatures)
+    assert isinstance(runs[0][0], DenseMatrixRows)
     assert Y.ss.format == "fullr"
     assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
-    assert not isinstance(runs[1][0], DenseMatrixFeatures)
+    assert not isinstance(runs[1][0], DenseMatrixRows)
     close(Y.to_dense(), dense_inference(MIXED, X.to_dense(fill_value=0)))
     X[1999, 49] = np.inf
     with pytest.raises(gbdnn.ArgumentError, match="features: contains inf"):
@@ -434,13 +433,13 @@ def test_an_error_in_one_thread_ends_all(monkeypatch):
     net, X = network(MIXED), inputs(5000, 50)
     X[4000, 0] = np.nan
     blocks = []
-    plain = DenseFeatures.dense_rows
+    plain = DenseRows.dense_rows
 
     def dense_rows(self, start, stop):
         blocks.append(start)
         return plain(self, start, stop)
 
-    monkeypatch.setattr(DenseFeatures, "dense_rows", dense_rows)
+    monkeypatch.setattr(DenseRows, "dense_rows", dense_rows)
     for _ in range(5):
         with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
             gbdnn.infer(net, X, engine="fused", nthreads=3)

@@ -13,6 +13,8 @@ import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import blocks, costs, full
 from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.form import ChainLayers
+from gbdnn.kernels.full_chain import FullChain
 from gbdnn.kernels.reorder import inverse, orders
 
 
@@ -77,12 +79,15 @@ def test_the_kernel_computes_a_row_by_itself():
 def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
     """Survivors of several blocks leave in any order, also all of them in one block."""
     dense = np.array([[0, 1, 0], [2, 0, 3], [0, 0, 4], [0, 0, 0]], "f4")
-    left = []
+    left, info = [], gbdnn.LayerInfo((3, 3), 1, 1.0, "FP32")
+    layers = ChainLayers(
+        first=0, infos=[info], weights=[None], droppable=[True], checked=[False], positions=[None]
+    )
     for part in parts:
         block = blocks.Block(3, 16, np.dtype("f4"))
         block.array[:, : len(part)] = dense[part].T
         block.inputs = np.array(part)
-        left += blocks.sparse_rows(block, None, np.arange(len(part)))
+        left += FullChain(layers).rows(block, 0, droppable=False)
     Y = SparseRows.stacked(left, len(inputs), 3, np.dtype("f4")).matrix()
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
 
@@ -202,7 +207,7 @@ def test_a_tight_budget_costs_pools_not_answers(budget, engine, monkeypatch):
     monkeypatch.setattr(costs, "gather", lambda *_: 0.0)
     kept = []
     monkeypatch.setattr(
-        "gbdnn.engine.run.Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1]
+        "gbdnn.engine.choice.Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1]
     )
     layers, X = dying(200, at=3, survivors=range(0, 200, 5))
     memory = 2 * budget * 16 * 40 * 4  # half of it for blocks

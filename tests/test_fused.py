@@ -1,6 +1,7 @@
 """What only the fused form has: tiles, pairs of neurons, many layers in one call."""
 
 import itertools
+import re
 
 import graphblas as gb
 import numpy as np
@@ -12,7 +13,9 @@ import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.compiled.record import FIELDS
+from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 
@@ -85,9 +88,44 @@ def advance(weights, X, dtype="FP32", *, droppable=False, tidy=False, width=None
     Y.flat[:], Z.flat[:] = 0, 7  # Z's content is arbitrary
     Y.neurons, Y.inputs = X.shape[1], np.arange(len(X))
     Y.filled[:] = X.T
-    chain = FusedChain(weights, [droppable] * len(weights), NUMPY[dtype])
-    Y, _, faulty = chain.run(0, len(weights), Y, Z, tidy=tidy)
+    Y, faulty = through(weights, Y, Z, dtype, droppable=droppable, tidy=tidy)
     return Y.filled.T.copy(), Y.inputs, faulty
+
+
+def chain(weights, dtype, *, droppable=False, position=None):
+    """The chain of some prepared layers."""
+    nrows = FIELDS.index("NROWS")
+    infos = [
+        gbdnn.LayerInfo((int(each.record[nrows]), each.ncols), 1, 1.0, dtype) for each in weights
+    ]
+    count = len(weights)
+    layers = ChainLayers(
+        first=0,
+        infos=infos,
+        weights=weights,
+        droppable=[droppable] * count,
+        checked=[True] * count,
+        positions=[position] * count,
+    )
+    return FusedChain(layers)
+
+
+def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):
+    """Return a block behind the layers, and the layer in which a sum was not finite, or -1."""
+
+    class Given(Buffers):
+        def get(self, *_):
+            return Z
+
+    buffers = Given(NUMPY[dtype], 10**9, AlignedBlock)
+    try:
+        Y, stop = chain(weights, dtype, droppable=droppable).run(
+            Y, 0, len(weights), buffers, tidy=tidy, counts=None, stands=None
+        )
+    except gbdnn.NonFiniteError as err:
+        return Y, int(re.match(r"layer (\d+)", str(err))[1])
+    assert stop == len(weights)
+    return Y, -1
 
 
 @BOTH
@@ -244,7 +282,7 @@ def test_padding_that_overflows_is_nobodys_fault():
     Y.flat[:] = 3e38
     Y.inputs = np.arange(3)
     Y.filled[:] = 0
-    Y, _, faulty = FusedChain(weights, [False] * 2, np.dtype("f4")).run(0, 2, Y, Z, tidy=True)
+    Y, faulty = through(weights, Y, Z, "FP32", tidy=True)
     assert faulty == -1
     assert not Y.filled.any()
 
@@ -261,22 +299,23 @@ def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
     indptr = np.concatenate(([0], np.cumsum((dense != 0).sum(axis=1)))).astype(np.uint64)
     values = dense[dense != 0][: 1 if iso else None]
     columns = np.nonzero(dense)[1].astype(np.uint64)
-    rows = SparseRows(indptr, columns, values, 45, np.arange(70) * 3).rows(5, 70)
+    rows = SparseRows(indptr, columns, values, 45, np.arange(70) * 3).sparse_rows(5, 70)
     position = random.permutation(45) if shuffled else None
     block = AlignedBlock(50, 80, NUMPY[dtype])
     block.flat[:] = 9
     block.neurons = 45
-    chain = FusedChain([], [], NUMPY[dtype])
-    chain.fill(block, rows, position)
+    (weights,) = prepared([Dense(np.ones((45, 45)))], dtype)
+    made = chain([weights], dtype, position=position)
+    made.read(block, 0, rows)
     expected = dense[5:70].T
     np.testing.assert_array_equal(
         block.filled[slice(None) if position is None else position], expected
     )
     assert not block.array[:, 65:].any()
     assert rows.ids is not block.inputs
-    back = SparseRows.joined(list(chain.sparse_rows(block, position, droppable=False)))
+    back = SparseRows.joined(list(made.rows(block, 0, droppable=False)))
     assert back.ids.tolist() == list(range(15, 210, 3))
-    some = SparseRows.joined(list(chain.sparse_rows(block, position, droppable=True)))
+    some = SparseRows.joined(list(made.rows(block, 0, droppable=True)))
     assert some.ids.tolist() == [i for i in range(15, 210, 3) if i not in (99, 207)]
     found = back.matrix().to_dense(fill_value=0)
     np.testing.assert_array_equal(found, dense[5:70])

@@ -195,7 +195,7 @@ def test_blocks_stay_within_their_memory(dtype, blocks, nthreads, monkeypatch):
             most.append(self.allocated)
             return block
 
-    monkeypatch.setattr("gbdnn.engine.run.Buffers", Watched)
+    monkeypatch.setattr("gbdnn.engine.choice.Buffers", Watched)
     layers, X = dying(600, at=3, survivors=range(0, 600, 5))
     memory = blocks * 16 * 40 * NUMPY[dtype].itemsize  # for blocks; as much for what waits
     net, options = network(layers, dtype), {"engine": "fused", "nthreads": nthreads}
@@ -207,20 +207,15 @@ def test_blocks_stay_within_their_memory(dtype, blocks, nthreads, monkeypatch):
 @pytest.mark.parametrize("compress", [True, False])
 def test_a_callback_takes_no_further_pass_and_no_further_call(compress, monkeypatch):
     """Records come from what the compiled code counts, in the calls that a run makes anyway."""
-    from gbdnn.engine.block_run import BlockRun
     from gbdnn.kernels.fused_chain import FusedChain
-
-    def never(*_):
-        raise AssertionError("a second pass")
 
     run, calls = FusedChain.run, []
 
-    def counted(self, first, last, *arguments, **options):
+    def counted(self, Y, first, last, *arguments, **options):
         calls.append((first, last))
-        return run(self, first, last, *arguments, **options)
+        return run(self, Y, first, last, *arguments, **options)
 
-    monkeypatch.setattr(gbdnn.inference, "takes_direct", lambda *_: False)
-    monkeypatch.setattr(BlockRun, "_record", never)
+    scheduled(monkeypatch)
     monkeypatch.setattr(FusedChain, "run", counted)
     net, X = converging(layers=30)
     options = {"engine": "fused", "nthreads": 1, "compress": compress}

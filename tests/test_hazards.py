@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import narrow, network
+from conftest import assert_answer, narrow, network
 from oracles import case, dyadic
 
 import gbdnn
+from gbdnn.arrays import threads
 from gbdnn.arrays.matrices import as_rows
-from gbdnn.engine import run as engine_run
+from gbdnn.engine import choice
 from gbdnn.kernels import costs
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.full import FullForm
@@ -138,12 +139,14 @@ def test_weights_are_prepared_once(engine, form, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
-def test_a_thread_that_cannot_start_leaves_none_running(engine, monkeypatch):
+def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
+    """A limit of processes makes a run slower; training needs all its threads, and says so."""
     narrow(monkeypatch)
+    monkeypatch.setattr(threads, "_idle", [])
     plain, started = threading.Thread.start, []
 
     def start(self):
-        if self.name.startswith("gbdnn-"):
+        if self.name == "gbdnn":
             if len(started) == 2:
                 raise RuntimeError("can't start new thread")
             started.append(self)
@@ -151,11 +154,32 @@ def test_a_thread_that_cannot_start_leaves_none_running(engine, monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(costs, "inner_threads", lambda *_: (5, 1))
-    net, X = network(case(3, inputs=200).layers), case(3, inputs=200).X
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        gbdnn.infer(net, X, engine=engine, nthreads=5)
+    a_case = case(3, inputs=200)
+    assert_answer(gbdnn.infer(network(a_case.layers), a_case.X, engine=engine, nthreads=5), a_case)
     assert len(started) == 2
-    assert not any(thread.is_alive() for thread in started)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        threads.on_threads(5, started.append, stop=lambda: None, all_needed=True)
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("all_needed", [False, True])
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(all_needed, error):
+    ended, stopped = [], threading.Event()
+
+    def work(k):
+        if k == 1:
+            raise error("stop")
+        stopped.wait()
+        ended.append(k)
+
+    with pytest.raises(error, match="stop"):
+        threads.on_threads(4, work, stop=stopped.set, all_needed=all_needed)
+    assert sorted(ended) == [0, 2, 3]
+    begun = []
+    threads.on_threads(4, begun.append, stop=stopped.set, all_needed=all_needed)
+    assert 0 in begun
+    assert sorted(begun) == [0, 1, 2, 3] or not all_needed
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -164,9 +188,7 @@ def test_an_exception_frees_the_blocks(workers, engine, monkeypatch):
     narrow(monkeypatch)
     monkeypatch.setattr(costs, "inner_threads", lambda *_: (workers, 1))
     kept = []
-    monkeypatch.setattr(
-        engine_run, "Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1]
-    )
+    monkeypatch.setattr(choice, "Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1])
 
     def fail(record):
         if record.layer == 1:

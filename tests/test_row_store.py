@@ -58,6 +58,6 @@ def test_rows_that_others_follow():
     followed[1::2] = random.choice(followed[::2], 20)
     store = RowStore(NCOLS, np.dtype("f4"))
     for at in range(0, 20, 3):
-        store.add(rows.rows(at, min(at + 3, 20)))
+        store.add(rows.sparse_rows(at, min(at + 3, 20)))
     found = SparseRows.stacked(store.rows(), 40, NCOLS, np.dtype("f4"), followed).matrix()
     np.testing.assert_array_equal(found.to_dense(fill_value=0), [known[i] for i in followed])

@@ -12,7 +12,7 @@ from oracles import case
 import gbdnn
 from gbdnn.engine import prefetch as windows
 from gbdnn.engine.prefetch import layer_bytes
-from gbdnn.engine.state import RunState
+from gbdnn.engine.queues import RunState
 
 SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
 OPTIONS = {"sizes": SIZES, "inputs": 90, "density": 0.4, "exact": False}

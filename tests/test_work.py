@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
+from gbdnn.engine.work import Work, current, watched
 
 import gbdnn
-from gbdnn.engine.work import Work, current, watched
 from gbdnn.gallery import digits, features_from_images
 
 

@@ -131,7 +131,7 @@ class SparseRows:
         array[at, self.columns.view(np.int64)] = self.values
         return array
 
-    def rows(self, start: int, stop: int) -> SparseRows:
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to before `stop`: a view, but for `indptr`."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         ids = np.arange(start, stop) if self._ids is None else self._ids[start:stop]
@@ -149,7 +149,7 @@ class SparseRows:
         while start < self.nrows:
             fits = np.searchsorted(self.indptr, self.indptr[start] + np.uint64(most), side="right")
             stop = max(start + 1, min(int(fits) - 1, start + most))
-            yield self.rows(start, stop)
+            yield self.sparse_rows(start, stop)
             start = stop
 
     def take(self, rows: np.ndarray, ids: np.ndarray | None = None) -> SparseRows:

@@ -26,8 +26,8 @@ from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
 from gbdnn.challenge.workers import batches_over, readable, warmed
 from gbdnn.distributed import balance
 from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
-from gbdnn.engine.work import current, watched
 from gbdnn.errors import require_kind
 
 if TYPE_CHECKING:
@@ -241,14 +241,14 @@ def run(
             else:
                 add = partial(_add, batches, stats)
                 compute = partial(infer, net, features, executor=executor, stats=add, **options)
-            with watched(current()) as work:
+            with watched(current() or RunProgress()) as work:
                 started = perf_counter()
                 Y = compute()
                 seconds.append(perf_counter() - started)
             if executor is not None:
                 balances.append(balance(batches, workers))
                 nthreads = max(each.threads for each in batches)
-    processed = work.processed if executor is None else None
+    processed = work.done if executor is None else None
     truth, source = None, "nothing"
     if check:
         truth, source = problem.truth, "the official categories"

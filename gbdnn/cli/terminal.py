@@ -11,7 +11,7 @@ import rich.console
 import rich.progress
 from rich.text import Text
 
-from gbdnn.engine.work import Work, watched
+from gbdnn.engine.progress import RunProgress, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,14 +47,14 @@ class _Count(rich.progress.ProgressColumn):
 class _Watched:
     """Runs that are watched, and their bar."""
 
-    work: Work
+    work: RunProgress
     task: rich.progress.TaskID
     repeat: int
     seen: int = 0
 
 
 class Bars(rich.progress.Progress):
-    """Progress bars in a ``with`` block, shown if standard output and error are a terminal.
+    """RunProgress bars in a ``with`` block, shown if standard output and error are a terminal.
 
     With `silent` they are never shown. They are drawn by a thread of their own: what is computed
     meanwhile is counted, and not asked.
@@ -109,7 +109,7 @@ class Bars(rich.progress.Progress):
         if self.disable:
             yield
             return
-        with watched(Work()) as work:
+        with watched(RunProgress()) as work:
             task = self.add_task("inference", total=None, work=True)
             watching = _Watched(work, task, repeat)
             self._runs.append(watching)

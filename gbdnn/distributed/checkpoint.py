@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.state import SavedState
+from gbdnn.engine.queues import SavedState
 from gbdnn.errors import FormatError, GbdnnError, OutputError
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.sparse import described, read_arrays, write_arrays
@@ -29,7 +29,7 @@ from gbdnn.io.store.writer import Writer
 if TYPE_CHECKING:
     import os
 
-    from gbdnn.engine.state import RunState
+    from gbdnn.engine.queues import RunState
 
 __all__ = ["Checkpoint"]
 

@@ -15,7 +15,7 @@ from gbdnn.kernels import costs
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from gbdnn.engine.features import Features
+    from gbdnn.engine.sources import RowSource
     from gbdnn.model.network import Network
 
 __all__ = ["balanced_cuts", "measured_cuts"]
@@ -24,7 +24,7 @@ _SAMPLE, _RANGES = 1024, 8  # inputs of a sample, and ranges that they are taken
 
 
 def measured_cuts(
-    net: Network, X: Features, ranks: int, options: dict[str, Any]
+    net: Network, X: RowSource, ranks: int, options: dict[str, Any]
 ) -> tuple[int, ...]:
     """Return the cuts that a sample of the features suggests, by its seconds in each layer.
 
@@ -90,7 +90,7 @@ def balanced_cuts(seconds: ArrayLike, moving: ArrayLike, ranks: int) -> tuple[in
     return tuple(reversed(cuts))
 
 
-def _sample(X: Features) -> Any:
+def _sample(X: RowSource) -> Any:
     """Return up to 1,024 features, from ranges spread over all of them."""
     each = _SAMPLE // _RANGES
     if X.nrows > _SAMPLE:

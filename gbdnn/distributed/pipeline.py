@@ -22,8 +22,8 @@ from gbdnn.distributed.stage import (
     Stage,
     batches,
 )
-from gbdnn.engine.features import as_features
 from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError
 from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.optional import require
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.links import Links
     from gbdnn.engine.choice import Engine
-    from gbdnn.engine.features import Features
+    from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
 
@@ -193,7 +193,7 @@ class _Pipeline:
         self._ranks, self._options = ranks, options
         self._targets = list(range(ranks.size)) if root is None else [root]
         self._net = Network([])
-        self._X: Features | None = None
+        self._X: RowSource | None = None
         self.answer: gb.Matrix | None = None
 
     def check(
@@ -209,7 +209,7 @@ class _Pipeline:
         if batch is not None:
             whole_number(batch, "batch", least=1)
         if self._ranks.rank == 0:
-            self._X = as_features(features, net, room=self._options["memory"])
+            self._X = as_source(features, net, room=self._options["memory"])
         words = "".join(f"{info.shape} {info.describe()}\n" for info in net.infos)
         return {
             "network": f"{len(net)} layers, {net.edges} edges, checksum {crc32(words.encode()):x}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.features import as_features
+from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class SentFeatures:
     """
 
     def __init__(self, features: Any, net: Network, room: float = math.inf) -> None:
-        X: Any = as_features(features, net, room=room)
+        X: Any = as_source(features, net, room=room)
         self.nrows = X.nrows
         self._array: np.ndarray | None = None
         if isinstance(features, np.ndarray):

@@ -10,14 +10,13 @@ import numpy as np
 
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.engine.features import ConvertedFeatures
 from gbdnn.errors import naming
 from gbdnn.inference import infer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gbdnn.engine.features import Features
+    from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.network import Network
 
@@ -113,13 +112,13 @@ class HeldLayers:
         return net[self.start : self.stop].loaded()
 
 
-def batches(X: Features, size: int) -> Iterator[SparseRows | np.ndarray]:
+def batches(X: RowSource, size: int) -> Iterator[SparseRows | np.ndarray]:
     """Yield all features in batches of so many rows."""
     for start in range(0, X.nrows, size):
         yield rows_between(X, start, min(start + size, X.nrows))
 
 
-def rows_between(X: Features, start: int, stop: int) -> SparseRows | np.ndarray:
+def rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
     """Return some features: an array if they are dense, else rows with the inputs' numbers."""
     if (dense := getattr(X, "dense_rows", None)) is not None:
         array: np.ndarray = dense(start, stop)
@@ -133,7 +132,7 @@ def as_inputs(batch: SparseRows | np.ndarray) -> Any:
     """Return a batch as `infer` takes it, its rows counted from 0."""
     if isinstance(batch, np.ndarray):
         return batch
-    return ConvertedFeatures(SparseRows(batch.indptr, batch.columns, batch.values, batch.ncols))
+    return SparseRows(batch.indptr, batch.columns, batch.values, batch.ncols)
 
 
 @dataclass(frozen=True)

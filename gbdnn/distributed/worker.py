@@ -19,8 +19,8 @@ from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.executors import cores
 from gbdnn.distributed.sent import CompactRows, StoredRange, bytes_of, taken
 from gbdnn.engine.memory import MEMORY, layer_bytes
+from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError
-from gbdnn.inference import inferred
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def compute(task: Task) -> BatchResult:
     checkpoint = None
     if task.folder is not None and not net.in_memory:
         checkpoint = Checkpoint(f"{task.folder}.run")
-    Y = inferred(net, _features(task.features), checkpoint=checkpoint, **task.options)
+    Y = infer_network(net, _features(task.features), checkpoint=checkpoint, **task.options)
     inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
     living, entries = int((rows.degrees > 0).sum()), rows.nvals
     sent = None

@@ -8,7 +8,7 @@ values are not 0, they become a sparse one.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Answer(Protocol):
         """Take rows, by their ids."""
         ...
 
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int], /) -> None:
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int], /) -> None:
         """Let a function write rows into the arrays of a dense answer."""
         ...
 
@@ -65,7 +65,7 @@ class SparseAnswer:
         """Take rows, by their ids."""
         self._rows.add(rows)
 
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
         """Not for sparse rows."""
         raise NotImplementedError
 
@@ -91,32 +91,41 @@ class DenseAnswer:
     ----------
     values : ndarray, shape (nrows, ncols)
         The activations; 0 where nothing was written.
-    present : ndarray of bool, shape (nrows, ncols)
-        Which of them are not 0.
+    present : ndarray of bool, shape (nrows, ncols), optional
+        Which of them are not 0; None where nobody asks: then there is no `matrix`.
     entries : int
         How many of them.
     """
 
     is_dense = True
 
-    def __init__(self, nrows: int, ncols: int, dtype: np.dtype) -> None:
+    def __init__(
+        self, nrows: int, ncols: int, dtype: np.dtype, *, with_present: bool = True
+    ) -> None:
         # Memory that is never written to is never taken.
         self.values = np.zeros((nrows, ncols), dtype)
-        self.present = np.zeros((nrows, ncols), bool)
+        self.present: Any = np.zeros((nrows, ncols), bool) if with_present else None
         self.entries = 0
         self._lock = threading.Lock()
 
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray], int]) -> None:
+    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
         """Let a function write rows into `values` and `present`; it returns their entries."""
         entries = to_rows(self.values, self.present)
         with self._lock:
             self.entries += entries
 
+    def note_entries(self) -> None:
+        """Take note of values that were written directly."""
+        if self.present is not None:
+            np.not_equal(self.values, 0, out=self.present)
+            self.entries = int(np.count_nonzero(self.present))
+
     def add(self, rows: SparseRows) -> None:
         """Take rows, by their ids."""
         at = np.repeat(rows.ids, rows.degrees), rows.columns.view(np.int64)
         self.values[at] = rows.values
-        self.present[at] = True
+        if self.present is not None:
+            self.present[at] = True
         with self._lock:
             self.entries += rows.nvals
 

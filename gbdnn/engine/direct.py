@@ -13,34 +13,31 @@ same bits (`gbdnn.kernels.compiled.single`).
 from __future__ import annotations
 
 import logging
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.threads import available
-from gbdnn.engine.answer import DenseAnswer
-from gbdnn.engine.choice import NetworkFacts, direct_bytes
-from gbdnn.engine.plan import plan_layers, read_layers
+from gbdnn.arrays.threads import available, on_threads
+from gbdnn.engine.block_run import BlockRun, Task
+from gbdnn.engine.choice import NetworkFacts
+from gbdnn.engine.plan import chain_of, plan_layers, prepared_weights
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import FusedChain, FusedSingle
+from gbdnn.kernels.fused_chain import FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import graphblas as gb
-
-    from gbdnn.engine.dense_features import DenseFeatures
-    from gbdnn.kernels.compiled.table import FusedLayer
+    from gbdnn.engine.answer import DenseAnswer
+    from gbdnn.engine.progress import RunProgress
+    from gbdnn.engine.sources import DenseRows
     from gbdnn.model.network import Network
 
-__all__ = ["DirectNetwork"]
+__all__ = ["run_directly"]
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -48,215 +45,194 @@ _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 _ANY = 1 << 62  # bytes of memory
 
 
-class DirectNetwork:
-    """A network that is prepared for direct runs; the network keeps it.
+def run_directly(
+    net: Network,
+    X: DenseRows,
+    answer: DenseAnswer,
+    *,
+    nthreads: int | None,
+    memory: int = _ANY,
+    progress: RunProgress | None = None,
+) -> None:
+    """Write the activations after the last layer into an answer.
 
     Parameters
     ----------
     net : Network
         In memory, with layers that the fused form gives exactly.
+    X : DenseRows
+    answer : DenseAnswer
+        Of zeros.
+    nthreads : int, optional
+        Default: those of the engaged GraphBLAS Context, or of the configuration.
+    memory : int
+        Bytes that blocks may take.
+    progress : RunProgress, optional
+    """
+    if X.nrows <= costs.SINGLES:
+        net.prepared(_Singles).run(X, answer)
+        if progress is not None:
+            progress.computed(0, [X.nrows] * len(net), X.nrows)
+        return
+    chains, facts = net.prepared(_Chains), net.prepared(NetworkFacts.of)
+    width, workers = _division(facts, net.shape[0], X.nrows, nthreads, memory)
+    _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
+    work = _DirectBlocks(chains, X, answer, width, progress)
+    if workers == 1:
+        work.work(0)
+    else:
+        on_threads(workers, work.work, stop=work.stop)
+
+
+def _division(
+    facts: NetworkFacts, neurons: int, inputs: int, nthreads: int | None, memory: int
+) -> tuple[int, int]:
+    """Return how many inputs a block has, and how many threads have a share in the work."""
+    size = facts.dtype.itemsize
+    lanes = 64 // size
+    if inputs <= lanes:
+        return lanes, 1
+
+    def nbytes(width: int) -> int:
+        return 2 * AlignedBlock.size(facts.neurons, width, facts.dtype)
+
+    lanes *= 2  # a tile of two lines is twice as fast as one
+    widest = min(costs.direct_width(facts.neurons, size), -(-inputs // lanes) * lanes)
+    while widest > lanes and nbytes(widest) > memory:
+        widest -= lanes
+    elements = neurons * costs.DENSE_COPY
+    if inputs * (facts.edges * costs.EDGE_FUSED + elements) < costs.HAND_OVER:
+        nthreads = 1
+    most = max(1, memory // nbytes(widest))
+    nthreads = min(most, available() if nthreads is None else nthreads)
+
+    # Inputs of the busiest thread: the widest blocks that hardly make them more.
+    busiest = {
+        width: min(inputs, -(-inputs // (width * nthreads)) * width)
+        for width in range(lanes, widest + 1, lanes)
+    }
+    least = min(busiest.values())
+    width = max(width for width, most in busiest.items() if most <= 1.05 * least)
+    return width, min(nthreads, -(-inputs // width))
+
+
+class _Chains:
+    """What direct runs of blocks need of a network, which keeps it.
+
+    Attributes
+    ----------
+    unchecked, checked : Chain
+        Without and with a look for sums beyond the dtype's range.
+    safe : float
+        The magnitude of features up to which no sum leaves the range.
+    idle : list of (int, Buffers)
+        Width and blocks of a thread each, which stay for the next call; pop and append of a list
+        are done under Python's lock.
     """
 
     def __init__(self, net: Network) -> None:
-        # Not the network itself, which keeps this: it would outlive its last user.
-        self._layers = net[:]
-        self._plans = plan_layers(net, np.inf, (FUSED,))
-        self._facts = net.prepared(NetworkFacts.of)
-        self.dtype: np.dtype = net.infos[0].dtype
-        self._width = costs.direct_width(self._facts.neurons, self.dtype.itemsize)
-        self._lanes = 64 // self.dtype.itemsize
-        self._safe = _safe(net)
-        self._lock = threading.Lock()
-        # Memory for the next call; a list's pop and append are done under Python's lock.
-        self._workspaces: list[_Workspace] = []
-        self._singles: list[FusedSingle] = []
-        self._by_columns: list[FusedLayer] | None = None
-        self._by_rows: list[FusedLayer] | None = None
-
-    def matrix(
-        self, X: DenseFeatures, *, nthreads: int | None, memory: int, sparse: bool
-    ) -> gb.Matrix:
-        """Return the activations after the last layer, as a sparse matrix or as its entries are.
-
-        Parameters are those of `run`.
-        """
-        answer = DenseAnswer(X.nrows, self._layers.shape[1], self.dtype)
-        answer.entries = self.run(
-            X, answer.values, answer.present, nthreads=nthreads, memory=memory
-        )
-        return answer.matrix(sparse=sparse)
-
-    def run(
-        self,
-        X: DenseFeatures,
-        values: np.ndarray,
-        present: np.ndarray | None,
-        *,
-        nthreads: int | None,
-        memory: int = _ANY,
-    ) -> int:
-        """Write the activations after the last layer into `values`; return their entries.
-
-        Parameters
-        ----------
-        X : DenseFeatures
-        values : ndarray, shape (inputs, neurons of the last layer)
-            Zeros, in C order.
-        present : ndarray of bool, optional
-            Zeros of the same shape; becomes True where a value is not 0.
-        nthreads : int, optional
-            Default: those of the engaged GraphBLAS Context, or of the configuration.
-        memory : int
-            Bytes that blocks may take.
-        """
-        if X.nrows <= costs.SINGLES:
-            return self._run_singles(X, values, present)
-        width, workers = self._division(X.nrows, nthreads, memory)
-        _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
-        share = _Share(X, values, present, width)
-        if workers == 1:
-            self._work(share)
-        else:
-            helpers = [_helpers().submit(self._work, share) for _ in range(1, workers)]
-            try:
-                self._work(share)
-            finally:
-                share.stop()
-                for each in helpers:
-                    if not each.cancel():
-                        each.exception()
-            for each in helpers:
-                if not each.cancelled():
-                    each.result()
-        return share.entries
-
-    def _division(self, inputs: int, nthreads: int | None, memory: int) -> tuple[int, int]:
-        """Return how many inputs a block has, and how many threads have a share in the work."""
-        if inputs <= self._lanes:
-            return self._lanes, 1
-        lanes = 2 * self._lanes  # a tile of two lines is twice as fast as one
-        widest = min(self._width, -(-inputs // lanes) * lanes)
-        while widest > lanes and direct_bytes(self._facts.neurons, widest, self.dtype) > memory:
-            widest -= lanes
-        elements = self._layers.shape[0] * costs.DENSE_COPY
-        if inputs * (self._facts.edges * costs.EDGE_FUSED + elements) < costs.HAND_OVER:
-            nthreads = 1
-        most = max(1, memory // direct_bytes(self._facts.neurons, widest, self.dtype))
-        nthreads = min(most, available() if nthreads is None else nthreads)
-
-        # Inputs of the busiest thread: the widest blocks that hardly make them more.
-        busiest = {
-            width: min(inputs, -(-inputs // (width * nthreads)) * width)
-            for width in range(lanes, widest + 1, lanes)
-        }
-        least = min(busiest.values())
-        width = max(width for width, most in busiest.items() if most <= 1.05 * least)
-        return width, min(nthreads, -(-inputs // width))
-
-    def _work(self, share: _Share) -> None:
-        """Take blocks until there are none; an error ends the others' work too."""
-        try:
-            work = self._workspaces.pop()
-        except IndexError:
-            work = None
-        if work is None or work.width < share.width:
-            work = self._workspace(share.width)
-        try:
-            for start in share.starts:
-                self._block(share, work, start)
-        except BaseException:
-            share.stop()
-            raise
-        self._workspaces.append(work)
-
-    def _block(self, share: _Share, work: _Workspace, start: int) -> None:
-        X, Y = share.X, work.Y
-        rows = X.dense_rows(start, start + share.width)
-        stop = start + len(rows)
-        Y.neurons, Y.inputs = X.ncols, np.arange(start, stop)
-        largest = work.safe.from_dense(Y, rows, None)
-        if not largest < np.inf:
-            X.require_finite(start, stop)
-        chain = work.safe if largest <= self._safe else work.checked
-        Y, _, faulty = chain.run(0, len(self._layers), Y, work.Z, tidy=False)
-        if faulty >= 0:
-            raise non_finite(faulty, self._layers[faulty])
-        entries = chain.to_dense(Y, share.values, share.present)
-        with self._lock:
-            share.entries += entries
-
-    def _run_singles(self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None) -> int:
-        try:
-            single = self._singles.pop()
-        except IndexError:
-            single = FusedSingle(self._rows(), self._facts.neurons, self.dtype)
-        for x, out in zip(X.dense_rows(0, X.nrows), values, strict=True):
-            faulty = single.run(x, out)
-            if faulty == len(self._layers):
-                X.require_finite(0, X.nrows)
-            elif faulty >= 0:
-                raise non_finite(faulty, self._layers[faulty])
-        self._singles.append(single)
-        if present is None:
-            return 0
-        np.not_equal(values, 0, out=present)
-        return int(np.count_nonzero(present))
-
-    def _workspace(self, width: int) -> _Workspace:
-        with self._lock:
-            if self._by_columns is None:
-                ready = read_layers(self._layers, self._plans, reordered=False)
-                self._by_columns = [each.weights for each in ready]
+        facts, plans = net.prepared(NetworkFacts.of), plan_layers(net, np.inf, FUSED)
+        weights, positions = prepared_weights(net, FUSED, reordered=False)
         # To look for the dead takes time: now and then is enough.
-        droppable = [plan.droppable_after and not plan.k % 4 for plan in self._plans]
-        safe, checked = (
-            FusedChain(self._by_columns, droppable, self.dtype, [check] * len(droppable))
+        droppable = [plan.droppable_after and not plan.k % 4 for plan in plans]
+        self.unchecked, self.checked = (
+            chain_of(
+                FUSED, plans, weights, positions, checked=[check] * len(plans), droppable=droppable
+            )
             for check in (False, True)
         )
-        return _Workspace(safe, checked, self._facts.neurons, width)
+        self.safe = max(
+            (x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0
+        )
+        self._neurons, self._dtype = facts.neurons, facts.dtype
+        self.idle: list[tuple[int, Buffers]] = []
 
-    def _rows(self) -> list[FusedLayer]:
-        """Return the layers as single inputs want them."""
-        with self._lock:
-            if self._by_rows is None:
-                self._by_rows = [FUSED.prepare_single(layer) for layer in self._layers]
-            return self._by_rows
+    def buffers(self, width: int) -> tuple[int, Buffers]:
+        """Return blocks for so many inputs or more, and for how many."""
+        try:
+            wide, found = self.idle.pop()
+        except IndexError:
+            wide = 0
+        if wide < width:
+            shape = self._neurons, width
+            return width, Buffers(self._dtype, 0, AlignedBlock, shape)
+        return wide, found
 
 
-def _safe(net: Network) -> float:
-    """Return a magnitude of features up to which no sum leaves the dtype's range."""
-    return max((x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0)
-
-
-class _Share:
-    """What the threads of a run share: blocks to be taken, and where rows come from and go to."""
+class _DirectBlocks:
+    """The blocks of a direct run, which its threads share; they stop at the end alone."""
 
     def __init__(
-        self, X: DenseFeatures, values: np.ndarray, present: np.ndarray | None, width: int
+        self,
+        chains: _Chains,
+        X: DenseRows,
+        answer: DenseAnswer,
+        width: int,
+        progress: RunProgress | None,
     ) -> None:
-        self.X, self.values, self.present, self.width = X, values, present, width
-        self.entries = 0
-        self.starts: Iterator[int] = iter(range(0, X.nrows, width))  # threads may share it
+        self._chains, self._X, self._answer, self._width = chains, X, answer, width
+        self._progress = progress
+        self._starts: Iterator[int] = iter(range(0, X.nrows, width))  # threads may share it
+        self._stop = chains.checked.layers.stop
+        self.has_failed = False
+
+    def work(self, _: int) -> None:
+        """Take blocks until there are none."""
+        chains, X = self._chains, self._X
+        width, buffers = chains.buffers(self._width)
+        unchecked, checked = (
+            BlockRun(chain, buffers, self, progress=self._progress)
+            for chain in (chains.unchecked, chains.checked)
+        )
+        for start in self._starts:
+            rows = X.dense_rows(start, start + self._width)
+            stop = start + len(rows)
+            Y = chains.checked.block(buffers, 0, width)
+            largest = chains.checked.read_dense(Y, 0, rows, np.arange(start, stop))
+            if not largest < np.inf:
+                X.require_finite(start, stop)
+            run = unchecked if largest <= chains.safe else checked
+            run.advance(Task(0, start, Y, fresh=True, inputs=len(rows)))
+        chains.idle.append((width, buffers))  # after an error, its blocks are let go
 
     def stop(self) -> None:
         """Leave no block to be taken."""
-        for _ in self.starts:
+        for _ in self._starts:
             pass
 
+    def next_stop(self, k: int, task: Task) -> tuple[int, bool]:
+        """Return the end."""
+        return self._stop, False
 
-class _Workspace:
-    """A thread's blocks, and its chain of layers: one without and one with checks for overflow."""
+    def takes(self, k: int, Y: Any, task: Task, *, due: bool) -> bool:
+        """Nothing is to be decided."""
+        return False
 
-    def __init__(self, safe: FusedChain, checked: FusedChain, neurons: int, width: int) -> None:
-        self.safe, self.checked, self.width = safe, checked, width
-        self.Y, self.Z = (AlignedBlock(neurons, width, safe.dtype) for _ in range(2))
-
-
-@cache
-def _helpers() -> ThreadPoolExecutor:
-    """Return the threads beside the caller's; they are kept, since starting one takes 0.1 ms."""
-    return ThreadPoolExecutor(os.cpu_count(), "gbdnn_direct")
+    def leave(self, k: int, Y: Any) -> None:
+        """Write a block into the answer."""
+        self._answer.write(partial(self._chains.checked.write, Y))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_helpers.cache_clear)
+class _Singles:
+    """What direct runs of single inputs need of a network, which keeps it."""
+
+    def __init__(self, net: Network) -> None:
+        self._infos = [info.info for info in net.infos]
+        self._weights = [FUSED.prepare_single(layer) for layer in net]
+        # Memory for the next call; a list's pop and append are done under Python's lock.
+        self._idle: list[FusedSingle] = []
+
+    def run(self, X: DenseRows, answer: DenseAnswer) -> None:
+        """Write the activations of each input."""
+        try:
+            single = self._idle.pop()
+        except IndexError:
+            single = FusedSingle(self._weights, self._infos)
+        for n, x in enumerate(X.dense_rows(0, X.nrows)):
+            faulty = single.run(x, answer.values[n])
+            if faulty == len(self._infos):
+                X.require_finite(0, X.nrows)
+            elif faulty >= 0:
+                raise non_finite(faulty, self._infos[faulty])
+        self._idle.append(single)
+        answer.note_entries()

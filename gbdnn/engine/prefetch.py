@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gbdnn.arrays.threads import engaged
 from gbdnn.engine.memory import layer_bytes
-from gbdnn.engine.plan import read_layers
+from gbdnn.engine.plan import read_window
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from gbdnn.engine.plan import LayerPlan, ReadyLayer
+    from gbdnn.engine.plan import LayerPlan, Window
+    from gbdnn.kernels.form import BlockForm
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
@@ -38,6 +39,8 @@ class Prefetch:
         In memory, or lazy.
     plans : sequence of LayerPlan
         All its layers.
+    form : BlockForm, optional
+        That of blocks.
     reordered : bool
         Whether neurons are reordered.
     memory : int
@@ -50,17 +53,18 @@ class Prefetch:
         self,
         net: Network,
         plans: Sequence[LayerPlan],
+        form: BlockForm | None,
         *,
         reordered: bool,
         memory: int,
         nthreads: int,
     ) -> None:
-        self._net, self._plans, self._reordered = net, plans, reordered
+        self._net, self._plans, self._form, self._reordered = net, plans, form, reordered
         self._nthreads, self._uncollected = nthreads, 0
         self._starts = [0] if net.in_memory else cuts(net.infos, memory // 2)
         self._stops = [*self._starts[1:], len(net)]
-        self._ahead: dict[int, Future[list[ReadyLayer]]] = {}
-        self._present: tuple[int, list[ReadyLayer]] | None = None
+        self._ahead: dict[int, Future[Window]] = {}
+        self._present: tuple[int, Window] | None = None
         self._reader = ThreadPoolExecutor(1, "gbdnn-reader") if len(self._starts) > 1 else None
 
     def __enter__(self) -> Self:
@@ -77,7 +81,7 @@ class Prefetch:
             self._reader.shutdown()
             self._forget_present()
 
-    def layers_around(self, k: int) -> list[ReadyLayer]:
+    def around(self, k: int) -> Window:
         """Return the consecutive layers among which layer `k` is; the next ones are read ahead."""
         at = max(at for at, start in enumerate(self._starts) if start <= k)
         if self._present is None or self._present[0] != at:
@@ -101,27 +105,28 @@ class Prefetch:
                 future.add_done_callback(self._forget_read)
         self._ahead.clear()
 
-    def _forget_read(self, future: Future[list[ReadyLayer]]) -> None:
+    def _forget_read(self, future: Future[Window]) -> None:
         if future.exception() is None:
             self._forget(future.result())
 
-    def _forget(self, layers: list[ReadyLayer]) -> None:
+    def _forget(self, window: Window) -> None:
         """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
         if self._net.reads_anew:
-            for ready in layers:
-                ready.free()
+            window.free()
             return
-        self._uncollected += sum(layer_bytes(ready.plan.info) for ready in layers)
+        self._uncollected += sum(layer_bytes(plan.info) for plan in window.plans)
         if self._uncollected >= _LARGE:
             self._uncollected = 0
             gc.collect()
 
-    def _load(self, at: int, nthreads: int) -> list[ReadyLayer]:
+    def _load(self, at: int, nthreads: int) -> Window:
         start, stop = self._starts[at], self._stops[at]
         whole = start == 0 and stop == len(self._net)
         with engaged(nthreads):
             part = self._net if whole else self._net[start:stop]
-            return read_layers(part.loaded(), self._plans[start:stop], reordered=self._reordered)
+            return read_window(
+                part.loaded(), self._plans[start:stop], self._form, reordered=self._reordered
+            )
 
 
 def cuts(infos: Sequence[LayerInfo], room: int) -> list[int]:

@@ -4,229 +4,242 @@ features ── row ranges ──> queue of layer 0
 queue k  ── sparse form ─> one or more layers, all its rows as one matrix ──> queue k'
 queue k  ── block forms ─> blocks, through as many layers as are at hand ───> queues k'
 behind the last layer: finished rows ── stacked, or written in place ──> the answer
+
+Dense features of a few layers take blocks of inputs through all of them at once instead
+(`gbdnn.engine.direct`).
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_word, require_callable
 from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.arrays.threads import available
+from gbdnn.arrays.threads import MOST_THREADS, engaged
+from gbdnn.arrays.values import whole_number
 from gbdnn.engine.answer import DenseAnswer, SparseAnswer
-from gbdnn.engine.block_run import BlockRun
-from gbdnn.engine.choice import FormChoice
-from gbdnn.engine.compiled_run import CompiledRun
-from gbdnn.engine.duplicates import distinct_at_least, equal_rows
+from gbdnn.engine.choice import Engine, FormChoice
+from gbdnn.engine.direct import run_directly
+from gbdnn.engine.duplicates import Duplicates, distinct_at_least, equal_rows
+from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.prefetch import Prefetch
-from gbdnn.engine.scheduler import BlockScheduler
-from gbdnn.engine.state import RunState
-from gbdnn.engine.stats import LayerStats
-from gbdnn.engine.work import current
+from gbdnn.engine.progress import RunProgress, current
+from gbdnn.engine.queues import RunState
+from gbdnn.engine.scheduler import BlockScheduler, RunSetting
+from gbdnn.engine.sources import as_source, bytes_copied
+from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.engine.choice import Engine
-    from gbdnn.engine.duplicates import Duplicates
-    from gbdnn.engine.features import Features
-    from gbdnn.engine.memory import Budget
-    from gbdnn.engine.plan import ReadyLayer
-    from gbdnn.engine.state import Checkpoint, LayerQueue
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.engine.plan import LayerPlan, Window
+    from gbdnn.engine.queues import Checkpoint, LayerQueue
+    from gbdnn.engine.sources import RowSource
+    from gbdnn.engine.stats import LayerStats
+    from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["Run"]
+__all__ = ["QueuedRun", "checked", "infer_network"]
 
 _TEMPORARIES = 4  # matrices of a layer's entries that the sparse form holds at a time
 
 _log = logging.getLogger("gbdnn.inference")
 
 
-class Run:
-    """One call of `infer`; ``state`` is where it stands.
+def infer_network(
+    net: Network,
+    features: MatrixLike,
+    *,
+    engine: Engine = "auto",
+    compress: bool | Literal["auto"] = "auto",
+    memory: int = MEMORY,
+    nthreads: int | None = None,
+    callback: Callable[[LayerStats], object] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> gb.Matrix:
+    """Return what `infer` returns, for a network with a layer or more.
+
+    With a checkpoint the run goes on from there, and is written down between two windows.
+    """
+    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
+    with engaged(nthreads):
+        X = as_source(features, net, room=memory // 4)
+        copied = bytes_copied(X, features)
+        plain = compress is not True and callback is None and checkpoint is None
+        choice = FormChoice(net, X, engine, memory, copied, may_be_direct=plain)
+        progress = current() or RunProgress()
+        progress.begin(net.infos, {0: X.nrows})
+        if choice.direct is None:
+            duplicates = Duplicates(X.nrows, always=compress is True) if compress else None
+            run = QueuedRun(net, X, choice, duplicates, progress, callback)
+            Y = run.answer(checkpoint)
+        else:
+            answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
+            run_directly(
+                net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
+                progress=progress,
+            )  # fmt: skip
+            Y = answer.matrix(sparse=choice.direct is not X)
+        progress.end()
+    return Y
+
+
+def checked(
+    engine: Any = "auto",
+    compress: Any = "auto",
+    memory: Any = MEMORY,
+    nthreads: Any = None,
+    callback: Any = None,
+) -> tuple[int, int | None]:
+    """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
+    as_word(engine, "engine", get_args(Engine))
+    if not isinstance(compress, bool | np.bool_) and not (
+        isinstance(compress, str) and compress == "auto"
+    ):
+        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
+    require_callable(callback, "callback")
+    memory = whole_number(memory, "memory")
+    if nthreads is not None:
+        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
+    return memory, nthreads
+
+
+class QueuedRun:
+    """A run whose rows are queued by layer; ``state`` is where it stands.
 
     Parameters
     ----------
     net : Network
         At least one layer.
-    X : Features
+    X : RowSource
         Of the network's dtype.
-    engine, callback
-        As for `infer`.
-    budget : Budget
-        Its memory, divided.
+    choice : FormChoice
     duplicates : Duplicates, optional
         Where equal inputs are computed once.
+    progress : RunProgress
+    callback
+        As for `infer`.
     """
 
     def __init__(
         self,
         net: Network,
-        X: Features,
-        *,
-        engine: Engine,
-        budget: Budget,
+        X: RowSource,
+        choice: FormChoice,
         duplicates: Duplicates | None,
+        progress: RunProgress,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
-        self._net, self._X, self._budget, self._callback = net, X, budget, callback
-        self._dtype = net.infos[0].dtype
-        self._threads = available()
-        self._numbers = count()
-        self._choice = FormChoice(net, engine, budget, X.nrows, self._threads)
-        self._plans = plan_layers(net, X.largest, self._choice.forms)
-        self._prefetch = Prefetch(
-            net,
-            self._plans,
-            reordered=self._choice.reorders,
-            memory=budget.layers,
-            nthreads=self._threads,
-        )
+        self._net, self._X, self._choice = net, X, choice
+        self._progress, self._callback = progress, callback
+        plans = plan_layers(net, X.largest, choice.form)
+        self._windows = Prefetch(
+            net, plans, choice.form, reordered=choice.reorders, memory=choice.budget.layers,
+            nthreads=choice.threads,
+        )  # fmt: skip
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
-        answer = kind(X.nrows, net.shape[1], self._dtype)
-        self.state = RunState(len(net), budget.queued, answer, duplicates)
-        self._work = current()
+        answer = kind(X.nrows, net.shape[1], choice.dtype)
+        self.state = RunState(len(net), choice.budget.queued, answer, duplicates)
+        self._setting = RunSetting(
+            layers=len(net), inputs=X.nrows, choice=choice, answer=answer, duplicates=duplicates,
+            progress=progress, callback=callback,
+        )  # fmt: skip
 
     def answer(self, checkpoint: Checkpoint | None = None) -> gb.Matrix:
-        """Return the activations after the last layer, a row per input.
-
-        With a checkpoint the run goes on from there, and is written down between two windows.
-        """
+        """Return the activations after the last layer, a row per input."""
         saved = None if checkpoint is None else checkpoint.restore()
         if saved is None:
-            self.state.add(0, self._X)
+            self.state.begin(self._X)
         else:
             self.state.restore(saved, self._X)
+            inputs = {k: queue.inputs for k, queue in self.state.queues.items()}
+            self._progress.begin(self._net.infos, inputs)
         del saved
-        self._work.begin(
-            [info.edges for info in self._net.infos],
-            {k: queue.inputs for k, queue in self.state.queues.items()},
-        )
-        self._tally = self._work.tally()
-        with self._prefetch:
+        with self._windows:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
                 if checkpoint is not None:
                     checkpoint.offer(k, self.state)
-                plan = self._plans[k]
-                form = plan.block_form
-                sparse = self._choice.is_sparse(
-                    form, plan.info, queue.inputs, queue.entries, dense=queue.is_dense
+                window = self._windows.around(k)
+                plan, form = window.plan(k), self._choice.form
+                sparse = form is None or self._choice.is_sparse(
+                    plan, queue.inputs, queue.entries, dense=queue.is_dense
                 )
                 name = "sparse" if sparse or form is None else form.name
                 _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
-                layers = self._prefetch.layers_around(k)
-                layers = layers[k - layers[0].plan.k :]
                 if sparse:
-                    self._sparse(layers, queue)
+                    self._sparse(window, k, queue)
                 else:
-                    self._blocks(layers, queue, room)
-        Y = self.state.matrix()
-        self._work.end()
-        return Y
+                    self._blocks(window, k, queue, room)
+        return self.state.matrix()
 
-    def _blocks(self, layers: list[ReadyLayer], queue: LayerQueue, room: float) -> None:
+    def _blocks(self, window: Window, k: int, queue: LayerQueue, room: float) -> None:
         """Take the queue through the layers in blocks; what leaves them is queued."""
-        width = self._choice.width(queue.inputs)
-        edges = max(ready.plan.info.edges for ready in layers)
-        workers, inner = self._choice.workers(queue.inputs, edges)
-        _log.debug("blocks of %d inputs, %d side by side, %d threads each", width, workers, inner)
-        fused = self._choice.fused
-        shapes = [ready.plan.info.shape for ready in layers if ready.plan.block_form is not None]
-        scheduler = BlockScheduler(
-            layers,
-            queue,
-            runner=CompiledRun if fused else BlockRun,
-            neurons=max(map(max, shapes)) if fused else None,
-            room=room,
-            inputs=self._X.nrows,
-            width=width,
-            workers=workers,
-            inner=inner,
-            buffers=Buffers(self._dtype, self._budget.working, AlignedBlock if fused else None),
-            answer=self.state.answer,
-            duplicates=self.state.duplicates,
-            choice=self._choice,
-            numbers=self._numbers,
-            work=self._work,
-            callback=self._callback,
-        )
-        for k, left in scheduler.run().items():
+        scheduler = BlockScheduler(self._setting, window, queue, k, room)
+        _log.debug("%r", scheduler)
+        for at, left in scheduler.advanced().items():
             for rows in left:
-                self.state.add(k, rows)
+                self.state.add(at, rows)
 
-    def _sparse(self, layers: list[ReadyLayer], queue: LayerQueue) -> None:
+    def _sparse(self, window: Window, first: int, queue: LayerQueue) -> None:
         """Take rows of the queue through the layers as one matrix, as long as that is the form."""
-        rows = self._fitting(layers[0], queue)
-        self._tally.waits(layers[0].plan.k, -rows.nrows)
-        if layers[0].plan.droppable:
+        rows = self._fitting(window.layer(first), first, queue)
+        if window.plan(first).droppable:
             count, rows = rows.nrows, rows.without_empty_rows()
-            self._tally.dropped(layers[0].plan.k, count - rows.nrows)
-        k, ids, Y = layers[0].plan.k, rows.ids, rows.matrix()
-        for ready in layers:
-            if k > layers[0].plan.k and not self._stays_sparse(ready, Y):
+            self._progress.dropped(first, count - rows.nrows)
+        k, ids, Y = first, rows.ids, rows.matrix()
+        while k < window.stop:
+            plan, layer = window.plan(k), window.layer(k)
+            if k > first and not self._stays_sparse(plan, layer, Y):
                 break
             ids, Y = self._merged(k, ids, Y)
-            Y = self._sparse_layer(ready, ids, Y)
+            Y = self._sparse_layer(plan, layer, ids, Y)
             k += 1
-        left = SparseRows.from_matrix(Y, ids)
-        self._tally.waits(k, left.nrows)
-        self.state.add(k, left)
+        self.state.add(k, SparseRows.from_matrix(Y, ids))
 
-    def _sparse_layer(self, ready: ReadyLayer, ids: np.ndarray, Y: gb.Matrix) -> gb.Matrix:
+    def _sparse_layer(
+        self, plan: LayerPlan, layer: Layer, ids: np.ndarray, Y: gb.Matrix
+    ) -> gb.Matrix:
         """Return the activations after one layer; `Y` is freed."""
         began = perf_counter()
-        plan, layer = ready.plan, ready.layer
         check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
         Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
         release(Y)
-        self._tally.computed(plan.k, len(ids))
+        self._progress.computed(plan.k, [len(ids)], len(ids))
         if self._callback is not None:
-            duplicates = self.state.duplicates
             some, _ = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
             live = ids[some.astype(np.int64)]
-            self._callback(
-                LayerStats(
-                    layer=plan.k,
-                    block=next(self._numbers),
-                    inputs=len(ids),
-                    live=len(live) if duplicates is None else duplicates.represented(live),
-                    distinct=len(live),
-                    entries=int(Z.nvals),
-                    form=SPARSE.name,
-                    seconds=perf_counter() - began,
-                )
-            )
+            stands = self._setting.stands()[live].sum()
+            counts = np.array([[len(ids), len(live), stands, int(Z.nvals), 0]])
+            number, seconds = next(self._setting.numbers), perf_counter() - began
+            for stats in layer_stats(plan.k, counts, number, SPARSE.name, seconds):
+                self._callback(stats)
         return Z
 
-    def _stays_sparse(self, ready: ReadyLayer, Y: gb.Matrix) -> bool:
+    def _stays_sparse(self, plan: LayerPlan, layer: Layer, Y: gb.Matrix) -> bool:
         """Whether activations go on as they are: in this form, within the memory."""
-        plan, entries = ready.plan, int(Y.nvals)
-        most = SPARSE.most_entries_in_all(ready.layer, entries, Y.nrows)
-        if most * self._entry_bytes > self._budget.working:
+        entries, inputs = int(Y.nvals), Y.nrows
+        most = SPARSE.most_entries_in_all(layer, entries, inputs)
+        if most * self._entry_bytes > self._choice.memory:
             return False
-        if plan.block_form is None:
-            return True
-        inputs = Y.nrows
-        if plan.droppable:
+        if plan.droppable and plan.in_blocks:
             inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-        return self._choice.is_sparse(plan.block_form, plan.info, inputs, entries)
+        return self._choice.is_sparse(plan, inputs, entries)
 
-    def _fitting(self, ready: ReadyLayer, queue: LayerQueue) -> SparseRows:
+    def _fitting(self, layer: Layer, k: int, queue: LayerQueue) -> SparseRows:
         """Take from the queue as many rows as the sparse form has memory for."""
-        layer, memory = ready.layer, self._budget.working
+        memory = self._choice.memory
         limit = memory // self._entry_bytes
         guess = SPARSE.most_entries_in_all(layer, queue.entries, queue.inputs) / queue.inputs
         count = max(1, min(queue.inputs, int(limit / max(guess, 1.0))))
@@ -235,13 +248,13 @@ class Run:
         fits = int(np.searchsorted(most, limit, side="right"))
         if fits == 0:
             raise ArgumentError(
-                f"memory={self._budget.total} is too small: an input takes up to"
+                f"memory={self._choice.budget.total} is too small: an input takes up to"
                 f" {int(most[0]) * self._entry_bytes} bytes in the sparse form at layer"
-                f" {ready.plan.k}, of the {memory} for activations"
+                f" {k}, of the {memory} for activations"
             )
         if fits < rows.nrows:
-            queue.put_back(rows.rows(fits, rows.nrows))
-            rows = rows.rows(0, fits)
+            queue.put_back(rows.sparse_rows(fits, rows.nrows))
+            rows = rows.sparse_rows(0, fits)
         return rows
 
     def _merged(self, k: int, ids: np.ndarray, Y: gb.Matrix) -> tuple[np.ndarray, gb.Matrix]:
@@ -255,10 +268,10 @@ class Run:
         equal = equal_rows(rows)
         if duplicates.record(k, len(equal.stay), rows.nrows):
             duplicates.merge(ids[equal.merged], ids[equal.into])
-            self._tally.dropped(k, rows.nrows - len(equal.stay))
+            self._progress.dropped(k, rows.nrows - len(equal.stay))
             rows = rows.take(equal.stay)
         return rows.ids, rows.matrix()
 
     @property
     def _entry_bytes(self) -> int:
-        return _TEMPORARIES * (8 + self._dtype.itemsize)
+        return _TEMPORARIES * (8 + self._choice.dtype.itemsize)

@@ -12,11 +12,11 @@ from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-__all__ = ["LayerStats", "edge_rate", "per_layer"]
+__all__ = ["LayerStats", "edge_rate", "layer_stats", "per_layer"]
 
 _PER_LAYER = np.dtype(
     [
@@ -72,6 +72,32 @@ class LayerStats:
     entries: int
     form: str
     seconds: float
+
+
+def layer_stats(
+    first: int, counts: np.ndarray, block: int, form: str, seconds: float
+) -> Iterator[LayerStats]:
+    """Yield the records of what layer `first`, and those behind it, did to a block.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (layers, 5)
+        Inputs computed; those of them that live after the layer, how many inputs these stand for,
+        their entries, and ticks of a clock, by which the `seconds` are divided.
+    """
+    ticks = counts[:, 4].sum()
+    for k, (inputs, distinct, live, entries, own) in enumerate(counts.tolist(), first):
+        if inputs:
+            yield LayerStats(
+                layer=k,
+                block=block,
+                inputs=inputs,
+                live=live,
+                distinct=distinct,
+                entries=entries,
+                form=form,
+                seconds=seconds * (own / ticks if ticks else 1 / len(counts)),
+            )
 
 
 def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray[np.void]:

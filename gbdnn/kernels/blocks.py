@@ -17,15 +17,10 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.first_use import gb
-from gbdnn.arrays.sparse_rows import SparseRows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "LEAVING",
@@ -33,20 +28,15 @@ __all__ = [
     "Block",
     "MovedBlock",
     "any_bit",
-    "dense_rows",
-    "fill",
-    "fill_dense",
     "in_place",
-    "living",
     "padded",
-    "sparse_rows",
+    "sample",
 ]
 
 LEAVING = 1 << 15
 """Activations of a block that become sparse rows at a time."""
 
 _LINE = 64  # bytes of a cache line
-_FILLED = 1 << 16  # entries of sparse rows that become a block's at a time
 
 
 def padded(inputs: int) -> int:
@@ -181,67 +171,9 @@ class MovedBlock(Block):
         return self._matrix
 
 
-def fill(block: Block, rows: SparseRows, position: np.ndarray | None) -> None:
-    """Scatter sparse rows into a block; neuron i goes to ``position[i]``, or i if that is None."""
-    block.array.fill(0)
-    array, first = block.array.reshape(-1), 0
-    for part in rows.parts(_FILLED):
-        neurons = part.columns.view(np.int64)
-        if position is not None:
-            neurons = position[neurons]
-        at = neurons * block.width
-        at += np.repeat(np.arange(first, first + part.nrows), part.degrees)
-        array[at] = part.values
-        first += part.nrows
-    block.inputs = rows.ids
-
-
-def fill_dense(
-    block: Block, rows: np.ndarray, ids: np.ndarray, position: np.ndarray | None
-) -> None:
-    """Put rows of an array into a block; neuron i goes to ``position[i]``, or i if that is None."""
-    array = block.array
-    array[:, len(rows) :] = 0
-    array[slice(None) if position is None else position, : len(rows)] = rows.T
-    block.inputs = ids
-
-
-def dense_rows(block: Block, values: np.ndarray, present: np.ndarray) -> int:
-    """Write a block's inputs to the rows ``block.inputs`` of an array; return their entries.
-
-    ``present`` tells which values are not 0.
-    """
-    rows = block.filled.T
-    values[block.inputs] = rows
-    present[block.inputs] = rows != 0
-    return int(np.count_nonzero(rows))
-
-
-def sparse_rows(
-    block: Block, position: np.ndarray | None, keep: np.ndarray
-) -> Iterator[SparseRows]:
-    """Yield the inputs in the columns `keep` of a block; neuron i is read at ``position[i]``."""
-    step = max(1, LEAVING // max(1, block.neurons))
-    for first in range(0, len(keep), step):
-        yield _sparse_rows(block, position, keep[first : first + step])
-
-
-def _sparse_rows(block: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:
-    array = np.take(block.array, keep, axis=1)
-    dense = np.ascontiguousarray((array if position is None else array[position]).T)
-    present = dense != 0
-    columns = np.flatnonzero(present)
-    starts = np.arange(len(keep) + 1) * block.neurons
-    indptr = np.searchsorted(columns, starts)
-    columns -= np.repeat(starts[:-1], np.diff(indptr))
-    values = dense[present] if len(columns) < dense.size else dense.reshape(-1)
-    pointers, columns = indptr.view(np.uint64), columns.view(np.uint64)
-    return SparseRows(pointers, columns, values, block.neurons, block.inputs[keep])
-
-
-def living(block: Block) -> np.ndarray:
-    """Return for each input of a block whether any of its bits is set (-0.0 counts, too)."""
-    return any_bit(block.filled)
+def sample(array: np.ndarray) -> np.ndarray:
+    """Return activations at one neuron in sixteen, at some 64 at least."""
+    return array[:: min(16, max(1, len(array) // 64))]
 
 
 def any_bit(array: np.ndarray) -> np.ndarray:

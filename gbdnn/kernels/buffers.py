@@ -21,13 +21,15 @@ class Buffers:
         Of the activations.
     make : type, optional
         Of the blocks; default: one for GraphBLAS.
+    shape : (int, int), optional
+        Neurons and inputs of all blocks; default: those that are asked for.
     budget : int
         Bytes that blocks may take in all. `get` always gives one; `has_room` tells whether another
         one would be within the budget.
 
     Attributes
     ----------
-    budget : int
+    budget, shape
         As given.
     allocated : int
         Bytes of all blocks, those in use and those that were put back.
@@ -38,11 +40,13 @@ class Buffers:
         dtype: np.dtype,
         budget: int,
         make: type[blocks.Block | blocks.AlignedBlock] | None = None,
+        shape: tuple[int, int] | None = None,
     ) -> None:
         self._dtype, self.budget = np.dtype(dtype), budget
         self._make = make or (
             blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
         )
+        self.shape = shape
         self._all: dict[int, Any] = {}
         self._shapes: dict[int, tuple[int, int]] = {}
         self._idle: list[Any] = []
@@ -51,6 +55,7 @@ class Buffers:
 
     def get(self, neurons: int, width: int) -> Any:
         """Return a block of this shape; its content is arbitrary."""
+        neurons, width = self.shape or (neurons, width)
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
                 if self._shapes[id(self._idle[at])] == (neurons, width):
@@ -74,11 +79,12 @@ class Buffers:
         with self._lock:
             self._idle.append(block)
 
-    def has_room(self, neurons: int, width: int) -> bool:
-        """Whether one more block of this shape stays within the budget."""
+    def has_room(self, neurons: int, width: int, *, count: int = 1) -> bool:
+        """Whether so many more blocks of this shape stay within the budget."""
+        size = self._size(*(self.shape or (neurons, width)))
         with self._lock:
             idle = sum(block.nbytes for block in self._idle)
-            return self.allocated - idle + self._size(neurons, width) <= self.budget
+            return self.allocated - idle + count * size <= self.budget
 
     def release(self) -> None:
         """Free all blocks, also those in use after an exception; no array is valid then."""

@@ -1,21 +1,25 @@
 """The forms of a layer: what each has to offer, so that a further one is one more module.
 
 A *row form* takes all its inputs through a layer as one sparse matrix. A *block form* computes on
-blocks: dense activations of some inputs, neurons x inputs. Blocks are the same for all block forms,
-so that each layer of a network may have its own.
+blocks, dense activations of some inputs: a `Chain` takes a block through consecutive layers.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy as np
 
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.kernels.buffers import Buffers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["BlockForm", "Form"]
+__all__ = ["BlockForm", "Chain", "ChainLayers", "Form"]
 
 
 class Form(Protocol):
@@ -40,9 +44,110 @@ class BlockForm(Form, Protocol):
         """Return the weights as the form wants them, neurons in the order given (None: as is)."""
         ...
 
-    def advance(self, Y: Any, Z: Any, layer: Layer, weights: Any, *, check: Any = None) -> None:
-        """Make `Z` the activations after the layer of the inputs in `Y`.
 
-        ``check`` is called with the array of ``Y W + b`` before the activation, if it is given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainLayers:
+    """Consecutive layers of a chain, with an item for each in every sequence.
+
+    Attributes
+    ----------
+    first : int
+        The number of the first layer in the network.
+    infos : sequence of LayerInfo
+    weights : sequence
+        As the form prepares them; None for a layer that the form does not give.
+    droppable : sequence of bool
+        Whether inputs without an activation behind the layer may be dropped.
+    checked : sequence of bool
+        Whether a sum may leave the dtype's range.
+    positions : sequence of ndarray or None
+        In a block before the layer, neuron i stands at ``positions[k][i]``; None if at i.
+    """
+
+    first: int
+    infos: Sequence[LayerInfo]
+    weights: Sequence[Any]
+    droppable: Sequence[bool]
+    checked: Sequence[bool]
+    positions: Sequence[np.ndarray | None]
+
+    @property
+    def stop(self) -> int:
+        """The number behind the last layer's."""
+        return self.first + len(self.infos)
+
+    def position(self, k: int) -> np.ndarray | None:
+        """Return where neurons stand in a block before layer `k`; None if in their own order."""
+        return self.positions[k - self.first] if k < self.stop else None
+
+
+class Chain(Protocol):
+    """Layers that take a block from layer to layer; threads share it.
+
+    Layers are called by their numbers in the network.
+    """
+
+    name: str
+    """The form's."""
+    layers: ChainLayers
+    drops_in_place: bool
+    """Whether `run` drops the dead; if not, it stops where that pays."""
+
+    def block(self, buffers: Buffers, k: int, width: int) -> Any:
+        """Return a block of the buffers for so many inputs before layer `k`."""
+        ...
+
+    def read(self, Y: Any, k: int, rows: SparseRows) -> None:
+        """Fill a block before layer `k` with sparse rows."""
+        ...
+
+    def read_dense(self, Y: Any, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
+        """Fill a block before layer `k` with rows of an array.
+
+        Returns the largest magnitude, which is infinite or NaN if a value is not finite, or 0
+        where it was not looked at.
+        """
+        ...
+
+    def run(
+        self, Y: Any, first: int, stop: int, buffers: Buffers, *, tidy: bool,
+        counts: np.ndarray | None, stands: np.ndarray | None,
+    ) -> tuple[Any, int]:  # fmt: skip
+        """Take a block through layers `first` to before `stop`.
+
+        Parameters
+        ----------
+        buffers : Buffers
+            Where blocks come from, and `Y` goes.
+        tidy : bool
+            Whether no dead are to be left, where the chain drops them in place.
+        counts : ndarray of int64, shape (stop - first, 5), optional
+            To it is added, for each layer: inputs computed; with `stands` also those of them that
+            live after it, how many inputs these stand for, their entries, and ticks of a clock.
+        stands : ndarray of int64, optional
+            By id, how many inputs an input stands for.
+
+        Returns
+        -------
+        block, int
+            The block, and the layer before which it stands: `stop`, or one before it.
+
+        Raises
+        ------
+        NonFiniteError
+        """
+        ...
+
+    def rows(self, Y: Any, k: int, *, droppable: bool) -> Iterator[SparseRows]:
+        """Yield a block's inputs before layer `k` as sparse rows, some at a time.
+
+        Inputs without entries are left out if they are `droppable`.
+        """
+        ...
+
+    def write(self, Y: Any, values: np.ndarray, present: np.ndarray | None) -> int:
+        """Write a block's inputs to the rows ``Y.inputs`` of arrays in C order.
+
+        ``present`` tells which values are not 0. Returns how many are not.
         """
         ...

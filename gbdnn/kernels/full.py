@@ -70,7 +70,7 @@ class FullForm:
         self,
         Y: Block,
         Z: Block,
-        layer: Layer,
+        layer: LayerInfo,
         weights: FullWeights,
         *,
         check: Callable[[np.ndarray], None] | None = None,

@@ -13,18 +13,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.full import FULL
-from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import numpy as np
 
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.layer import Layer
@@ -39,7 +35,6 @@ class FusedForm:
     """Sums in registers, compiled for the processor at hand."""
 
     name = "fused"
-    new_block = AlignedBlock
 
     def __init__(self) -> None:
         self._loaded: set[np.dtype] = set()
@@ -139,20 +134,6 @@ class FusedForm:
         found = arrays["indptr"], arrays["col_indices"], arrays["values"]
         rows = SparseRows(*found, layer.ncols)
         return (prepare_dense_rows if dense else prepare_rows)(rows, layer.bias, layer)
-
-    def advance(
-        self,
-        Y: AlignedBlock,
-        Z: AlignedBlock,
-        layer: Layer,
-        weights: FusedLayer,
-        *,
-        check: Callable[[np.ndarray], None] | None = None,
-    ) -> None:
-        """Compute one layer; a run takes many at once, by a `FusedChain`."""
-        chain = FusedChain([weights], [False], layer.dtype)
-        if chain.run(0, 1, Y, Z, tidy=False)[2] >= 0 and check is not None:
-            check(np.array([np.nan], layer.dtype))
 
 
 FUSED = FusedForm()

@@ -14,157 +14,137 @@ import numpy as np
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
+from gbdnn.kernels.overflow import non_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gbdnn.kernels.buffers import Buffers
     from gbdnn.kernels.compiled.table import FusedLayer
+    from gbdnn.kernels.form import ChainLayers
+    from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FusedChain", "FusedSingle"]
 
 
 class FusedChain:
-    """Consecutive layers as compiled code reads them, and one thread's scratch memory.
+    """See `gbdnn.kernels.form.Chain`; all blocks have room for the widest layer.
 
-    Parameters
-    ----------
-    layers : sequence of FusedLayer
-    droppable : sequence of bool
-        For each layer whether inputs without an activation after it may be dropped.
-    dtype : float32 or float64
-    checked : sequence of bool, optional
-        For each layer whether its sums may leave the dtype's range; default: all are checked.
+    Compiled code drops the dead on the way: the living from the end of a block take their places.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[FusedLayer],
-        droppable: Sequence[bool],
-        dtype: np.dtype,
-        checked: Sequence[bool] | None = None,
-    ) -> None:
+    name = "fused"
+    drops_in_place = True
+
+    def __init__(self, layers: ChainLayers) -> None:
         from gbdnn.kernels.compiled.functions import functions
         from gbdnn.kernels.compiled.table import LayerTable
 
-        self.dtype = dtype
-        checked = [True] * len(layers) if checked is None else checked
-        self._table = LayerTable(layers, droppable, checked)
-        self._compiled = functions(dtype.name)
-        self._state = np.zeros(5, np.int64)
+        self.layers = layers
+        self.neurons = max(max(info.shape) for info in layers.infos)
+        self.dtype: np.dtype = layers.infos[0].dtype
+        self._table = LayerTable(layers.weights, layers.droppable, layers.checked)
+        self._compiled = functions(self.dtype.name)
 
-    def fill(self, block: AlignedBlock, rows: SparseRows, position: np.ndarray | None) -> None:
-        """Put sparse rows into a block; neuron i goes to ``position[i]``."""
+    def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
+        """Return a block for so many inputs before layer `k`."""
+        infos, at = self.layers.infos, k - self.layers.first
+        found: AlignedBlock = buffers.get(self.neurons, width)
+        found.neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
+        return found
+
+    def read(self, Y: AlignedBlock, k: int, rows: SparseRows) -> None:
+        """Fill a block with sparse rows."""
         # Features may be a caller's own; compiled code believes what it is told.
         indptr, columns = (
             np.ascontiguousarray(each, np.uint64) for each in (rows.indptr, rows.columns)
         )
         values = rows.values[:1] if rows.is_iso else rows.values
-        values = np.ascontiguousarray(values, block.array.dtype)
-        if len(columns) and columns.max() >= block.neurons:
-            raise IndexError(f"features: an entry in column {columns.max()} of {block.neurons}")
+        values = np.ascontiguousarray(values, self.dtype)
+        if len(columns) and columns.max() >= Y.neurons:
+            raise IndexError(f"features: an entry in column {columns.max()} of {Y.neurons}")
         self._compiled["fill"](
             indptr.ctypes.data, columns.ctypes.data, values.ctypes.data, int(not rows.is_iso), 0,
-            rows.nrows, _address(position), block.address, block.stride, block.neurons,
+            rows.nrows, _address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
-        block.inputs = rows.ids.copy()
+        Y.inputs = rows.ids.copy()
 
-    def from_dense(
-        self, block: AlignedBlock, rows: np.ndarray, position: np.ndarray | None
-    ) -> float:
-        """Put rows of an array of the chain's dtype into a block; return the largest magnitude.
-
-        It is infinite, or NaN, if a value is not finite.
-        """
-        size = rows.itemsize
-        natural = natural_order(max(block.neurons, block.stride))
+    def read_dense(self, Y: AlignedBlock, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
+        """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
+        size, position = rows.itemsize, self.layers.position(k)
+        natural = natural_order(max(Y.neurons, Y.stride))
         row_stride, column_stride = rows.strides
         bits = self._compiled["from_dense"](
             rows.ctypes.data, row_stride // size, column_stride // size, len(rows),
             _address(natural if position is None else position), _address(natural),
-            block.address, block.stride, block.neurons,
+            Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
+        Y.inputs = ids
         form, number = ("<i", "<f") if size == 4 else ("<q", "<d")
         (largest,) = struct.unpack(number, struct.pack(form, bits))
         return float(largest)
 
-    def to_dense(self, block: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
-        """Write a block's inputs to the rows ``block.inputs`` of arrays in C order.
-
-        ``present`` tells which values are not 0. Returns how many are not.
-        """
-        natural = natural_order(max(block.neurons, block.stride))
-        ids = np.ascontiguousarray(block.inputs)
-        found: Any = self._compiled["to_dense"](
-            block.address, block.stride, block.neurons, _address(ids), _address(natural),
-            len(ids), _address(values), block.neurons, _address(present),
-        )  # fmt: skip
-        return int(found)
-
     def run(
         self,
-        first: int,
-        last: int,
         Y: AlignedBlock,
-        Z: AlignedBlock,
+        first: int,
+        stop: int,
+        buffers: Buffers,
         *,
         tidy: bool,
-        counts: np.ndarray | None = None,
-        stands: np.ndarray | None = None,
-    ) -> tuple[AlignedBlock, AlignedBlock, int]:
-        """Take a block through layers `first` to `last`, counted from the first of the chain.
-
-        To a row of `counts` for each layer, of int64, are added the inputs computed at it; with
-        `stands`, by id how many inputs an input stands for, also those that live after it, how many
-        they stand for, their entries, and ticks of a clock.
-
-        Returns
-        -------
-        (AlignedBlock, AlignedBlock, int)
-            The block with the activations, the other one, and the layer in which a sum was not
-            finite, or -1. Dead inputs are dropped on the way by the ski-rental rule; `tidy` leaves
-            none at the end.
-        """
+        counts: np.ndarray | None,
+        stands: np.ndarray | None,
+    ) -> tuple[AlignedBlock, int]:
+        """Take a block through layers in one compiled call; the dead are dropped on the way."""
+        Z: AlignedBlock = buffers.get(self.neurons, Y.width)
+        first, last = first - self.layers.first, stop - self.layers.first
         ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
-        scratch = AlignedBlock(4, Y.stride, np.dtype(np.int64))
+        scratch, state = AlignedBlock(4, Y.stride, np.dtype(np.int64)), np.zeros(5, np.int64)
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
             ids.ctypes.data, scratch.address, costs.EDGE_FUSED, costs.MOVE_FUSED,
-            costs.MOVE_ROW, int(tidy), self._state.ctypes.data,
+            costs.MOVE_ROW, int(tidy), state.ctypes.data,
             _address(counts) - 40 * first if counts is not None else 0, _address(stands),
         )  # fmt: skip
-        left, in_Z, _, faulty, _ = self._state.tolist()
+        left, in_Z, _, faulty, _ = state.tolist()
         if in_Z:
             Y, Z = Z, Y
-        Y.inputs = ids[:left]
-        Y.neurons = self._table.layers[last - 1].ncols
-        return Y, Z, faulty
+        buffers.put(Z)
+        if faulty >= 0:
+            raise non_finite(self.layers.first + faulty, self.layers.infos[faulty])
+        Y.inputs, Y.neurons = ids[:left], self.layers.infos[last - 1].ncols
+        return Y, stop
 
-    def sparse_rows(
-        self, block: AlignedBlock, position: np.ndarray | None, *, droppable: bool
-    ) -> Iterator[SparseRows]:
-        """Yield a block's inputs, those without entries only if they may not be dropped."""
-        step = max(1, LEAVING // max(1, block.neurons))
-        for first in range(0, len(block.inputs), step):
-            rows = self._sparse_rows(block, position, first, block.inputs[first : first + step])
+    def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
+        """Yield the inputs as sparse rows."""
+        step = max(1, LEAVING // max(1, Y.neurons))
+        for first in range(0, len(Y.inputs), step):
+            rows = self._rows(Y, k, first, Y.inputs[first : first + step])
             yield rows.without_empty_rows() if droppable else rows
 
-    def _sparse_rows(
-        self, block: AlignedBlock, position: np.ndarray | None, first: int, ids: np.ndarray
-    ) -> SparseRows:
-        inputs = len(ids)
-        address = block.address + first * self.dtype.itemsize
+    def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
+        """Write the inputs to rows of arrays."""
+        natural = natural_order(max(Y.neurons, Y.stride))
+        ids = np.ascontiguousarray(Y.inputs)
+        found: Any = self._compiled["to_dense"](
+            Y.address, Y.stride, Y.neurons, _address(ids), _address(natural),
+            len(ids), _address(values), Y.neurons, _address(present),
+        )  # fmt: skip
+        return int(found)
+
+    def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
+        inputs, address = len(ids), Y.address + first * self.dtype.itemsize
         counts = np.empty(inputs, np.int64)
-        self._compiled["count"](address, block.stride, block.neurons, inputs, counts.ctypes.data)
+        self._compiled["count"](address, Y.stride, Y.neurons, inputs, counts.ctypes.data)
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
-        columns = np.empty(indptr[-1], np.uint64)
-        values = np.empty(indptr[-1], block.array.dtype)
+        columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         places = indptr[:-1].copy()
         self._compiled["extract"](
-            address, block.stride, block.neurons, _address(position), inputs,
+            address, Y.stride, Y.neurons, _address(self.layers.position(k)), inputs,
             places.ctypes.data, columns.ctypes.data, values.ctypes.data,
         )  # fmt: skip
-        return SparseRows(indptr.view(np.uint64), columns, values, block.neurons, ids)
+        return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
 
 
 class FusedSingle:
@@ -172,25 +152,22 @@ class FusedSingle:
 
     Parameters
     ----------
-    layers : sequence of FusedLayer
+    weights : sequence of FusedLayer
         As `FusedForm.prepare_single` makes them.
-    neurons : int
-        Of the widest layer.
-    dtype : float32 or float64
+    infos : sequence of LayerInfo
     """
 
-    def __init__(self, layers: Sequence[FusedLayer], neurons: int, dtype: np.dtype) -> None:
+    def __init__(self, weights: Sequence[FusedLayer], infos: Sequence[LayerInfo]) -> None:
         from gbdnn.kernels.compiled.functions import functions
         from gbdnn.kernels.compiled.table import LayerTable
 
-        self._table = LayerTable(layers, [False] * len(layers), [False] * len(layers))
+        dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(infos)
+        self._table = LayerTable(weights, [False] * count, [False] * count)
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
         y, z = _address(self._y), _address(self._z)
-        self._run = partial(
-            functions(dtype.name)["single"], self._table.address, 0, len(layers), y, z
-        )
-        self._nrows = int(self._table.layers[0].record[0])
-        self._last = (self._z if len(layers) % 2 else self._y)[: layers[-1].ncols]
+        self._run = partial(functions(dtype.name)["single"], self._table.address, 0, count, y, z)
+        self._nrows = infos[0].nrows
+        self._last = (self._z if count % 2 else self._y)[: infos[-1].ncols]
 
     def run(self, x: np.ndarray, out: np.ndarray) -> int:
         """Write the activations after the last layer.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.engine.dense_features import as_array
+from gbdnn.engine.sources import as_array
 from gbdnn.errors import ArgumentError, naming
 from gbdnn.inference import infer
 from gbdnn.training.inputs import as_inputs

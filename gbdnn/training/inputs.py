@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gbdnn.engine.dense_features import DenseFeatures
-from gbdnn.engine.features import as_features
+from gbdnn.engine.sources import DenseRows, as_source
 
 if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
@@ -83,9 +82,9 @@ def as_inputs(X: Any, net: Network) -> Inputs:
 
     Sparse features stay sparse, those of a store are read; a dense matrix is read as an array.
     """
-    features = as_features(X, net)
+    features = as_source(X, net)
     dtype = net.infos[0].dtype
-    if isinstance(features, DenseFeatures):
+    if isinstance(features, DenseRows):
         features.largest  # noqa: B018 -- looks at all values, and refuses those that are not finite
         array = features.array
         if array is not None:

@@ -298,7 +298,7 @@ class StoredFeatures:
             part = last[1] if last is not None and last[0] == i else self._read(i)
             self._last = i, part
         before = self._starts[i]
-        return part.rows(max(start - before, 0), min(stop - before, part.nrows))
+        return part.sparse_rows(max(start - before, 0), min(stop - before, part.nrows))
 
     def _read(self, i: int) -> SparseRows:
         rows = read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")

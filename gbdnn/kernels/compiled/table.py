@@ -129,7 +129,8 @@ class LayerTable:
 
     Parameters
     ----------
-    layers : sequence of FusedLayer
+    layers : sequence of FusedLayer or None
+        None for a layer that is not computed.
     droppable : sequence of bool
         For each layer whether inputs without an activation after it may be dropped.
     checked : sequence of bool
@@ -142,10 +143,14 @@ class LayerTable:
     """
 
     def __init__(
-        self, layers: Iterable[FusedLayer], droppable: Iterable[bool], checked: Iterable[bool]
+        self,
+        layers: Iterable[FusedLayer | None],
+        droppable: Iterable[bool],
+        checked: Iterable[bool],
     ) -> None:
-        self.layers = list(layers)
-        records = [layer.record for layer in self.layers]
+        self._layers = list(layers)
+        none = np.zeros(len(FIELDS), np.int64)
+        records = [none if layer is None else layer.record for layer in self._layers]
         self._array = np.array(records, np.int64).reshape(-1, len(FIELDS))
         self._array[:, DROPPABLE] = list(droppable)
         self._array[:, CHECKED] = list(checked)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gbdnn.engine.answer import Answer
     from gbdnn.engine.duplicates import Duplicates
-    from gbdnn.engine.features import Features
+    from gbdnn.engine.sources import RowSource
 
 __all__ = ["Checkpoint", "LayerQueue", "RowRange", "RunState", "SavedState"]
 
@@ -54,11 +54,12 @@ class Checkpoint(Protocol):
 
 
 class RowRange(NamedTuple):
-    """Some rows of the features, or of activations that the run holds."""
+    """Some rows of a source: of activations that the run holds, or of the features."""
 
-    source: Features | SparseRows
+    source: RowSource
     start: int
     stop: int
+    is_held: bool
 
     @property
     def nrows(self) -> int:
@@ -73,7 +74,7 @@ class RowRange(NamedTuple):
     @property
     def nbytes(self) -> float:
         """Bytes that the run holds for these rows; the features are the caller's."""
-        if not isinstance(self.source, SparseRows):
+        if not isinstance(self.source, SparseRows) or not self.is_held:
             return 0.0
         return self.source.nbytes * self.nrows / self.source.nrows
 
@@ -84,14 +85,13 @@ class RowRange(NamedTuple):
 
     def dense_rows(self) -> np.ndarray:
         """Return the rows as an array, if they can be had so."""
-        found: np.ndarray = self.source.dense_rows(self.start, self.stop)  # type: ignore[union-attr]
+        found: np.ndarray = self.source.dense_rows(self.start, self.stop)  # type: ignore[attr-defined]
         return found
 
     def rows(self) -> SparseRows:
         """Return the rows."""
-        if isinstance(self.source, SparseRows):
-            whole = self.nrows == self.source.nrows
-            return self.source if whole else self.source.rows(self.start, self.stop)
+        if isinstance(self.source, SparseRows) and self.nrows == self.source.nrows:
+            return self.source
         return self.source.sparse_rows(self.start, self.stop)
 
 
@@ -120,28 +120,26 @@ class LayerQueue:
         """Bytes that the run holds for them."""
         return sum(each.nbytes for each in self._ranges)
 
-    def add(self, source: Features | SparseRows) -> None:
+    def add(self, source: RowSource, *, is_held: bool = True) -> None:
         """Queue all rows of a source."""
-        if source.nrows:
-            self._ranges.append(RowRange(source, 0, source.nrows))
-            self.inputs += source.nrows
+        self.add_range(source, 0, source.nrows, is_held=is_held)
+
+    def add_range(self, source: RowSource, start: int, stop: int, *, is_held: bool) -> None:
+        """Queue some rows of a source."""
+        if stop > start:
+            self._ranges.append(RowRange(source, start, stop, is_held))
+            self.inputs += stop - start
 
     def put_back(self, rows: SparseRows) -> None:
         """Queue rows before all others."""
         if rows.nrows:
-            self._ranges.appendleft(RowRange(rows, 0, rows.nrows))
+            self._ranges.appendleft(RowRange(rows, 0, rows.nrows, is_held=True))
             self.inputs += rows.nrows
-
-    def add_range(self, source: Features, start: int, stop: int) -> None:
-        """Queue some rows of the features."""
-        self._ranges.append(RowRange(source, start, stop))
-        self.inputs += stop - start
 
     def saved(self) -> list[SparseRows | range]:
         """Return all rows; ranges of the features as their numbers."""
         return [
-            each.rows() if isinstance(each.source, SparseRows) else range(each.start, each.stop)
-            for each in self._ranges
+            each.rows() if each.is_held else range(each.start, each.stop) for each in self._ranges
         ]
 
     def take(self, count: int) -> list[RowRange]:
@@ -189,12 +187,16 @@ class RunState:
         queued = ", ".join(f"{k}: {queue!r}" for k, queue in sorted(self.queues.items()))
         return f"RunState({self._layers} layers; {queued})"
 
-    def add(self, k: int, source: Features | SparseRows) -> None:
+    def begin(self, X: RowSource) -> None:
+        """Queue all features before layer 0."""
+        self.queues.setdefault(0, LayerQueue()).add(X, is_held=False)
+
+    def add(self, k: int, rows: SparseRows) -> None:
         """Queue rows at layer `k`; behind the last layer they are the answer's."""
         if k == self._layers:
-            self.answer.add(source)  # type: ignore[arg-type]
+            self.answer.add(rows)
         else:
-            self.queues.setdefault(k, LayerQueue()).add(source)
+            self.queues.setdefault(k, LayerQueue()).add(rows)
 
     def next(self) -> tuple[int, LayerQueue, float] | None:
         """Return the next layer, its queue, and the bytes by which other queues may grow.
@@ -221,11 +223,12 @@ class RunState:
         followed = None if self.duplicates is None else self.duplicates.saved()
         return SavedState(queued, self.answer.rows(), followed)
 
-    def restore(self, saved: SavedState, X: Features) -> None:
+    def restore(self, saved: SavedState, X: RowSource) -> None:
         """Go on from what was saved."""
         for k, rows in saved.queued:
             if isinstance(rows, range):
-                self.queues.setdefault(k, LayerQueue()).add_range(X, rows.start, rows.stop)
+                queue = self.queues.setdefault(k, LayerQueue())
+                queue.add_range(X, rows.start, rows.stop, is_held=False)
             else:
                 self.add(k, rows)
         for rows in saved.finished:

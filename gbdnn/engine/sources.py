@@ -1,0 +1,316 @@
+"""Sources of rows: features as a run reads them, some rows at a time, by the threads that compute.
+
+A caller's array is read where it is, and so is a ``graphblas.Matrix`` of the network's dtype:
+nothing is copied but the rows of a block, at the moment they are wanted. So are features in a
+store. All else is converted first.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.values import finite, floating, require_room
+from gbdnn.errors import ShapeError
+from gbdnn.kernels import costs
+
+if TYPE_CHECKING:
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
+
+__all__ = [
+    "DenseMatrixRows",
+    "DenseRows",
+    "MatrixRows",
+    "RowSource",
+    "as_array",
+    "as_source",
+    "bytes_copied",
+    "dense_rows_of",
+    "is_dense",
+]
+
+_SAMPLE = 64  # rows, or a few more, from which the number of entries is estimated
+_AT_ONCE = 256  # rows that are looked at at once
+
+
+class RowSource(Protocol):
+    """What a run reads its inputs from, row range by row range and from several threads at once.
+
+    A store's features are of this kind (`gbdnn.io.open_features`), and so may be a caller's own.
+    Features that have a method ``dense_rows(start, stop)`` too are read as arrays where that pays.
+    """
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the values."""
+        ...
+
+    @property
+    def nrows(self) -> int:
+        """Number of inputs."""
+        ...
+
+    @property
+    def ncols(self) -> int:
+        """Neurons of the first layer."""
+        ...
+
+    @property
+    def nvals(self) -> int:
+        """Number of entries."""
+        ...
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value; infinity where it is not known."""
+        ...
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop`, finite, without stored zeros, with these ids."""
+        ...
+
+
+class DenseRows:
+    """Rows of a caller's array, which is only read: values are checked when a block is made.
+
+    Parameters
+    ----------
+    array : ndarray, shape (nrows, ncols)
+        Real numbers, in any order of memory.
+    dtype : float32 or float64
+        What rows are cast to.
+    """
+
+    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
+        self._array, self.dtype = array, dtype
+        self.nrows, self.ncols = array.shape
+        self._as_is = array.dtype is dtype and array.flags.carray
+        if not self._as_is:
+            floating(array.dtype, "features")
+            whole = not any(stride % dtype.itemsize for stride in array.strides)
+            self._as_is = array.dtype == dtype and array.flags.aligned and whole
+
+    @property
+    def array(self) -> np.ndarray | None:
+        """The caller's array; None if there is none."""
+        return self._array
+
+    @cached_property
+    def nvals(self) -> int:
+        """Number of entries, estimated from some rows."""
+        some = self._array[:: max(1, self.nrows // _SAMPLE)]
+        return round(np.count_nonzero(some) * self.nrows / max(1, len(some)))
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest absolute value; all are looked at, and refused if they are not finite."""
+        found = 0.0
+        for start in range(0, self.nrows, _AT_ONCE):
+            rows = self.dense_rows(start, start + _AT_ONCE)
+            if rows.size:
+                found = max(found, float(rows.max()), -float(rows.min()))  # a NaN is passed on
+                if not math.isfinite(float(rows.max()) - float(rows.min())):
+                    self.require_finite(start, start + _AT_ONCE)
+        return found
+
+    def dense_rows(self, start: int, stop: int) -> np.ndarray:
+        """Return rows `start` to before `stop` as an array of the dtype, a view where it can be."""
+        rows = self._rows(start, stop)
+        if self._as_is:
+            return rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows.astype(self.dtype)
+
+    def require_finite(self, start: int, stop: int) -> None:
+        """Raise the error if some value among these rows is not finite, or not in the dtype."""
+        finite(self._rows(start, stop), self.dtype, "features")
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop`, without zeros."""
+        rows = as_rows(self._rows(start, stop), what="features", dtype=self.dtype)
+        ids = np.arange(start, min(stop, self.nrows))
+        return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        return self._array[start:stop]
+
+
+class DenseMatrixRows(DenseRows):
+    """Rows of a caller's full or bitmap matrix, of which there is no room for an array.
+
+    Parameters
+    ----------
+    X : Matrix
+        Without pending work.
+    dtype : float32 or float64
+        What rows are cast to.
+    """
+
+    def __init__(self, X: gb.Matrix, dtype: np.dtype) -> None:
+        self._X, self.dtype = X, dtype
+        self.nrows, self.ncols = int(X.nrows), int(X.ncols)
+        self._as_is = dtype_of(X) == dtype
+
+    @property
+    def array(self) -> None:
+        """There is none."""
+        return
+
+    @property
+    def nvals(self) -> int:
+        """Number of entries."""
+        return int(self._X.nvals)
+
+    def _rows(self, start: int, stop: int) -> np.ndarray:
+        return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
+
+
+class MatrixRows:
+    """Rows of a caller's matrix, which is only read.
+
+    Parameters
+    ----------
+    X : Matrix
+        Row-wise, of the network's dtype, finite, without pending work.
+    largest : float
+        The largest absolute value.
+    """
+
+    def __init__(self, X: gb.Matrix, largest: float) -> None:
+        self._X, self.largest, self.dtype = X, largest, dtype_of(X)
+        self.nrows, self.ncols, self.nvals = int(X.nrows), int(X.ncols), int(X.nvals)
+        self._is_iso = bool(X.ss.is_iso)
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop`, without stored zeros."""
+        ids = np.arange(start, stop)
+        rows = SparseRows.from_matrix(self._X[start:stop, :].new(name="rows"), ids)
+        if (rows.values[:1] if self._is_iso else rows.values).all():
+            return rows
+        zero = rows.dtype.type(0)
+        return SparseRows.from_matrix(gb.select.valuene(rows.matrix(), zero).new(), ids)
+
+
+class CastRows:
+    """Rows of a source in another dtype than its own."""
+
+    def __init__(self, source: RowSource, dtype: np.dtype) -> None:
+        self._source, self.dtype = source, dtype
+        self.nrows, self.ncols, self.nvals = source.nrows, source.ncols, source.nvals
+        self.largest = source.largest
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop`."""
+        rows = self._source.sparse_rows(start, stop)
+        values = finite(rows.values[:1] if rows.is_iso else rows.values, self.dtype, "features")
+        return SparseRows(rows.indptr, rows.columns, values, rows.ncols, rows.ids)
+
+
+def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
+    """Return the features in the network's dtype, or say why they do not fit.
+
+    An array of at most `room` bytes may be made of them.
+    """
+    first = net.infos[0]
+    dtype = first.dtype
+    if type(features) is np.ndarray and features.ndim == 2:
+        _require_fit(features.shape[0], features.shape[1], first)
+        return DenseRows(features, dtype)
+    if hasattr(features, "sparse_rows"):
+        _require_fit(features.nrows, features.ncols, first)
+        return features if _dtype(features) == dtype else CastRows(features, dtype)
+    nrows, ncols = shape_of(features, "features")
+    _require_fit(nrows, ncols, first)
+    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
+    if not is_graphblas(features) and not is_scipy(features):
+        return DenseRows(np.asarray(features), dtype)
+    if is_dense(features):
+        if nrows * ncols * dtype_of(features).itemsize <= room:
+            return DenseRows(as_array(features), dtype)
+        return DenseMatrixRows(features, dtype)
+    if _is_readable(features, dtype):
+        largest = _largest(features)
+        if math.isfinite(largest):
+            return MatrixRows(features, largest)
+    return as_rows(features, what="features", dtype=dtype)
+
+
+def bytes_copied(X: RowSource, features: Any) -> int:
+    """Return the bytes of the array that `as_source` made of a dense matrix."""
+    array = X.array if isinstance(X, DenseRows) and is_graphblas(features) else None
+    return 0 if array is None else array.nbytes
+
+
+def _dtype(features: RowSource) -> np.dtype | None:
+    return getattr(features, "dtype", None)
+
+
+def _require_fit(nrows: int, ncols: int, first: LayerInfo) -> None:
+    if ncols != first.shape[0]:
+        raise ShapeError(
+            f"features are {nrows} x {ncols} but layer 0, {first.nrows} x {first.ncols},"
+            f" reads {first.nrows} neurons"
+        )
+
+
+def _is_readable(features: MatrixLike, dtype: np.dtype | None) -> bool:
+    """Whether rows can be taken from a matrix as it is."""
+    if not is_graphblas(features) or isinstance(features, gb.core.matrix.TransposedMatrix):
+        return False
+    complete(features)
+    return (
+        dtype_of(features) == dtype and features.ss.orientation == "rowwise" and features.nrows > 0
+    )
+
+
+def _largest(X: gb.Matrix) -> float:
+    """Return the largest absolute value, 0 if there is none; not finite if some value is not."""
+    total, highest, lowest = (
+        X.reduce_scalar(monoid).new().get(0.0)
+        for monoid in (gb.monoid.plus, gb.monoid.max, gb.monoid.min)
+    )
+    # max and min pass over a NaN; a sum does not (where it overflows, the values are looked at).
+    return max(highest, -lowest) if math.isfinite(total) else math.inf
+
+
+def is_dense(features: MatrixLike) -> bool:
+    """Whether a matrix is full, or a bitmap with enough entries."""
+    if not is_graphblas(features) or isinstance(features, gb.core.matrix.TransposedMatrix):
+        return False
+    complete(features)
+    kind = features.ss.format
+    if kind.startswith("bitmap"):
+        return costs.dense_features_pay(features.nrows * features.ncols, features.nvals)
+    return bool(kind.startswith("full"))
+
+
+def as_array(X: gb.Matrix) -> np.ndarray:
+    """Return a full or bitmap matrix as an array, with 0 where nothing is stored."""
+    found = X.ss.export()
+    values: np.ndarray = found["values"]
+    if found["is_iso"]:
+        values = np.broadcast_to(values.reshape(1, 1), X.shape)
+    if "bitmap" in found:
+        values = np.where(found["bitmap"], values, values.dtype.type(0))
+    return values
+
+
+def dense_rows_of(X: RowSource) -> DenseRows | None:
+    """Return rows as an array for a direct run: dense ones, or few rows made dense; else None."""
+    if isinstance(X, DenseRows):
+        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
+            costs.SPARSEST * X.nrows * X.ncols, X.nvals
+        )
+        return None if sparse else X
+    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
+        rows = X.sparse_rows(0, X.nrows)
+        return DenseRows(rows.dense(), rows.dtype)
+    return None

@@ -1,0 +1,147 @@
+"""Blocks through layers in the full form: a loop of GraphBLAS's steps.
+
+Inputs die on the way. Carrying the dead along costs a share of every layer, moving the living to
+another block a pass over this one: by the ski-rental rule a chain stops once the wasted work
+exceeds the cost of the move, at most twice what the best moment would have cost (2-competitive).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import LEAVING, any_bit, padded, sample
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.overflow import require_finite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gbdnn.kernels.blocks import Block
+    from gbdnn.kernels.buffers import Buffers
+    from gbdnn.kernels.form import ChainLayers
+
+__all__ = ["FullChain"]
+
+_FILLED = 1 << 16  # entries of sparse rows that become a block's at a time
+_LONGEST_PAUSE = 4  # layers between two looks for the dead
+
+
+class FullChain:
+    """See `gbdnn.kernels.form.Chain`; a block's matrix has the shape of the layer it is at."""
+
+    name = "full"
+    drops_in_place = False
+
+    def __init__(self, layers: ChainLayers) -> None:
+        self.layers = layers
+
+    def block(self, buffers: Buffers, k: int, width: int) -> Block:
+        """Return a block for so many inputs before layer `k`."""
+        infos, at = self.layers.infos, k - self.layers.first
+        neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
+        found: Block = buffers.get(neurons, padded(width))
+        return found
+
+    def read(self, Y: Block, k: int, rows: SparseRows) -> None:
+        """Fill a block with sparse rows."""
+        Y.array.fill(0)
+        array, first, position = Y.array.reshape(-1), 0, self.layers.position(k)
+        for part in rows.parts(_FILLED):
+            neurons = part.columns.view(np.int64)
+            if position is not None:
+                neurons = position[neurons]
+            at = neurons * Y.width
+            at += np.repeat(np.arange(first, first + part.nrows), part.degrees)
+            array[at] = part.values
+            first += part.nrows
+        Y.inputs = rows.ids
+
+    def read_dense(self, Y: Block, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
+        """Fill a block with rows of an array, which are known to be finite."""
+        array, position = Y.array, self.layers.position(k)
+        array[:, len(rows) :] = 0
+        array[slice(None) if position is None else position, : len(rows)] = rows.T
+        Y.inputs = ids
+        return 0.0
+
+    def run(
+        self,
+        Y: Block,
+        first: int,
+        stop: int,
+        buffers: Buffers,
+        *,
+        tidy: bool,
+        counts: np.ndarray | None,
+        stands: np.ndarray | None,
+    ) -> tuple[Block, int]:
+        """Take a block through layers, or to where so many are dead that the living should move."""
+        layers, waste = self.layers, 0.0
+        look, pause = first + 1, 1
+        for k in range(first, stop):
+            at, began = k - layers.first, perf_counter_ns()
+            info, weights = layers.infos[at], layers.weights[at]
+            Z = buffers.get(info.ncols, Y.width)
+            Z.inputs = Y.inputs
+            check = partial(require_finite, k, info) if layers.checked[at] else None
+            FULL.advance(Y, Z, info, weights, check=check)
+            buffers.put(Y)
+            Y = Z
+            if counts is not None:
+                _count(Y, counts[k - first], stands, began)
+            if k + 1 == stop or k + 1 < look or not layers.droppable[at]:
+                continue
+            count = len(Y.inputs)
+            live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # from below
+            # Where nothing has died, there is no hurry to look again.
+            look = k + 1 + (1 if live < count else pause)
+            pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
+            waste += FULL.cost(layers.infos[at + 1], count - live, 0) if live < count else 0.0
+            if waste > costs.gather(Y.neurons, count, live):
+                return Y, k + 1
+        return Y, stop
+
+    def rows(self, Y: Block, k: int, *, droppable: bool) -> Iterator[SparseRows]:
+        """Yield the inputs as sparse rows."""
+        keep = np.flatnonzero(any_bit(Y.filled)) if droppable else np.arange(len(Y.inputs))
+        step = max(1, LEAVING // max(1, Y.neurons))
+        for first in range(0, len(keep), step):
+            yield _sparse_rows(Y, self.layers.position(k), keep[first : first + step])
+
+    def write(self, Y: Block, values: np.ndarray, present: np.ndarray | None) -> int:
+        """Write the inputs to rows of arrays."""
+        rows = Y.filled.T
+        values[Y.inputs] = rows
+        if present is not None:
+            present[Y.inputs] = rows != 0
+        return int(np.count_nonzero(rows))
+
+
+def _count(Y: Block, counts: np.ndarray, stands: np.ndarray | None, began: int) -> None:
+    """Add what a layer has computed to its row of the counts."""
+    counts[0] += len(Y.inputs)
+    if stands is not None:
+        on = Y.filled != 0
+        live = Y.inputs[any_bit(on)]
+        counts[1:] += (
+            len(live), stands[live].sum(), np.count_nonzero(on), perf_counter_ns() - began,
+        )  # fmt: skip
+
+
+def _sparse_rows(Y: Block, position: np.ndarray | None, keep: np.ndarray) -> SparseRows:
+    array = np.take(Y.array, keep, axis=1)
+    dense = np.ascontiguousarray((array if position is None else array[position]).T)
+    present = dense != 0
+    columns = np.flatnonzero(present)
+    starts = np.arange(len(keep) + 1) * Y.neurons
+    indptr = np.searchsorted(columns, starts)
+    columns -= np.repeat(starts[:-1], np.diff(indptr))
+    values = dense[present] if len(columns) < dense.size else dense.reshape(-1)
+    pointers, columns = indptr.view(np.uint64), columns.view(np.uint64)
+    return SparseRows(pointers, columns, values, Y.neurons, Y.inputs[keep])
