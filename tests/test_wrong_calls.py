@@ -6,9 +6,11 @@ values of a wrong kind. A public name without a case fails.
 
 import importlib
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import fails
 
 import gbdnn
 from gbdnn import io, training
@@ -518,3 +520,45 @@ SAYS = {
     "lowest_bias": ["bias"], "highest_bias": ["bias"], "dtype": ["GraphBLAS type"],
     "source": ["weight"],
 }  # fmt: skip
+
+
+ADDRESSES = ["memory://net", "s3://bucket/net", "file:///net", Path("gs://bucket/net")]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_no_path(calls, tmp_path, monkeypatch, address):
+    """Neither read nor written: a folder ``memory:`` would be made, in this folder."""
+    monkeypatch.chdir(tmp_path)
+    asked = 0
+    for name, (call, right, _) in calls.items():
+        for argument in set(right) & {"path", "paths", "directory", "images", "checkpoint"}:
+            if argument == "images" and not isinstance(right[argument], str | Path | None):
+                continue
+            asked += 1
+            with pytest.raises(gbdnn.ArgumentError, match=r"is an address") as caught:
+                call(**{**right, argument: address})
+            assert str(address) in str(caught.value), name
+    assert asked > 25
+    assert not list(tmp_path.iterdir())
+    # A name with a colon is a name.
+    gbdnn.save(X, "run:3")
+    (tmp_path / "memory:").mkdir()
+    gbdnn.save(X, tmp_path / "memory:" / "X")
+    assert gbdnn.load("run:3").isequal(gbdnn.load(tmp_path / "memory:" / "X"))
+
+
+@pytest.mark.parametrize("address", ["memory://net", "s3://bucket/net"])
+def test_an_address_is_no_path_in_the_shell(calls, tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    gbdnn.save(gbdnn.radixnet(1024, 1), "net")
+    np.save("y.npy", np.zeros(3, int))
+    there = sorted(tmp_path.rglob("*"))
+    for arguments in (
+        ["info", address], ["generate", address, "--layers", 1], ["convert", "net", address],
+        ["convert", address, "other"], ["infer", "net", address, "-o", "Y"],
+        ["infer", address, "net", "-o", "Y"], ["infer", "net", "net", "-o", address],
+        ["train", address, "y.npy", "-o", "trained"], ["train", "X.npy", "y.npy", "-o", address],
+        ["challenge", "--data", address], ["generate", "X", "--features", address],
+    ):  # fmt: skip
+        fails(*arguments, match="is an address")
+    assert sorted(tmp_path.rglob("*")) == there

@@ -6,6 +6,7 @@ Each check returns its value, or raises the error that names the argument.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,11 +28,19 @@ __all__ = [
 
 T = TypeVar("T")
 
+# One slash: a Path has made one of two. One letter is a drive.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
 
 def as_path(path: Any, what: str = "path") -> Path:
-    """Return a path that is a str or a path-like of one."""
+    """Return a path that is a str or a path-like of one; an address is none."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise ArgumentTypeError(f"{what} is a str or a path-like, not {type(path).__qualname__}")
+    if _SCHEME.match(os.fspath(path)):
+        raise ArgumentError(
+            f"{what}: {os.fspath(path)} is an address, and only files of this machine are read and"
+            " written (a folder of such a name is given by its absolute path)"
+        )
     return Path(path)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import gbdnn
 from gbdnn import io
+from gbdnn.arrays.arguments import as_path
 from gbdnn.cli import outputs
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
@@ -60,6 +61,7 @@ def guess(path: Path, *, option: str | None = "--from") -> FormatName:
 
     `option` is the command's that names the format, if it has one.
     """
+    path = as_path(path)
     try:
         is_folder, exists = path.is_dir(), path.exists()
         here = list(path.iterdir()) if is_folder else []
