@@ -260,6 +260,26 @@ def test_layers_are_written_one_by_one(tmp_path, monkeypatch):
     assert_same(net, [Layer(np.eye(50), bias=np.arange(50.0))] * 20)
 
 
+def test_many_small_batches_take_steps_in_proportion(tmp_path, monkeypatch):
+    """Steps are counted: the sizes of blocks that are asked for."""
+    steps = []
+    plain = SparseRows.nrows
+
+    def counted(rows):
+        steps.append(rows)
+        return plain.fget(rows)
+
+    monkeypatch.setattr(SparseRows, "nrows", property(counted))
+    found = []
+    for count in (100, 400):
+        steps.clear()
+        gbdnn.io.write_features((np.ones((1, 3)) for _ in range(count)), tmp_path / str(count))
+        found.append(len(steps))
+    assert found[1] < 5 * found[0]
+    monkeypatch.undo()
+    assert gbdnn.load(tmp_path / "400").nvals == 1200
+
+
 def test_shards_are_filled(tmp_path, monkeypatch):
     net = gbdnn.radixnet(1024, 6)
     one = 4 * (1025 + 32768) + 4

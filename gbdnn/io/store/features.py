@@ -87,6 +87,7 @@ def write_features(
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
     pending: list[SparseRows] = []
+    rows_pending = values_pending = 0
     with Writer(path) as writer:
 
         def flush() -> None:
@@ -110,10 +111,12 @@ def write_features(
             if dtype is None and own != kind:
                 raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
             for rows in as_rows(batch, what=what, dtype=kind).parts(PART):
-                together = [*pending, rows]
-                if max(sum(x.nrows for x in together), sum(x.nvals for x in together)) > PART:
+                if max(rows_pending + rows.nrows, values_pending + rows.nvals) > PART:
                     flush()
+                    rows_pending = values_pending = 0
                 pending.append(rows)
+                rows_pending += rows.nrows
+                values_pending += rows.nvals
             if progress is not None:
                 progress(n + 1, count)
         flush()
