@@ -14,6 +14,7 @@ from gbdnn.arrays.arguments import as_path
 from gbdnn.cli import outputs
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.io.reading import read_errors
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -62,12 +63,10 @@ def guess(path: Path, *, option: str | None = "--from") -> FormatName:
     `option` is the command's that names the format, if it has one.
     """
     path = as_path(path)
-    try:
+    with read_errors(path):
         is_folder, exists = path.is_dir(), path.exists()
         here = list(path.iterdir()) if is_folder else []
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
-    except OSError as err:
-        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
         if ending := of_ending(path):
             return ending

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import asdict
 from itertools import groupby
@@ -20,6 +19,7 @@ from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
+from gbdnn.io.reading import UnzippedFile
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
@@ -215,9 +215,8 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
 
 def _facts_of_lines(path: Path) -> dict[str, Any]:
     """Return what a file of tab-separated lines holds: triples are features, ids categories."""
-    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rb") as file:
-        is_features = b"\t" in file.readline(_LINE)
+    with UnzippedFile(path) as file:
+        is_features = b"\t" in file.read(_LINE).partition(b"\n")[0]
     facts: dict[str, Any] = {"kind": "features" if is_features else "categories"}
     if is_features:
         X = read_tsv(path)

@@ -215,13 +215,16 @@ def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
     """Return the bias of a layer, or None if there is no file of it."""
     plain = _bias_file(weights)
     for path in (plain, plain.with_name(plain.name + ".gz")):
-        if os.path.exists(path):  # noqa: PTH110 -- Path.exists() raises for names too long
-            A = parse(read_unzipped(path, limit), path)
-            if 1 not in A.shape:
-                raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
-            require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
-            dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
-            return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
+        try:
+            data = read_unzipped(path, limit)
+        except MissingFileError:
+            continue
+        A = parse(data, path)
+        if 1 not in A.shape:
+            raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
+        require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
+        dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
+        return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
     return None
 
 
