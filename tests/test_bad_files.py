@@ -3,6 +3,7 @@
 What ends a process fails here, too: pytest ends with it.
 """
 
+import contextlib
 import errno
 import gzip
 import io as bytes_io
@@ -356,6 +357,56 @@ def test_frameworks_files_of_rubbish(tmp_path, name):
 
 
 # What the system refuses
+
+
+@contextlib.contextmanager
+def no_descriptors():
+    """A limit of open files that is reached."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_many_open_files_say_nothing_of_a_file(tmp_path):
+    gbdnn.save(E, tmp_path / "X")
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E), gbdnn.Layer(E)]), tmp_path / "net")
+    (tmp_path / "x.tsv").write_text("1\t1\t1\n")
+    (tmp_path / "n4-l1.tsv").write_text("1\t1\t1\n")
+    np.save(tmp_path / "x.npy", E)
+    stored, net = io.open_features(tmp_path / "X"), gbdnn.load(tmp_path / "net")
+    calls = [
+        lambda: gbdnn.load(tmp_path / "X"), stored.rows, lambda: net[0],
+        lambda: io.store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
+        lambda: io.read_tsv(tmp_path / "x.tsv"), lambda: io.read_features(tmp_path / "x.npy"),
+        lambda: io.read_features(tmp_path / "x.tsv"), lambda: io.read_idx(tmp_path / "x"),
+        lambda: io.find_neurons(tmp_path), lambda: io.read_matrix_market(tmp_path),
+    ]  # fmt: skip
+    (tmp_path / "x").write_bytes(b"\0\0")
+    found = []
+    for call in calls:
+        with no_descriptors(), pytest.raises(ReadError) as caught:
+            call()
+        found.append(caught.value.errno)
+    assert found == [errno.EMFILE] * len(calls)
+
+
+def test_a_shard_that_cannot_be_mapped_is_not_missing(tmp_path, monkeypatch):
+    """The package says that there is no such file, whatever the reason is."""
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E)]), tmp_path / "net")
+    safetensors = pytest.importorskip("safetensors")
+
+    def refuse(path, framework):
+        raise FileNotFoundError(f"No such file or directory: {path}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors, "safe_open", refuse)
+        with pytest.raises(ReadError, match=r"layer 0: .*cannot be mapped into memory"):
+            gbdnn.load(tmp_path / "net")[0]
+    assert gbdnn.load(tmp_path / "net")[0].edges == 4
 
 
 def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):

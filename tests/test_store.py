@@ -28,7 +28,7 @@ from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, Sh
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.io import require_storable
-from gbdnn.io.store import features, writer
+from gbdnn.io.store import features, shards, writer
 from gbdnn.io.store.index import encode
 
 
@@ -280,6 +280,27 @@ def test_many_small_batches_take_steps_in_proportion(tmp_path, monkeypatch):
     assert gbdnn.load(tmp_path / "400").nvals == 1200
 
 
+def test_shards_are_what_the_package_writes(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    values = {
+        "c": np.arange(5, dtype=np.uint32), "b": np.empty(0, np.float32),
+        "a": np.arange(3, dtype=np.float32), "d": np.arange(7, dtype=np.int64) - 3,
+        "e": np.linspace(0, 1, 9), "f": np.array([2**63], np.uint64),
+    }  # fmt: skip
+    header, size = shards.write_shard(tmp_path / "ours", values, None)
+    save_file(values, tmp_path / "theirs")
+    assert (tmp_path / "ours").read_bytes().startswith(header)
+    assert (tmp_path / "ours").stat().st_size == size
+    ours, theirs = load_file(tmp_path / "ours"), load_file(tmp_path / "theirs")
+    assert set(ours) == set(theirs) == set(values)
+    for name, array in values.items():
+        assert ours[name].dtype == theirs[name].dtype == array.dtype
+        np.testing.assert_array_equal(ours[name], array)
+        at = json.loads(header[8:])[name]["data_offsets"][0]
+        assert at % array.itemsize == len(header) % 8 == 0
+
+
 def test_shards_are_filled(tmp_path, monkeypatch):
     net = gbdnn.radixnet(1024, 6)
     one = 4 * (1025 + 32768) + 4
@@ -469,7 +490,7 @@ def test_every_flipped_byte_in_a_header_is_found(store):
     for k in range(3):
         path = shard(store, k)
         whole = path.read_bytes()
-        header = writer.header_of(path)
+        header = shards.header_of(path)
         padded += header.endswith(b" ")
         for at in range(len(header)):
             flip(path, at)
@@ -481,7 +502,7 @@ def test_every_flipped_byte_in_a_header_is_found(store):
 
 def test_a_flipped_byte_is_not_looked_for_without_verify(store):
     path = shard(store, 1)
-    flip(path, len(writer.header_of(path)) + 8 * 700)  # the last bit of a value
+    flip(path, len(shards.header_of(path)) + 8 * 700)  # the last bit of a value
     assert not gbdnn.load(store, verify=False)[1].isequal(NET[1])
 
 
@@ -873,6 +894,20 @@ def test_names_that_no_folder_can_have(tmp_path, name):
     for write in (lambda: gbdnn.save(NET, tmp_path / name), lambda: require_storable(name)):
         with pytest.raises(OutputError, match="cannot be written"):
             write()
+
+
+def test_what_is_only_asked_for_is_not_made(tmp_path):
+    (tmp_path / "there").mkdir()
+    for path in ("net", "a/b/net", "there/a/net"):
+        require_storable(tmp_path / path)
+    with pytest.raises(RuntimeError):
+        gbdnn.save(failing_layers(), tmp_path / "a" / "b" / "net")
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def failing_layers():
+    yield Layer(np.eye(3))
+    raise RuntimeError
 
 
 @pytest.mark.parametrize("before", [True, False])

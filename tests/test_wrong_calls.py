@@ -50,7 +50,7 @@ KINDS = {
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
     "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
-    "verify": FLAGS, "restart": FLAGS,
+    "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
     "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
@@ -241,7 +241,8 @@ def calls(tmp_path_factory):
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
             "orientation": "rowwise", "unpacked_limit": None}, {}),
-        "gbdnn.io.require_storable": (io.require_storable, {"path": new}, {}),
+        "gbdnn.io.require_storable": (
+            io.require_storable, {"path": new, "resumes": False}, {}),
         "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
         "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
         "gbdnn.io.to_scipy": (io.to_scipy, {"net": net}, {}),

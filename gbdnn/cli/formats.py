@@ -159,7 +159,7 @@ def require_free(path: Path, name: FormatName, *, force: bool) -> None:
     Whether it would replace a store is seen when it is known which network is in it.
     """
     if name == "store":
-        outputs.require_free(path, stored=True, force=True)
+        outputs.require_free(path, stored=True, force=True, resumes=True)
     elif _FORMATS[name].mark is None:
         outputs.require_free(path, stored=False, force=force)
 

@@ -101,7 +101,7 @@ def infer(
     if cuts is not None:
         raise ArgumentError("--cuts goes with --pipeline")
     # Of parts that are there it is seen later whether they are this run's.
-    result.require_free(ours=in_parts and not restart)
+    result.require_free(resumes=in_parts, ours=in_parts and not restart)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         X = given_input.read_features(net, stays=in_parts or executor is not None)
@@ -195,13 +195,15 @@ class _Output:
     categories: bool
     force: bool
 
-    def require_free(self, *, ours: bool = False) -> None:
+    def require_free(self, *, resumes: bool = False, ours: bool = False) -> None:
         """Raise OutputError if nothing can be written, or something would be replaced.
 
         With `ours` an answer that tells its run is not looked at.
         """
         told = ours and finished_key(self.path) is not None
-        outputs.require_free(self.path, stored=self.stored, force=self.force or told)
+        outputs.require_free(
+            self.path, stored=self.stored, force=self.force or told, resumes=resumes
+        )
 
     def write(self, Y: gb.Matrix) -> int:
         """Write the answer, and return how many inputs have a category."""

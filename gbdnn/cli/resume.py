@@ -9,9 +9,11 @@ from typer import Option, echo
 from gbdnn.cli import formats
 from gbdnn.cli.outputs import require_new
 from gbdnn.distributed.fingerprints import of_network
+from gbdnn.io.reading import read_bytes, read_errors
 from gbdnn.io.store.index import checksum
-from gbdnn.io.store.resumed import LayerSource, remove_left, save_layers
+from gbdnn.io.store.resumed import LayerSource, save_layers
 from gbdnn.io.store.unfinished import Origin, find_unfinished, finished_key
+from gbdnn.io.store.writer import remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +102,8 @@ def of_tsv(path: Path, given: Given) -> LayerSource:
     Of layers that have been read the files' content counts, of all files name and size.
     """
     files = formats.files(path, "tsv", given)
-    names = [(file.name, file.stat().st_size) for file in files]
+    with read_errors(path):
+        names = [(file.name, file.stat().st_size) for file in files]
     options = ", ".join(f"{name} {x}" for name, x in sorted(given.keywords().items()))
     origin = Origin.of(
         {
@@ -114,5 +117,5 @@ def of_tsv(path: Path, given: Given) -> LayerSource:
         origin=origin,
         count=len(files),
         layers=lambda k: formats.read_tsv_layers(path, given, start=k),
-        mark=lambda k: checksum(files[k].read_bytes()),
+        mark=lambda k: checksum(read_bytes(files[k])),
     )
