@@ -14,6 +14,7 @@ same file twice. Where it cannot be written, the code lives in this process alon
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -122,7 +123,8 @@ class Library:
                     out.write(hashlib.sha256(code).digest() + code)
                 Path(name).replace(file)
             except BaseException:
-                Path(name).unlink()
+                with contextlib.suppress(OSError):  # Ctrl-C may come right after the rename
+                    Path(name).unlink()
                 raise
         except OSError:
             return
