@@ -85,10 +85,8 @@ def unreadable(path: object, err: OSError | ValueError) -> GbdnnError:
     """
     number = getattr(err, "errno", None)
     kind = MissingFileError if number in _NOT_THERE or isinstance(err, ValueError) else ReadError
-    reason = getattr(err, "strerror", None) or err
-    found = kind(
-        f"{path}: no such file" if number == errno.ENOENT else f"{path}: cannot be read: {reason}"
-    )
+    fault = f"cannot be read: {getattr(err, 'strerror', None) or err}"
+    found = kind(f"{path}: {'no such file or folder' if number == errno.ENOENT else fault}")
     found.errno = number
     return found
 
