@@ -57,6 +57,23 @@ def digits(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Official files of a small problem, whose categories are right or wrong; and a store."""
+    from gbdnn import challenge
+
+    root = tmp_path_factory.mktemp("made")
+    problem = challenge.generated(1024, 8, inputs=200, seed=1)
+    found = gbdnn.categories(gbdnn.infer(problem.network, problem.features))
+    assert 0 < len(found) < 200
+    for name, truth in (("right", found), ("wrong", found[1:])):
+        write_network(problem.network, root / name / "neuron1024")
+        write_tsv(problem.features, root / name / "sparse-images-1024.tsv")
+        write_categories(truth, root / name / "neuron1024-l8-categories.tsv")
+    gbdnn.save(problem.network, root / "net")
+    return root
+
+
 def training(digits, out, *options):
     few = ["--hidden", 32, "--nthreads", 1]
     return ["train", digits / "X.npy", digits / "y.npy", "-o", out, *few, *options]
@@ -104,6 +121,25 @@ def test_a_signal_that_is_ignored_stays_so(digits, tmp_path):
         assert process.stdout.readline().startswith("epoch")
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 143
+
+
+@pytest.mark.parametrize(("number", "code", "told"), SIGNALS)
+def test_a_signal_that_python_drops_comes_again(number, code, told, made, tmp_path, monkeypatch):
+    """As it does with one that arrives while an object is deleted."""
+
+    class Deleted:
+        def __del__(self):
+            os.kill(os.getpid(), number)
+
+    def infer(*_, **__):
+        Deleted()
+        for _ in range(10**9):
+            pass
+
+    monkeypatch.setattr(gbdnn, "infer", infer)
+    X = made / "right" / "sparse-images-1024.tsv"
+    done = run("infer", made / "net", X, "-o", tmp_path / "Y")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
 
 
 # Workers.
@@ -206,23 +242,6 @@ class Full(io.StringIO):
 
     def flush(self):
         raise OSError(28, "No space left on device")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Official files of a small problem, whose categories are right or wrong; and a store."""
-    from gbdnn import challenge
-
-    root = tmp_path_factory.mktemp("made")
-    problem = challenge.generated(1024, 8, inputs=200, seed=1)
-    found = gbdnn.categories(gbdnn.infer(problem.network, problem.features))
-    assert 0 < len(found) < 200
-    for name, truth in (("right", found), ("wrong", found[1:])):
-        write_network(problem.network, root / name / "neuron1024")
-        write_tsv(problem.features, root / name / "sparse-images-1024.tsv")
-        write_categories(truth, root / name / "neuron1024-l8-categories.tsv")
-    gbdnn.save(problem.network, root / "net")
-    return root
 
 
 def commands(made, digits, out):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -17,16 +18,25 @@ __all__ = ["end_with", "held_back", "raised"]
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _ALL = (signal.SIGINT, *_ENDING)
+_SOON = 0.05  # seconds
 
 
 @contextlib.contextmanager
 def raised() -> Iterator[list[int]]:
     """Raise a KeyboardInterrupt for SIGTERM and SIGHUP; give a list of those that came.
 
-    None is raised where one is on its way: what it removes is removed. A signal that is ignored
-    (``nohup``) stays so.
+    None is raised where one is on its way: what it removes is removed. One that Python drops, since
+    an object was being deleted, comes again. A signal that is ignored (``nohup``) stays so.
     """
     came: list[int] = []
+    told = sys.unraisablehook
+
+    def dropped(what: sys.UnraisableHookArgs) -> None:
+        if not isinstance(what.exc_value, KeyboardInterrupt):
+            told(what)
+            return
+        number = came[-1] if came else signal.SIGINT
+        threading.Timer(_SOON, os.kill, (os.getpid(), number)).start()
 
     def end(number: int, _: FrameType | None) -> None:
         came.append(number)
@@ -37,9 +47,11 @@ def raised() -> Iterator[list[int]]:
     handled = [each for each in _ENDING if in_main and signal.getsignal(each) is signal.SIG_DFL]
     for each in handled:
         signal.signal(each, end)
+    sys.unraisablehook = dropped
     try:
         yield came
     finally:
+        sys.unraisablehook = told
         for each in handled:
             signal.signal(each, signal.SIG_DFL)
 
