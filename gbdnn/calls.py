@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
-from gbdnn.arrays.arguments import as_flag, as_path, require_callable
+from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
@@ -143,16 +143,17 @@ def infer(
     if executor is None:
         _require_executor(own)
         return inference.infer(layers, features, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network("infer", layers, options)
+    found, over = _over(executor, workers, rest)
+    ahead, batch = _positive(ahead, "ahead"), _positive(batch, "batch")
+    hashed = order is not None and as_word(order, "order", ("given", "hashed")) == "hashed"
     if not len(net):
         return inference.infer(net, features, **rest)
     from gbdnn.distributed.whole import infer_over
 
-    found, rest = _over(executor, workers, rest)
     return infer_over(
-        net, features, found, ahead=_positive(ahead), batch=batch, order=order or "given",
-        stats=stats, options=rest,
-    )  # fmt: skip
+        net, features, found, ahead=ahead, batch=batch, hashed=hashed, stats=stats, options=over
+    )
 
 
 @_extends(inference.infer_batches)
@@ -185,7 +186,9 @@ def infer_batches(
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network("infer_batches", layers, options)
+    found, over = _over(executor, workers, rest)
+    ahead = _positive(ahead, "ahead")
     try:
         each = iter(batches)
     except TypeError as err:
@@ -197,9 +200,8 @@ def infer_batches(
     from gbdnn.distributed.sent import network_to_send
     from gbdnn.distributed.whole import infer_batches_over
 
-    found, rest = _over(executor, workers, rest)
     network_to_send(net, found)
-    return infer_batches_over(net, each, found, ahead=_positive(ahead), stats=stats, options=rest)
+    return infer_batches_over(net, each, found, ahead=ahead, stats=stats, options=over)
 
 
 def infer_to_store(
@@ -287,7 +289,7 @@ def infer_to_store(
     as_flag(restart, "restart")
     as_path(path)
     callback = options.pop("callback", None) if executor is None else None
-    net, rest = _network(layers, options)
+    net, rest = _network("infer_to_store", layers, options)
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
     from gbdnn.distributed.executors import here
@@ -301,19 +303,24 @@ def infer_to_store(
     else:
         found, rest = _over(executor, workers, rest)
     return infer_to_store_over(
-        net, features, path, found, ahead=_positive(ahead), batch=batch, restart=restart,
-        stats=stats, progress=progress, options=rest,
+        net, features, path, found, ahead=_positive(ahead, "ahead"),
+        batch=_positive(batch, "batch"), restart=restart, stats=stats, progress=progress,
+        options=rest,
     )  # fmt: skip
 
 
-def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
+def _network(call: str, layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
     """Return the network, and the options that it has not taken, checked."""
+    inference.require_known(call, options)
     own = {name: options[name] for name in _OF_NETWORKS if name in options}
     rest = {name: value for name, value in options.items() if name not in own}
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
     inference.checked(**rest)
-    return as_network(layers, **own), rest
+    net = as_network(layers, **own)
+    if not len(net):  # which has none
+        rest["dtype"] = own.get("dtype")
+    return net, rest
 
 
 def _over(
@@ -326,8 +333,8 @@ def _over(
     return found, {**options, "nthreads": options.get("nthreads") or found.nthreads}
 
 
-def _positive(ahead: int | None) -> int | None:
-    return None if ahead is None else whole_number(ahead, "ahead", least=1)
+def _positive(x: int | None, what: str) -> int | None:
+    return None if x is None else whole_number(x, what, least=1)
 
 
 def _require_executor(given: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -36,7 +37,7 @@ from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
 from gbdnn.model.network import as_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import graphblas as gb
 
@@ -218,6 +219,12 @@ def inferred(
         return run.answer(checkpoint)
 
 
+def require_known(call: str, options: Mapping[str, Any]) -> None:
+    """Raise the TypeError of Python for a keyword that `infer` has not; `call` is the caller's."""
+    for name in options.keys() - _OPTIONS:
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+
+
 def checked(
     engine: Any = "auto",
     compress: Any = "auto",
@@ -264,8 +271,8 @@ def infer_batches(
     Raises
     ------
     GbdnnError
-        As `infer`: for `layers` at once, for a batch when it is computed; the message names the
-        batch, counted from 0.
+        As `infer`: for `layers` and options at once, for a batch when it is computed; the message
+        names the batch, counted from 0.
 
     Notes
     -----
@@ -281,18 +288,23 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
+    require_known("infer_batches", options)
     own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
     net = as_network(layers, **own)
+    checked(**options)
     try:
         each = iter(batches)
     except TypeError as err:
         raise ArgumentTypeError(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
+    if not len(net):  # which has none
+        options["dtype"] = own.get("dtype")
     return _answers(net, each, options)
 
 
 _OF_MATRICES = ("bias", "bias_rule", "clip", "dtype")
+_OPTIONS = signature(infer).parameters.keys() - {"layers", "features"}
 
 
 def _answers(

@@ -592,7 +592,7 @@ import sys, time
 from gbdnn.io import {manager}
 with {manager}(sys.argv[1]):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 

@@ -2,13 +2,12 @@
 
 import itertools
 import pickle
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import network, scheduled, uncompiled
+from conftest import interrupted, network, scheduled, uncompiled
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -447,29 +446,10 @@ def test_an_error_in_one_thread_ends_all(monkeypatch):
     assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
 
 
-def call_for_ever(run, X):
-    while True:
-        run(X)
-
-
 def test_ctrl_c_ends_it():
-    import _thread
-
     run = gbdnn.compile(gbdnn.radixnet(1024, 30), nthreads=2)
     X = np.ones((2000, 1024), "f4")
-    run(X)
-    ended = threading.Event()
-
-    def interrupt():
-        while not ended.wait(0.5):
-            _thread.interrupt_main()
-
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        call_for_ever(run, X)
-    ended.set()
-    interrupter.join()
+    assert interrupted(lambda at_work: (run(X), at_work()))
     assert run(X).shape == (2000, 1024)
 
 

@@ -85,7 +85,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def python(code, *argv, timeout=120):
+def python(code, *argv, timeout=300):
     return subprocess.run(
         [sys.executable, "-c", code, *argv],
         capture_output=True, text=True, check=False, timeout=timeout, env=os.environ,
@@ -118,8 +118,8 @@ def test_calls_share_matrices_with_pending_work():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_to_be_spawned():
-    assert python(FORK, timeout=30).returncode == 42
-    assert python(FORK, "before", timeout=30).returncode == 0
+    assert python(FORK, timeout=300).returncode == 42
+    assert python(FORK, "before", timeout=300).returncode == 0
 
 
 @pytest.mark.parametrize(("engine", "form"), [("full", FullForm), ("fused", FusedForm)])

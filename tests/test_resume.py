@@ -931,7 +931,7 @@ def test_allocations_that_fail(root, tmp_path, what, more):
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", STEPS, root, out, str(more), what],
-        capture_output=True, text=True, check=False, timeout=100,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     if done.stdout == "done\n":

@@ -205,10 +205,8 @@ def calls(tmp_path_factory):
         "gbdnn.io.StoredFeatures.rows": (stored.rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
-        "gbdnn.io.StoredFeatures.parts": (
-            lambda inputs: list(stored.parts(inputs)), {"inputs": 2}, {}),
-        "gbdnn.io.StoredFeatures.batches": (
-            lambda inputs: list(stored.batches(inputs)), {"inputs": 2}, {}),
+        "gbdnn.io.StoredFeatures.parts": (stored.parts, {"inputs": 2}, {}),
+        "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
         "gbdnn.io.find_categories": (io.find_categories, {
             "directory": folder, "neurons": 1024, "layers": 1}, deep),
         "gbdnn.io.find_features": (
@@ -219,7 +217,7 @@ def calls(tmp_path_factory):
         "gbdnn.io.from_scipy": (io.from_scipy, {
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
-            lambda **all_: list(io.iter_layers(**all_)), {
+            io.iter_layers, {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
                 "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.read_network": (io.read_network, {

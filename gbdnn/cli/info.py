@@ -9,12 +9,12 @@ from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import formats, options
-from gbdnn.cli.terminal import Bars, fact_lines
+from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
@@ -250,7 +250,7 @@ def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
 
 def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if as_json:
-        echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
     for name in ("machine", "versions", "fused form", "made from"):
@@ -268,7 +268,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if "split" in facts:
         del shown["split"]
         table = [*table, *_split_lines(facts["split"])]
-    echo("\n".join([fact_lines(shown), *table]))
+    say("\n".join([fact_lines(shown), *table]))
 
 
 def _split_lines(split: dict[str, Any]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option, echo
+from typer import Option
 
 from gbdnn.cli import formats
 from gbdnn.cli.outputs import require_new
+from gbdnn.cli.terminal import say
 from gbdnn.distributed.fingerprints import of_network
 from gbdnn.io.reading import read_bytes, read_errors
 from gbdnn.io.store.index import checksum
@@ -70,7 +71,7 @@ class Resumed:
                 words = f"{left.what.removesuffix('s')} {done:,} of {total:,}"
                 if left.layer is not None:
                     words += f", layer {left.layer:,} of {left.layers:,}"
-                echo(f"{self._path}: resumes at {words}")
+                say(f"{self._path}: resumes at {words}")
         if self._show is not None:
             self._show(done, total)
 
@@ -80,7 +81,7 @@ def save(source: LayerSource, out: Path, show: Show, *, restart: bool, force: bo
     made_from = None if restart else finished_key(out)
     if made_from is not None and made_from == source.key(source.marks()):
         remove_left(out)
-        echo(f"{out}: is complete: nothing was left to write")
+        say(f"{out}: is complete: nothing was left to write")
         return
     if not force:
         require_new(out)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
 from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
@@ -50,8 +49,6 @@ def infer_to_store_over(
     X = SentFeatures(features, net)
     origin = _origin(net, X, options)
     memory = options.get("memory", MEMORY)
-    if batch is not None:
-        batch = whole_number(batch, "batch", least=1)
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts:
         if parts.is_finished:

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -269,9 +269,7 @@ class StoredFeatures:
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
         """Yield matrices of `inputs` rows each; the last one may have fewer."""
-        step = whole_number(inputs, "inputs", least=1)
-        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
-            yield self.rows(start, stop)
+        return starmap(self.rows, self._ranges(inputs))
 
     def part(self, start: int, stop: int) -> StoredRows:
         """Return rows `start` to before `stop`, which are read when they are computed.
@@ -282,9 +280,12 @@ class StoredFeatures:
 
     def parts(self, inputs: int) -> Iterator[StoredRows]:
         """Yield parts of `inputs` rows each, for `infer_batches`; the last one may have fewer."""
+        return starmap(self.part, self._ranges(inputs))
+
+    def _ranges(self, inputs: int) -> Iterable[tuple[int, int]]:
+        """Return the bounds of so many rows each, or raise the error of a wrong number at once."""
         step = whole_number(inputs, "inputs", least=1)
-        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
-            yield self.part(start, stop)
+        return pairwise([*range(0, self.nrows, step), self.nrows])
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:
         """Return the rows of a slice, which is not empty the other way around."""
