@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
 from gbdnn.arrays.arguments import as_flag, as_path, require_callable
+from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
@@ -186,6 +187,7 @@ def infer_batches(
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
     net, rest = _network(layers, options)
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:

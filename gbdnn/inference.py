@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from gbdnn.arrays.arguments import as_word, require_callable
+from gbdnn.arrays.first_use import complete, shown
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_dtype, whole_number
@@ -230,7 +231,7 @@ def checked(
     if not isinstance(compress, bool | np.bool_) and not (
         isinstance(compress, str) and compress == "auto"
     ):
-        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
+        raise ArgumentError(f"compress is True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
     memory = whole_number(memory, "memory")
     if nthreads is not None:
@@ -283,6 +284,7 @@ def infer_batches(
     """
     own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
     net = as_network(layers, **own)
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.first_use import complete, gb, is_object
 from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.values import finite, require_room
@@ -37,9 +37,7 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
     """Whether `x` is a ``graphblas.Matrix`` or the transpose of one."""
-    # A foreign object never makes GraphBLAS initialise: its classes are looked up by module.
-    module = type(x).__module__
-    return module.startswith("graphblas.core.matrix") and hasattr(x, "nvals")
+    return is_object(x) and isinstance(x, gb.Matrix | gb.core.matrix.TransposedMatrix)
 
 
 def is_matrix(x: object) -> bool:
@@ -140,8 +138,8 @@ def _without_zeros(rows: SparseRows) -> SparseRows:
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
+    complete(A)
     held = A.T if isinstance(A, gb.core.matrix.TransposedMatrix) else A
-    complete(held)
     # Row-wise arrays of the transpose are the column-wise arrays of the matrix.
     name = "csc" if transposed == (held is A) else "csr"
     A = held.dup() if copy or held is not A else held

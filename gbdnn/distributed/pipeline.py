@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
@@ -204,7 +205,7 @@ class _Pipeline:
         if not len(net):
             raise ArgumentError("a network without layers: there is nothing to share out")
         if answer not in ("root", "all"):
-            raise ArgumentError(f"answer is 'root' or 'all', not {answer!r}")
+            raise ArgumentError(f"answer is 'root' or 'all', not {shown(answer)}")
         whole_number(root, "root", least=0, most=self._ranks.size - 1)
         if batch is not None:
             whole_number(batch, "batch", least=1)

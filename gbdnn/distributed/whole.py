@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import whole_number
@@ -51,7 +52,7 @@ def infer_over(
 ) -> gb.Matrix:
     """Return the activations after the last layer; see `gbdnn.infer`."""
     if order not in ("given", "hashed"):
-        raise ArgumentError(f"order is 'given' or 'hashed', not {order!r}")
+        raise ArgumentError(f"order is 'given' or 'hashed', not {shown(order)}")
     if batch is not None:
         batch = whole_number(batch, "batch", least=1)
     network = network_to_send(net, workers)

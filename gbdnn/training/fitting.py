@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbdnn.arrays.arguments import require_iterable
+from gbdnn.arrays.first_use import COMPLETION
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError
@@ -191,7 +192,8 @@ class SparseEstimator(BaseEstimator):
 
 def _seed(random_state: Any) -> int:
     try:
-        found: int = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        with COMPLETION:  # an error shows it
+            random = check_random_state(random_state)
     except ValueError as err:
         raise ArgumentError(f"random_state: {err}") from err
-    return found
+    return int(random.randint(np.iinfo(np.int32).max))
