@@ -210,9 +210,10 @@ class FusedSingle:
 def natural_order(size: int) -> np.ndarray:
     """Return 0, 1, 2, ..., at least `size` of them: kept, and not to be changed."""
     global _natural
-    if len(_natural) < size:
-        _natural = np.arange(2 * size)
-    return _natural
+    found = _natural  # other threads may replace it at any time
+    if len(found) < size:
+        found = _natural = np.arange(2 * size)
+    return found
 
 
 _natural = np.arange(1024)
