@@ -13,6 +13,7 @@ from gbdnn.engine.dense_features import DenseFeatures
 from gbdnn.engine.direct import DirectNetwork
 from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
 from gbdnn.inference import infer
+from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
 
@@ -59,7 +60,7 @@ class CompiledNetwork:
         if is_direct(network):
             FUSED.load(self._dtype)
             self._direct = network.prepared(DirectNetwork)
-            for inputs in (1, 2):  # prepares both ways
+            for inputs in (1, costs.SINGLES + 1):  # prepares both ways
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
     def __call__(self, x: Any) -> np.ndarray:
@@ -148,9 +149,11 @@ def compile(  # noqa: A001
 
     Notes
     -----
-    Answers are those of `infer` with ``engine="fused"``, to the bit, whatever the number of inputs
-    in a call. A network with a layer that the fused form can't give (a positive bias under the rule
-    ``"entries"``) goes through `infer`.
+    An input's answer has the same bits whatever the number of inputs in a call, and those of
+    `infer` with ``engine="fused"`` wherever that does not reorder neurons: it may from 2,048 inputs
+    on, in networks of more than 32 layers, or with `callback`, ``compress=True`` or little
+    `memory`. There, answers agree within rounding. A network with a layer that the fused form can't
+    give (a positive bias under the rule ``"entries"``) goes through `infer`.
 
     Examples
     --------
