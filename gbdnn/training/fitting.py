@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -24,13 +25,16 @@ from gbdnn.training.schedules import Constant, Cosine
 from gbdnn.training.train import train
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described"]
+__all__ = ["SparseEstimator", "described", "whole"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024)
@@ -68,6 +72,22 @@ def described(kind: C) -> C:
     """Put the parameters that all estimators share into a docstring."""
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     return kind
+
+
+def whole(fit: F) -> F:
+    """Let a method that fails leave the estimator as it was, fitted or not."""
+
+    @wraps(fit)
+    def wrapped(self: SparseEstimator, *arguments: Any, **options: Any) -> Any:
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *arguments, **options)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return wrapped  # type: ignore[return-value]
 
 
 class SparseEstimator(BaseEstimator):
