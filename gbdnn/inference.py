@@ -193,11 +193,12 @@ def inferred(
 ) -> gb.Matrix:
     """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
+    always = not isinstance(compress, str) and bool(compress)
     X = as_features(features, net, room=memory // 4)
     copied = bytes_copied(X, features)
     for_blocks = (memory - copied) // 2
     if (
-        compress is not True
+        not always
         and callback is None
         and checkpoint is None
         and takes_direct(net, X.nrows, engine, for_blocks)
@@ -213,7 +214,7 @@ def inferred(
             X,
             engine=engine,
             budget=budget,
-            duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
+            duplicates=Duplicates(X.nrows, always=always) if compress else None,
             callback=callback,
         )
         return run.answer(checkpoint)
