@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -122,7 +122,7 @@ class Layer(LayerInfo):
         `gain` and the range of the bias, is computed from them.
         """
         layer = cls.__new__(cls)
-        layer.__dict__.update(vars(info.info))
+        layer._set(**{each.name: getattr(info, each.name) for each in fields(LayerInfo)})
         layer._hold(columns, bias)
         return layer
 
