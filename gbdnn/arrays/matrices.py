@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
+from gbdnn.arrays.checked_rows import without_zeros
 from gbdnn.arrays.first_use import complete, gb, is_object
 from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
-from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import finite, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
@@ -126,15 +127,7 @@ def _compressed(
         found = _from_numpy(np.asarray(x), transposed)
     values = finite(found.values[:1] if found.is_iso else found.values, dtype, what)
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
-    return _without_zeros(found) if (values == 0).any() else found
-
-
-def _without_zeros(rows: SparseRows) -> SparseRows:
-    zero = rows.dtype.type(0)
-    A = rows.matrix()
-    found = gb.select.valuene(A, zero).new()
-    release(A)
-    return SparseRows.from_matrix(found)
+    return without_zeros(found) if (values == 0).any() else found
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
