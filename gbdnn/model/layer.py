@@ -122,7 +122,7 @@ class Layer(LayerInfo):
         `gain` and the range of the bias, is computed from them.
         """
         layer = cls.__new__(cls)
-        layer._set(**{each.name: getattr(info, each.name) for each in fields(LayerInfo)})
+        layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
         layer._hold(columns, bias)
         return layer
 
