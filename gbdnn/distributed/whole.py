@@ -56,7 +56,7 @@ def infer_over(
     if batch is not None:
         batch = whole_number(batch, "batch", least=1)
     network = network_to_send(net, workers)
-    X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
+    X = SentFeatures(features, net, workers, options.get("memory", MEMORY) // 2)
     starts = cuts(X.nrows, workers.count, batch)
     deal = dealt(X.nrows) if order == "hashed" else None
     if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
