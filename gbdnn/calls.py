@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 from gbdnn import inference
 from gbdnn.arrays.arguments import as_flag, as_path, require_callable
 from gbdnn.arrays.first_use import complete
-from gbdnn.arrays.threads import available
+from gbdnn.arrays.threads import available, engaged
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
 from gbdnn.model.network import as_network
@@ -302,10 +302,11 @@ def infer_to_store(
         rest = {**rest, "nthreads": found.nthreads, "callback": callback}
     else:
         found, rest = _over(executor, workers, rest)
-    return infer_to_store_over(
-        net, features, path, found, ahead=_positive(ahead), batch=batch, restart=restart,
-        stats=stats, progress=progress, options=rest,
-    )  # fmt: skip
+    with engaged(found.nthreads if found.is_caller else None):
+        return infer_to_store_over(
+            net, features, path, found, ahead=_positive(ahead), batch=batch, restart=restart,
+            stats=stats, progress=progress, options=rest,
+        )  # fmt: skip
 
 
 def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
@@ -315,7 +316,8 @@ def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
     inference.checked(**rest)
-    return as_network(layers, **own), rest
+    with engaged(rest.get("nthreads")):
+        return as_network(layers, **own), rest
 
 
 def _over(

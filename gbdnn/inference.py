@@ -34,7 +34,7 @@ from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
 from gbdnn.engine.work import counted
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
-from gbdnn.model.network import as_network
+from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from gbdnn.engine.state import Checkpoint
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
-    from gbdnn.model.network import Network
 
 _ENGINES = get_args(Engine)
 
@@ -170,10 +169,13 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    made = isinstance(layers, Network) and dtype is None
+    with engaged(None if made else nthreads):
+        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if not len(net):
-        checked(engine, compress, memory, nthreads, callback)
-        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        _, nthreads = checked(engine, compress, memory, nthreads, callback)
+        with engaged(nthreads):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
     return inferred(
         net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
         callback=callback,
@@ -194,7 +196,8 @@ def inferred(
     """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     always = not isinstance(compress, str) and bool(compress)
-    X = as_features(features, net, room=memory // 4)
+    with engaged(None if type(features) is np.ndarray else nthreads):
+        X = as_features(features, net, room=memory // 4)
     copied = bytes_copied(X, features)
     for_blocks = (memory - copied) // 2
     if (
@@ -284,7 +287,8 @@ def infer_batches(
     [[2.0, 0.0], [2.0, 0.0]]
     """
     own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
-    net = as_network(layers, **own)
+    with engaged(options.get("nthreads")):
+        net = as_network(layers, **own)
     complete(batches)
     try:
         each = iter(batches)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.threads import MOST_THREADS
+from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_array, whole_number
 from gbdnn.engine.choice import is_direct
 from gbdnn.engine.dense_features import DenseFeatures
@@ -164,7 +164,8 @@ def compile(  # noqa: A001
     >>> run(np.eye(2)).tolist()
     [[0.25, 0.0], [0.75, 0.0]]
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
+    with engaged(nthreads):
+        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")
     return CompiledNetwork(net, nthreads)

@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.threads import engaged
 from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.executors import cores
 from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
@@ -111,7 +112,8 @@ def stays_in_memory(net: Network, memory: int) -> bool:
 def compute(task: Task) -> BatchResult:
     """Compute one batch."""
     began = perf_counter()
-    net = _network(task.network, task.options.get("memory", MEMORY))
+    with engaged(task.options["nthreads"]):
+        net = _network(task.network, task.options.get("memory", MEMORY))
     loading = perf_counter() - began
     checkpoint = None
     if task.folder is not None and not net.in_memory:
