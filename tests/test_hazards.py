@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from oracles import case, dyadic
 
 import gbdnn
 from gbdnn.arrays.matrices import as_rows
+from gbdnn.engine import direct
 from gbdnn.engine import run as engine_run
 from gbdnn.kernels import costs
 from gbdnn.kernels.buffers import Buffers
@@ -131,6 +133,37 @@ def test_a_thread_that_cannot_start_leaves_none_running(engine, monkeypatch):
         gbdnn.infer(net, X, engine=engine, nthreads=5)
     assert len(started) == 2
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_a_thread_of_a_direct_run_that_cannot_start_leaves_none_at_work(monkeypatch):
+    """Those that were started have ended before the error is raised."""
+    plain, at_work = direct.DirectNetwork._work, []
+
+    class Helpers:
+        pool = ThreadPoolExecutor(2)
+        left = 1
+
+        def submit(self, *work):
+            if not self.left:
+                raise RuntimeError("can't start new thread")
+            self.left -= 1
+            return self.pool.submit(*work)
+
+    def work(self, share):
+        at_work.append(share)
+        time.sleep(0.2)
+        plain(self, share)
+        at_work.remove(share)
+
+    helpers = Helpers()
+    monkeypatch.setattr(direct, "_helpers", lambda: helpers)
+    monkeypatch.setattr(direct.DirectNetwork, "_work", work)
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    net, X = network(case(3).layers), np.ones((3000, 24), "f4")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        gbdnn.infer(net, X, engine="fused", compress=False, nthreads=3)
+    assert at_work == []
+    Helpers.pool.shutdown()
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -475,6 +475,37 @@ def test_dropout_of_inputs():
     assert same_bits(run, again)
 
 
+CANNOT_START = """
+import threading
+import numpy as np
+import gbdnn
+X, y = np.ones((40, 8), "f4"), np.arange(40) % 3
+net = gbdnn.training.erdos_renyi([8, 8, 3], 1.0, seed=0)
+plain, started = threading.Thread.start, []
+
+def start(self):
+    if self.name.startswith("gbdnn-train") and len(started) == 2:
+        raise RuntimeError("can't start new thread")
+    started.append(self)
+    plain(self)
+
+threading.Thread.start = start
+try:
+    gbdnn.train(net, X, y, epochs=1, nthreads=4)
+except RuntimeError as error:
+    print(error, any(thread.is_alive() for thread in started))
+threading.Thread.start = plain
+print(len(gbdnn.train(net, X, y, epochs=1, nthreads=4).history))
+"""
+
+
+def test_a_thread_that_cannot_start_is_not_waited_for():
+    """Threads wait for each other: all of them are started first."""
+    command = [sys.executable, "-c", CANNOT_START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "can't start new thread False\n1\n", done.stderr
+
+
 class Clock:
     """A module `time` with a clock of one's own."""
 
