@@ -54,7 +54,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["infer", "infer_batches", "infer_to_store"]
 
 _PARAGRAPH = {"Notes": "\n"}
-_OF_NETWORKS = ("bias", "bias_rule", "clip", "dtype")
 
 
 def _extends(below: Callable[..., Any]) -> Callable[[F], F]:
@@ -144,9 +143,9 @@ def infer(
     if executor is None:
         _require_executor(own)
         return inference.infer(layers, features, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer")
     if not len(net):
-        return inference.infer(net, features, **rest)
+        return inference.infer(net, features, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.whole import infer_over
 
     found, rest = _over(executor, workers, rest)
@@ -186,7 +185,7 @@ def infer_batches(
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer_batches")
     complete(batches)
     try:
         each = iter(batches)
@@ -195,7 +194,7 @@ def infer_batches(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
     if not len(net):
-        return inference.infer_batches(net, each, **rest)
+        return inference.infer_batches(net, each, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.sent import network_to_send
     from gbdnn.distributed.whole import infer_batches_over
 
@@ -289,7 +288,7 @@ def infer_to_store(
     as_flag(restart, "restart")
     as_path(path)
     callback = options.pop("callback", None) if executor is None else None
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer_to_store")
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
     from gbdnn.distributed.executors import here
@@ -309,13 +308,13 @@ def infer_to_store(
         )  # fmt: skip
 
 
-def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
+def _network(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any]]:
     """Return the network, and the options that it has not taken, checked."""
-    own = {name: options[name] for name in _OF_NETWORKS if name in options}
+    own = {name: options[name] for name in inference.OF_LAYERS if name in options}
     rest = {name: value for name, value in options.items() if name not in own}
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
-    inference.checked(**rest)
+    inference.checked_options(rest, call)
     with engaged(rest.get("nthreads")):
         return as_network(layers, **own), rest
 

@@ -47,8 +47,19 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
 
 _ENGINES = get_args(Engine)
+_OF_RUNS = {"engine", "compress", "memory", "nthreads", "callback"}
+OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")
+"""The options of `infer` that make layers of matrices; the others are those of a run."""
 
-__all__ = ["Engine", "checked", "infer", "infer_batches", "inferred"]
+__all__ = [
+    "OF_LAYERS",
+    "Engine",
+    "checked",
+    "checked_options",
+    "infer",
+    "infer_batches",
+    "inferred",
+]
 
 
 def infer(
@@ -243,6 +254,13 @@ def checked(
     return memory, nthreads
 
 
+def checked_options(options: dict[str, Any], call: str) -> None:
+    """Raise what `infer` raises for its options, those that are no layer's."""
+    for name in options.keys() - _OF_RUNS:
+        raise ArgumentTypeError(f"{call}() has no argument {name}=")
+    checked(**options)
+
+
 def infer_batches(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     batches: Iterable[MatrixLike],
@@ -269,8 +287,8 @@ def infer_batches(
     Raises
     ------
     GbdnnError
-        As `infer`: for `layers` at once, for a batch when it is computed; the message names the
-        batch, counted from 0.
+        As `infer`: for `layers` and options at once, for a batch when it is computed; the message
+        names the batch, counted from 0.
 
     Notes
     -----
@@ -286,7 +304,8 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
+    own = {name: options.pop(name) for name in OF_LAYERS if name in options}
+    checked_options(options, "infer_batches")
     with engaged(options.get("nthreads")):
         net = as_network(layers, **own)
     complete(batches)
@@ -296,10 +315,9 @@ def infer_batches(
         raise ArgumentTypeError(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
+    if not len(net):
+        options["dtype"] = own.get("dtype")
     return _answers(net, each, options)
-
-
-_OF_MATRICES = ("bias", "bias_rule", "clip", "dtype")
 
 
 def _answers(
