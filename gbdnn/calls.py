@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
 from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
-from gbdnn.arrays.threads import available
+from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.threads import available, engaged
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentTypeError
 from gbdnn.model.network import as_network
@@ -53,7 +54,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["infer", "infer_batches", "infer_to_store"]
 
 _PARAGRAPH = {"Notes": "\n"}
-_OF_NETWORKS = ("bias", "bias_rule", "clip", "dtype")
 
 
 def _extends(below: Callable[..., Any]) -> Callable[[F], F]:
@@ -143,12 +143,12 @@ def infer(
     if executor is None:
         _require_executor(own)
         return inference.infer(layers, features, **options)
-    net, rest = _network("infer", layers, options)
+    net, rest = _network(layers, options, "infer")
     found, over = _over(executor, workers, rest)
     ahead, batch = _positive(ahead, "ahead"), _positive(batch, "batch")
     hashed = order is not None and as_word(order, "order", ("given", "hashed")) == "hashed"
     if not len(net):
-        return inference.infer(net, features, **rest)
+        return inference.infer(net, features, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.whole import infer_over
 
     return infer_over(
@@ -186,9 +186,10 @@ def infer_batches(
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
-    net, rest = _network("infer_batches", layers, options)
+    net, rest = _network(layers, options, "infer_batches")
     found, over = _over(executor, workers, rest)
     ahead = _positive(ahead, "ahead")
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:
@@ -196,7 +197,7 @@ def infer_batches(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
     if not len(net):
-        return inference.infer_batches(net, each, **rest)
+        return inference.infer_batches(net, each, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.sent import network_to_send
     from gbdnn.distributed.whole import infer_batches_over
 
@@ -289,7 +290,7 @@ def infer_to_store(
     as_flag(restart, "restart")
     as_path(path)
     callback = options.pop("callback", None) if executor is None else None
-    net, rest = _network("infer_to_store", layers, options)
+    net, rest = _network(layers, options, "infer_to_store")
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
     from gbdnn.distributed.executors import here
@@ -302,25 +303,23 @@ def infer_to_store(
         rest = {**rest, "nthreads": found.nthreads, "callback": callback}
     else:
         found, rest = _over(executor, workers, rest)
-    return infer_to_store_over(
-        net, features, path, found, ahead=_positive(ahead, "ahead"),
-        batch=_positive(batch, "batch"), restart=restart, stats=stats, progress=progress,
-        options=rest,
-    )  # fmt: skip
+    with engaged(found.nthreads if found.is_caller else None):
+        return infer_to_store_over(
+            net, features, path, found, ahead=_positive(ahead, "ahead"),
+            batch=_positive(batch, "batch"), restart=restart, stats=stats, progress=progress,
+            options=rest,
+        )  # fmt: skip
 
 
-def _network(call: str, layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
+def _network(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any]]:
     """Return the network, and the options that it has not taken, checked."""
-    inference.require_known(call, options)
-    own = {name: options[name] for name in _OF_NETWORKS if name in options}
+    own = {name: options[name] for name in inference.OF_LAYERS if name in options}
     rest = {name: value for name, value in options.items() if name not in own}
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
-    inference.checked(**rest)
-    net = as_network(layers, **own)
-    if not len(net):  # which has none
-        rest["dtype"] = own.get("dtype")
-    return net, rest
+    inference.checked_options(rest, call)
+    with engaged(rest.get("nthreads")):
+        return as_network(layers, **own), rest
 
 
 def _over(

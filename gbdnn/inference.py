@@ -17,12 +17,12 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from gbdnn.arrays.arguments import as_word, require_callable
+from gbdnn.arrays.first_use import complete, shown
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_dtype, whole_number
@@ -34,10 +34,10 @@ from gbdnn.engine.memory import MEMORY, Budget
 from gbdnn.engine.run import Run
 from gbdnn.engine.work import counted
 from gbdnn.errors import ArgumentError, ArgumentTypeError, GbdnnError
-from gbdnn.model.network import as_network
+from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import graphblas as gb
 
@@ -45,11 +45,21 @@ if TYPE_CHECKING:
     from gbdnn.engine.state import Checkpoint
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
-    from gbdnn.model.network import Network
 
 _ENGINES = get_args(Engine)
+_OF_RUNS = {"engine", "compress", "memory", "nthreads", "callback"}
+OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")
+"""The options of `infer` that make layers of matrices; the others are those of a run."""
 
-__all__ = ["Engine", "checked", "infer", "infer_batches", "inferred"]
+__all__ = [
+    "OF_LAYERS",
+    "Engine",
+    "checked",
+    "checked_options",
+    "infer",
+    "infer_batches",
+    "inferred",
+]
 
 
 def infer(
@@ -170,10 +180,13 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    made = isinstance(layers, Network) and dtype is None
+    with engaged(None if made else nthreads):
+        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if not len(net):
-        checked(engine, compress, memory, nthreads, callback)
-        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        _, nthreads = checked(engine, compress, memory, nthreads, callback)
+        with engaged(nthreads):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
     return inferred(
         net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
         callback=callback,
@@ -193,11 +206,13 @@ def inferred(
 ) -> gb.Matrix:
     """Return what `infer` returns for a network of layers; with a checkpoint go on from there."""
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
-    X = as_features(features, net, room=memory // 4)
+    always = not isinstance(compress, str) and bool(compress)
+    with engaged(None if type(features) is np.ndarray else nthreads):
+        X = as_features(features, net, room=memory // 4)
     copied = bytes_copied(X, features)
     for_blocks = (memory - copied) // 2
     if (
-        compress is not True
+        not always
         and callback is None
         and checkpoint is None
         and takes_direct(net, X.nrows, engine, for_blocks)
@@ -213,16 +228,10 @@ def inferred(
             X,
             engine=engine,
             budget=budget,
-            duplicates=Duplicates(X.nrows, always=compress is True) if compress else None,
+            duplicates=Duplicates(X.nrows, always=always) if compress else None,
             callback=callback,
         )
         return run.answer(checkpoint)
-
-
-def require_known(call: str, options: Mapping[str, Any]) -> None:
-    """Raise the TypeError of Python for a keyword that `infer` has not; `call` is the caller's."""
-    for name in options.keys() - _OPTIONS:
-        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
 
 
 def checked(
@@ -237,12 +246,19 @@ def checked(
     if not isinstance(compress, bool | np.bool_) and not (
         isinstance(compress, str) and compress == "auto"
     ):
-        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
+        raise ArgumentError(f"compress is True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
     memory = whole_number(memory, "memory")
     if nthreads is not None:
         nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
     return memory, nthreads
+
+
+def checked_options(options: dict[str, Any], call: str) -> None:
+    """Raise what `infer` raises for its options, those that are no layer's."""
+    for name in options.keys() - _OF_RUNS:
+        raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    checked(**options)
 
 
 def infer_batches(
@@ -288,23 +304,20 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    require_known("infer_batches", options)
-    own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
-    net = as_network(layers, **own)
-    checked(**options)
+    own = {name: options.pop(name) for name in OF_LAYERS if name in options}
+    checked_options(options, "infer_batches")
+    with engaged(options.get("nthreads")):
+        net = as_network(layers, **own)
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:
         raise ArgumentTypeError(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
-    if not len(net):  # which has none
+    if not len(net):
         options["dtype"] = own.get("dtype")
     return _answers(net, each, options)
-
-
-_OF_MATRICES = ("bias", "bias_rule", "clip", "dtype")
-_OPTIONS = signature(infer).parameters.keys() - {"layers", "features"}
 
 
 def _answers(

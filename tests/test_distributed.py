@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ import threading
 import time
 import tracemalloc
 import unittest.mock
+import weakref
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
@@ -224,8 +226,12 @@ def test_a_replaced_store_is_another_network(executor, X, tmp_path):
     new = gbdnn.load(tmp_path / "net")
     want = gbdnn.infer(new.loaded(), X)
     assert gbdnn.infer(new, X, executor=executor).isequal(want)
+    wide = old[:1].astype("FP64")
+    if isinstance(executor, ThreadPoolExecutor):  # they share what the caller has opened
+        assert gbdnn.infer(wide, X, executor=executor).isequal(gbdnn.infer(wide, X))
+        return
     with pytest.raises(gbdnn.FormatError, match=r"batch \d: .*has been saved anew"):
-        gbdnn.infer(old[:1].astype("FP64"), X, executor=executor)
+        gbdnn.infer(wide, X, executor=executor)
 
 
 # One call, seen from the caller.
@@ -301,11 +307,46 @@ def test_two_networks_are_kept(tmp_path, monkeypatch):
         nets.append(gbdnn.load(tmp_path / str(n)))
     loaded = gbdnn.Network.loaded
     monkeypatch.setattr(gbdnn.Network, "loaded", lambda net: read.append(net) or loaded(net))
-    with ThreadPoolExecutor(2) as pool:
-        for n in (0, 1, 0, 1, 0, 2, 0, 1):
-            Y = gbdnn.infer(nets[n], np.eye(4), executor=pool, batch=1)
-            assert Y[0, 0].value == 1 / (n + 1)
+    for n in (0, 1, 0, 1, 0, 2, 0, 1):
+        Y = gbdnn.infer(nets[n], np.eye(4), executor=Recording(), batch=1)
+        assert Y[0, 0].value == 1 / (n + 1)
     assert len(read) == 4  # 0, 1, 2 in place of 1, and 1 again
+
+
+@pytest.mark.parametrize("call", ["infer", "infer_batches", "infer_to_store", "hashed", "a part"])
+def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeypatch):
+    """A network is read once for all calls; it is freed with its last user, as features are."""
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / 2)] * 2), tmp_path / "net")
+    gbdnn.save(np.eye(4)[np.arange(40) % 4], tmp_path / "X")
+    net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    part, read = X.part(10, 30) if call == "a part" else X, []
+    expected = X.rows(*(10, 30) if call == "a part" else ()).to_dense(fill_value=0) / 4
+    kept = [weakref.ref(net), weakref.ref(X)]
+    loaded = gbdnn.Network.loaded
+
+    def observed(self, **options):
+        found = loaded(self, **options)
+        read.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(gbdnn.Network, "loaded", observed)
+    with ThreadPoolExecutor(2) as pool:
+        for again in range(2):
+            over = {"executor": pool}
+            if call == "infer_batches":
+                answers = list(gbdnn.infer_batches(net, X.parts(7), **over))
+            elif call == "infer_to_store":
+                folder = tmp_path / f"Y{again}"
+                answers = [gbdnn.infer_to_store(net, X, folder, batch=7, **over).rows()]
+            else:
+                order = {"order": "hashed"} if call == "hashed" else {}
+                answers = [gbdnn.infer(net, part, batch=7, **order, **over)]
+            found = np.concatenate([Y.to_dense(fill_value=0) for Y in answers])
+            np.testing.assert_array_equal(found, expected)
+    assert len(read) == 1
+    del net, X, part, answers, found
+    gc.collect()
+    assert [ref() for ref in (*kept, *read)] == [None] * 3
 
 
 def test_compact_rows_are_the_rows():

@@ -5,17 +5,20 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
 import pytest
+import threads
 from conftest import narrow, network
 from oracles import case, dyadic
 
 import gbdnn
 from gbdnn.arrays.matrices import as_rows
+from gbdnn.engine import direct
 from gbdnn.engine import run as engine_run
 from gbdnn.kernels import costs
 from gbdnn.kernels.buffers import Buffers
@@ -38,34 +41,6 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 sys.exit("; ".join(faults) or 0)
-"""
-
-PENDING = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-import graphblas as gb
-import numpy as np
-import gbdnn
-rng = np.random.default_rng(0)
-def pending(n, dtype="FP32"):
-    A = gb.Matrix(dtype, n, n)
-    for _ in range(2):
-        A << gb.Matrix.from_coo(
-            rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), 0.25, dtype=dtype, nrows=n,
-            ncols=n)
-    for i in range(60):
-        A[int(rng.integers(n)), int(rng.integers(n))] = 0.5
-        del A[int(rng.integers(n)), int(rng.integers(n))]
-    return A
-with ThreadPoolExecutor(3) as pool:
-    for form in ["features", "weights", "bias", "transposed"] * 15:
-        X, W, b = pending(400), pending(400), gb.Vector("FP32", 400)
-        for i in range(40): b[int(rng.integers(400))] = -0.25
-        if form == "transposed": X = X.T
-        calls = [pool.submit(gbdnn.infer, [W, W], X, bias=[b, b], nthreads=2) for _ in range(3)]
-        answers = [call.result() for call in calls]
-        assert answers[0].nvals and all(Y.isequal(answers[0]) for Y in answers)
-print("right")
 """
 
 FORK = """
@@ -111,9 +86,11 @@ def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
         values.as_dtype("FP32")
 
 
-def test_calls_share_matrices_with_pending_work():
-    done = python(PENDING)
-    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+@pytest.mark.parametrize("processes", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scene", threads.SCENES)
+def test_eight_threads_share_an_object(scene, processes):
+    rounds = {"matrix": 14, "compiled": 1, "store": 1}[scene] if processes == 1 else None
+    assert threads.processes(processes, [scene], rounds) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -156,6 +133,37 @@ def test_a_thread_that_cannot_start_leaves_none_running(engine, monkeypatch):
         gbdnn.infer(net, X, engine=engine, nthreads=5)
     assert len(started) == 2
     assert not any(thread.is_alive() for thread in started)
+
+
+def test_a_thread_of_a_direct_run_that_cannot_start_leaves_none_at_work(monkeypatch):
+    """Those that were started have ended before the error is raised."""
+    plain, at_work = direct.DirectNetwork._work, []
+
+    class Helpers:
+        pool = ThreadPoolExecutor(2)
+        left = 1
+
+        def submit(self, *work):
+            if not self.left:
+                raise RuntimeError("can't start new thread")
+            self.left -= 1
+            return self.pool.submit(*work)
+
+    def work(self, share):
+        at_work.append(share)
+        time.sleep(0.2)
+        plain(self, share)
+        at_work.remove(share)
+
+    helpers = Helpers()
+    monkeypatch.setattr(direct, "_helpers", lambda: helpers)
+    monkeypatch.setattr(direct.DirectNetwork, "_work", work)
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    net, X = network(case(3).layers), np.ones((3000, 24), "f4")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        gbdnn.infer(net, X, engine="fused", compress=False, nthreads=3)
+    assert at_work == []
+    Helpers.pool.shutdown()
 
 
 @pytest.mark.parametrize("workers", [1, 3])

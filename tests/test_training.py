@@ -474,6 +474,44 @@ def test_dropout_of_inputs():
     assert same_bits(run, again)
 
 
+CANNOT_START = """
+import threading
+import numpy as np
+import gbdnn
+X, y = np.ones((40, 8), "f4"), np.arange(40) % 3
+net = gbdnn.training.erdos_renyi([8, 8, 3], 1.0, seed=0)
+plain, started = threading.Thread.start, []
+
+def start(self):
+    if self.name.startswith("gbdnn-train") and len(started) == 2:
+        raise RuntimeError("can't start new thread")
+    started.append(self)
+    plain(self)
+
+threading.Thread.start = start
+try:
+    gbdnn.train(net, X, y, epochs=1, nthreads=4)
+except RuntimeError as error:
+    print(error, any(thread.is_alive() for thread in started))
+threading.Thread.start = plain
+print(len(gbdnn.train(net, X, y, epochs=1, nthreads=4).history))
+"""
+
+
+def test_a_thread_that_cannot_start_is_not_waited_for():
+    """Threads wait for each other: all of them are started first."""
+    command = [sys.executable, "-c", CANNOT_START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "can't start new thread False\n1\n", done.stderr
+
+
+class Clock:
+    """A module `time` with a clock of one's own."""
+
+    def __init__(self, perf_counter):
+        self.perf_counter = perf_counter
+
+
 def test_callback_and_progress():
     net = network()
     X, y = data(net)
@@ -485,8 +523,30 @@ def test_callback_and_progress():
     assert tuple(seen) == run.history
     assert told[-1] == (12, 12)
     assert told == sorted(told)
-    stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda record: record.epoch == 1)
-    assert len(stopped.history) == 2
+    for kind in (bool, np.bool_):
+        stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda r, kind=kind: kind(r.epoch == 1))
+        assert len(stopped.history) == 2
+    for nothing in (None, 1, "x", np.ones(3), np.bool_(False), gb.Matrix(float, 1, 1)):
+        goes_on = gbdnn.train(net, X, y, epochs=3, callback=lambda _, x=nothing: x)
+        assert len(goes_on.history) == 3
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, "dropout"])
+def test_progress_is_told_several_times_a_second(kind, monkeypatch):
+    """Whatever a call of compiled code does: all steps of an epoch, or one minibatch."""
+    net = network()
+    X, y = data(net)
+    clock, told = itertools.count(0, 0.01), []
+    monkeypatch.setattr("gbdnn.training.loop.time", Clock(lambda: next(clock)))
+    gbdnn.train(
+        net, X if kind == "dropout" else kind(X), y, epochs=20, batch_size=10,
+        input_dropout=0.1 if kind == "dropout" else 0.0,
+        progress=lambda done, steps: told.append((done, steps)),
+    )  # fmt: skip
+    steps = 20 * -(-len(X) // 10)
+    assert told[-1] == (steps, steps)
+    assert 2 < len(told) <= next(clock) / 0.1 + 2
+    assert told == sorted(set(told))
 
 
 def test_what_a_callback_raises_ends_training():

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gbdnn.arrays.first_use import complete, shown
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 
 __all__ = [
@@ -47,7 +48,7 @@ def as_path(path: Any, what: str = "path") -> Path:
 def as_flag(x: Any, what: str) -> bool:
     """Return True or False."""
     if not isinstance(x, bool | np.bool_):
-        raise ArgumentTypeError(f"{what} is True or False, not {x!r}")
+        raise ArgumentTypeError(f"{what} is True or False, not {shown(x)}")
     return bool(x)
 
 
@@ -58,7 +59,7 @@ def as_word(x: Any, what: str, allowed: Iterable[str]) -> str:
         listed = " or ".join([", ".join(map(repr, words[:-1])), repr(words[-1])]).removeprefix(
             " or "
         )
-        raise ArgumentError(f"{what} is {listed}, not {x!r}")
+        raise ArgumentError(f"{what} is {listed}, not {shown(x)}")
     return x
 
 
@@ -66,7 +67,7 @@ def as_number(x: Any, what: str) -> float:
     """Return a real number, which is not NaN."""
     real = isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
     if not real:
-        raise ArgumentTypeError(f"{what} is a number, not {x!r}")
+        raise ArgumentTypeError(f"{what} is a number, not {shown(x)}")
     if x != x:
         raise ArgumentError(f"{what} is a number, not {x}")
     return float(x)
@@ -75,17 +76,18 @@ def as_number(x: Any, what: str) -> float:
 def require_callable(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is a callable or None."""
     if x is not None and not callable(x):
-        raise ArgumentTypeError(f"{what} is callable or None, not {x!r}")
+        raise ArgumentTypeError(f"{what} is callable or None, not {shown(x)}")
 
 
 def require_method(x: Any, method: str, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is an object, and no class, that has a method."""
     if isinstance(x, type) or not callable(getattr(x, method, None)):
-        raise ArgumentTypeError(f"{what}, not {x!r}")
+        raise ArgumentTypeError(f"{what}, not {shown(x)}")
 
 
 def require_iterable(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` can be iterated over."""
+    complete(x)
     if not isinstance(x, Iterable):
         raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.sent import Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.io.store.unfinished import Origin
@@ -46,7 +47,7 @@ def infer_to_store_over(
     from gbdnn.io.store.features import open_features
     from gbdnn.io.store.parts import PartWriter
 
-    X = SentFeatures(features, net)
+    X = SentFeatures(features, net, workers)
     origin = _origin(net, X, options)
     memory = options.get("memory", MEMORY)
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
@@ -117,7 +118,7 @@ def _is_streamed(net: Network, memory: int) -> bool:
 
 def _network(
     net: Network, workers: Workers, memory: int, inputs: int, options: dict[str, Any]
-) -> tuple[Network | NetworkSource, dict[str, Any]]:
+) -> tuple[NetworkSource | Here[Network] | Network, dict[str, Any]]:
     """Return the network as tasks of up to so many inputs hold it, and their options.
 
     The caller itself reads once what it would read, in one window, for every part; the memory for

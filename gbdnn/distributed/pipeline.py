@@ -15,6 +15,7 @@ from zlib import crc32
 
 from gbdnn.arrays.arguments import as_word, require_callable
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.threads import engaged
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
 from gbdnn.distributed.cuts import measured_cuts
@@ -215,7 +216,8 @@ class _Pipeline:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
         memory, _ = checked(**self._options)
         require_callable(report, "report")
-        net = self._net = as_network(layers)
+        with engaged(self._options["nthreads"]):
+            net = self._net = as_network(layers)
         if not len(net):
             raise ArgumentError("a network without layers: there is nothing to share out")
         as_word(answer, "answer", ("root", "all"))
@@ -223,7 +225,8 @@ class _Pipeline:
         if batch is not None:
             whole_number(batch, "batch", least=1)
         if self._ranks.rank == 0:
-            self._X = as_features(features, net, room=self._options["memory"])
+            with engaged(self._options["nthreads"]):
+                self._X = as_features(features, net, room=self._options["memory"])
         words = "".join(f"{info.shape} {info.describe()}\n" for info in net.infos)
         return {
             "network": f"{len(net)} layers, {net.edges} edges, checksum {crc32(words.encode()):x}",
@@ -258,7 +261,8 @@ class _Pipeline:
 
         def work(links: Links) -> RankStats:
             drops = not any(info.revives for info in net.infos[stop:])
-            part = net.prepared(HeldLayers(start, stop))
+            with engaged(self._options["nthreads"]):
+                part = net.prepared(HeldLayers(start, stop))
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []

@@ -50,7 +50,7 @@ def infer_over(
 ) -> gb.Matrix:
     """Return the activations after the last layer; see `gbdnn.infer`."""
     network = network_to_send(net, workers)
-    X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
+    X = SentFeatures(features, net, workers, options.get("memory", MEMORY) // 2)
     starts = cuts(X.nrows, workers.count, batch)
     deal = dealt(X.nrows) if hashed else None
     if deal is not None and len(starts) > 2 and (values := X.read_in_full()):

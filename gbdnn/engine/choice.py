@@ -96,7 +96,10 @@ class FormChoice:
         # The same for equal calls: whether the network has been prepared does not count.
         work = inputs * net.edges * costs.MULTIPLY_ADD + len(net) * costs.FULL_CALL
         prepare = net.edges * costs.PREPARE_EDGE + len(net) * costs.PREPARE_LAYER
-        return work > prepare and FUSED.is_worth_loading(dtype, work)
+        if work > prepare and FUSED.is_due(dtype, work) and FUSED.has_loaded(dtype):
+            return True
+        FUSED.went_without(dtype, costs.RUN_CALLS + work)
+        return False
 
     def is_sparse(
         self,
@@ -211,7 +214,8 @@ def takes_direct(net: Network, inputs: int, engine: Engine, memory: int) -> bool
     work = costs.RUN_CALLS + inputs * facts.edges * costs.MULTIPLY_ADD
     if facts.preparing > max(work, costs.PREPARE_AT_ONCE):
         return False
-    return FUSED.is_worth_loading(net.infos[0].dtype, work)
+    dtype = net.infos[0].dtype
+    return FUSED.is_due(dtype, work) and FUSED.has_loaded(dtype)
 
 
 def direct_features(X: Features) -> DenseFeatures | None:

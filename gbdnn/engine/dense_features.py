@@ -11,6 +11,7 @@ import numpy as np
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.threads import engaged
 from gbdnn.arrays.values import finite, floating
 from gbdnn.kernels import costs
 
@@ -115,7 +116,8 @@ class DenseMatrixFeatures(DenseFeatures):
         return int(self._X.nvals)
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
-        return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
+        with engaged(1):  # other threads read other rows
+            return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
 
 
 def is_dense(features: MatrixLike) -> bool:

@@ -33,6 +33,7 @@ from gbdnn.kernels.overflow import may_overflow, non_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Future
 
     import graphblas as gb
 
@@ -117,8 +118,10 @@ class DirectNetwork:
         if workers == 1:
             self._work(share)
         else:
-            helpers = [_helpers().submit(self._work, share) for _ in range(1, workers)]
+            helpers: list[Future[None]] = []
             try:
+                for _ in range(1, workers):
+                    helpers.append(_helpers().submit(self._work, share))
                 self._work(share)
             finally:
                 share.stop()

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_number
+from gbdnn.arrays.checked_rows import checked_rows
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import finite, require_room
+from gbdnn.arrays.values import finite, require_room, whole_number
 from gbdnn.engine.dense_features import (
     DenseFeatures,
     DenseMatrixFeatures,
     as_array,
     is_dense,
 )
-from gbdnn.errors import ShapeError
+from gbdnn.errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -32,11 +34,16 @@ if TYPE_CHECKING:
 __all__ = ["ConvertedFeatures", "Features", "MatrixFeatures", "as_features", "bytes_copied"]
 
 
+_ROUNDING = 1e-6  # of a value, by a cast
+
+
 class Features(Protocol):
     """What a run reads its inputs from, row range by row range and from several threads at once.
 
     A store's features are of this kind (`gbdnn.io.open_features`), and so may be a caller's own.
     Features that have a method ``dense_rows(start, stop)`` too are read as arrays where that pays.
+    What they return is cast, and checked, unless they have ``is_checked = True`` and a ``dtype``,
+    the network's: then it is believed, by compiled code too.
     """
 
     @property
@@ -60,7 +67,7 @@ class Features(Protocol):
         ...
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, finite and without stored zeros."""
+        """Return rows `start` to before `stop`, in their order, and finite."""
         ...
 
 
@@ -94,6 +101,8 @@ class MatrixFeatures:
 class ConvertedFeatures:
     """Rows that were made of a caller's matrix."""
 
+    is_checked = True
+
     def __init__(self, rows: SparseRows) -> None:
         self._rows, self.dtype = rows, rows.dtype
         self.nrows, self.ncols, self.nvals = rows.nrows, rows.ncols, rows.nvals
@@ -104,18 +113,40 @@ class ConvertedFeatures:
         return self._rows.rows(start, stop)
 
 
-class _Cast:
-    """Features in another dtype than the network's."""
+class _CallersFeatures:
+    """Features of a caller's own, in the network's dtype: what they return is checked."""
 
-    def __init__(self, features: Features, dtype: np.dtype) -> None:
-        self._features, self._dtype = features, dtype
-        self.nrows, self.ncols, self.nvals = features.nrows, features.ncols, features.nvals
-        self.largest = features.largest
+    def __init__(self, features: Any, dtype: np.dtype) -> None:
+        self._features, self.dtype = features, dtype
+        self.nrows, self.ncols, self.nvals = (
+            whole_number(getattr(features, name, None), f"features: {name}", least=0)
+            for name in ("nrows", "ncols", "nvals")
+        )
+        self.largest = as_number(getattr(features, "largest", None), "features: largest")
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        rows = self._features.sparse_rows(start, stop)
-        values = finite(rows.values[:1] if rows.is_iso else rows.values, self._dtype, "features")
-        return SparseRows(rows.indptr, rows.columns, values, rows.ncols, rows.ids)
+        ids = np.arange(start, min(stop, self.nrows))
+        what, rows = self._between(start, stop), self._features.sparse_rows(start, stop)
+        found = checked_rows(rows, ids, self.ncols, self.dtype, what)
+        if found.largest > self.largest * (1 + _ROUNDING):
+            raise ArgumentError(
+                f"{what}: a value of {found.largest:g}; largest is {self.largest:g}"
+            )
+        return found
+
+    def _between(self, start: int, stop: int) -> str:
+        return f"features: rows {start} to before {stop}"
+
+
+class _CallersArrays(_CallersFeatures):
+    """The same, which can be had as arrays too."""
+
+    def dense_rows(self, start: int, stop: int) -> np.ndarray:
+        what, rows = self._between(start, stop), self._features.dense_rows(start, stop)
+        shape = (min(stop, self.nrows) - start, self.ncols)
+        if not isinstance(rows, np.ndarray) or rows.shape != shape:
+            raise ShapeError(f"{what}: {getattr(rows, 'shape', type(rows))}, not {shape}")
+        return finite(rows, self.dtype, what)
 
 
 def as_features(features: Any, net: Network, room: float = math.inf) -> Features:
@@ -129,8 +160,13 @@ def as_features(features: Any, net: Network, room: float = math.inf) -> Features
         _require_fit(features.shape[0], features.shape[1], first)
         return DenseFeatures(features, dtype)
     if hasattr(features, "sparse_rows"):
-        _require_fit(features.nrows, features.ncols, first)
-        return features if _dtype(features) == dtype else _Cast(features, first.dtype)
+        if getattr(features, "is_checked", False) and features.dtype == dtype:
+            found: Features = features
+        else:
+            kind = _CallersArrays if hasattr(features, "dense_rows") else _CallersFeatures
+            found = kind(features, dtype)
+        _require_fit(found.nrows, found.ncols, first)
+        return found
     nrows, ncols = shape_of(features, "features")
     _require_fit(nrows, ncols, first)
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
@@ -151,10 +187,6 @@ def bytes_copied(X: Features, features: Any) -> int:
     """Return the bytes of the array that `as_features` made of a dense matrix."""
     array = X.array if isinstance(X, DenseFeatures) and is_graphblas(features) else None
     return 0 if array is None else array.nbytes
-
-
-def _dtype(features: Features) -> np.dtype | None:
-    return getattr(features, "dtype", None)
 
 
 def _require_fit(nrows: int, ncols: int, first: LayerInfo) -> None:

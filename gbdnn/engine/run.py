@@ -174,18 +174,20 @@ class Run:
         if layers[0].plan.droppable:
             count, rows = rows.nrows, rows.without_empty_rows()
             self._tally.dropped(layers[0].plan.k, count - rows.nrows)
-        k, ids, Y = layers[0].plan.k, rows.ids, rows.matrix()
+        k, ids, Y, number = layers[0].plan.k, rows.ids, rows.matrix(), next(self._numbers)
         for ready in layers:
             if k > layers[0].plan.k and not self._stays_sparse(ready, Y):
                 break
             ids, Y = self._merged(k, ids, Y)
-            Y = self._sparse_layer(ready, ids, Y)
+            Y = self._sparse_layer(ready, number, ids, Y)
             k += 1
         left = SparseRows.from_matrix(Y, ids)
         self._tally.waits(k, left.nrows)
         self.state.add(k, left)
 
-    def _sparse_layer(self, ready: ReadyLayer, ids: np.ndarray, Y: gb.Matrix) -> gb.Matrix:
+    def _sparse_layer(
+        self, ready: ReadyLayer, number: int, ids: np.ndarray, Y: gb.Matrix
+    ) -> gb.Matrix:
         """Return the activations after one layer; `Y` is freed."""
         began = perf_counter()
         plan, layer = ready.plan, ready.layer
@@ -200,7 +202,7 @@ class Run:
             self._callback(
                 LayerStats(
                     layer=plan.k,
-                    block=next(self._numbers),
+                    block=number,
                     inputs=len(ids),
                     live=len(live) if duplicates is None else duplicates.represented(live),
                     distinct=len(live),

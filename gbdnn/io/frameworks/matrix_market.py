@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_path, require_iterable
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
@@ -102,7 +103,7 @@ def read_matrix_market(
     require_activation(last_activation)
     limit = as_limit(unpacked_limit)
     if prefix is not None and not isinstance(prefix, str):
-        raise ArgumentTypeError(f"prefix is a str, not {prefix!r}")
+        raise ArgumentTypeError(f"prefix is a str, not {shown(prefix)}")
     options: dict[str, Any] = {
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag, require_callable
+from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
@@ -83,6 +84,7 @@ def save(
     (False, 32768, True)
     """
     require_callable(progress, "progress")
+    complete(x)
     if isinstance(x, np.ndarray) and x.ndim == 1:
         _write_categories(x, path)
     elif is_matrix(x):

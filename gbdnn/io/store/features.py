@@ -199,6 +199,8 @@ class StoredFeatures:
     array([0, 1, 2])
     """
 
+    is_checked = True
+
     def __init__(self, reader: Reader) -> None:
         if reader.index.get("kind") != "features":
             raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
