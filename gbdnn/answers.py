@@ -39,7 +39,7 @@ def categories(Y: MatrixLike) -> np.ndarray:
     """
     if is_graphblas(Y):
         # As it is held: a hypersparse matrix may have more rows than memory has room for.
-        complete(Y.T if isinstance(Y, gb.core.matrix.TransposedMatrix) else Y)
+        complete(Y)
         Y = Y.dup()
         _, _, values = Y.to_coo(rows=False, columns=False)
         finite(values, None, "Y")

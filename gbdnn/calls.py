@@ -11,10 +11,11 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 from gbdnn import inference
-from gbdnn.arrays.arguments import as_flag, as_path, require_callable
-from gbdnn.arrays.threads import available
+from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
+from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.threads import available, engaged
 from gbdnn.arrays.values import whole_number
-from gbdnn.engine.run import checked
+from gbdnn.engine.run import checked, checked_options
 from gbdnn.errors import ArgumentTypeError
 from gbdnn.model.network import as_network
 
@@ -54,7 +55,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["infer", "infer_batches", "infer_to_store"]
 
 _PARAGRAPH = {"Notes": "\n"}
-_OF_NETWORKS = ("bias", "bias_rule", "clip", "dtype")
 
 
 def _extends(below: Callable[..., Any]) -> Callable[[F], F]:
@@ -144,16 +144,17 @@ def infer(
     if executor is None:
         _require_executor(own)
         return inference.infer(layers, features, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer")
+    found, over = _over(executor, workers, rest)
+    ahead, batch = _positive(ahead, "ahead"), _positive(batch, "batch")
+    hashed = order is not None and as_word(order, "order", ("given", "hashed")) == "hashed"
     if not len(net):
-        return inference.infer(net, features, **rest)
+        return inference.infer(net, features, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.whole import infer_over
 
-    found, rest = _over(executor, workers, rest)
     return infer_over(
-        net, features, found, ahead=_positive(ahead), batch=batch, order=order or "given",
-        stats=stats, options=rest,
-    )  # fmt: skip
+        net, features, found, ahead=ahead, batch=batch, hashed=hashed, stats=stats, options=over
+    )
 
 
 @_extends(inference.infer_batches)
@@ -186,7 +187,10 @@ def infer_batches(
     if executor is None:
         _require_executor({"workers": workers, "ahead": ahead, "stats": stats})
         return inference.infer_batches(layers, batches, **options)
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer_batches")
+    found, over = _over(executor, workers, rest)
+    ahead = _positive(ahead, "ahead")
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:
@@ -194,13 +198,12 @@ def infer_batches(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
     if not len(net):
-        return inference.infer_batches(net, each, **rest)
+        return inference.infer_batches(net, each, dtype=options.get("dtype"), **rest)
     from gbdnn.distributed.sent import network_to_send
     from gbdnn.distributed.whole import infer_batches_over
 
-    found, rest = _over(executor, workers, rest)
     network_to_send(net, found)
-    return infer_batches_over(net, each, found, ahead=_positive(ahead), stats=stats, options=rest)
+    return infer_batches_over(net, each, found, ahead=ahead, stats=stats, options=over)
 
 
 def infer_to_store(
@@ -288,7 +291,7 @@ def infer_to_store(
     as_flag(restart, "restart")
     as_path(path)
     callback = options.pop("callback", None) if executor is None else None
-    net, rest = _network(layers, options)
+    net, rest = _network(layers, options, "infer_to_store")
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
     from gbdnn.distributed.executors import here
@@ -301,20 +304,23 @@ def infer_to_store(
         rest = {**rest, "nthreads": found.nthreads, "callback": callback}
     else:
         found, rest = _over(executor, workers, rest)
-    return infer_to_store_over(
-        net, features, path, found, ahead=_positive(ahead), batch=batch, restart=restart,
-        stats=stats, progress=progress, options=rest,
-    )  # fmt: skip
+    with engaged(found.nthreads if found.is_caller else None):
+        return infer_to_store_over(
+            net, features, path, found, ahead=_positive(ahead, "ahead"),
+            batch=_positive(batch, "batch"), restart=restart, stats=stats, progress=progress,
+            options=rest,
+        )  # fmt: skip
 
 
-def _network(layers: Any, options: Any) -> tuple[Network, dict[str, Any]]:
+def _network(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any]]:
     """Return the network, and the options that it has not taken, checked."""
-    own = {name: options[name] for name in _OF_NETWORKS if name in options}
+    own = {name: options[name] for name in inference.OF_LAYERS if name in options}
     rest = {name: value for name, value in options.items() if name not in own}
     if rest.pop("callback", None) is not None:
         raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
-    checked(**rest)
-    return as_network(layers, **own), rest
+    checked_options(rest, call)
+    with engaged(rest.get("nthreads")):
+        return as_network(layers, **own), rest
 
 
 def _over(
@@ -327,8 +333,8 @@ def _over(
     return found, {**options, "nthreads": options.get("nthreads") or found.nthreads}
 
 
-def _positive(ahead: int | None) -> int | None:
-    return None if ahead is None else whole_number(ahead, "ahead", least=1)
+def _positive(x: int | None, what: str) -> int | None:
+    return None if x is None else whole_number(x, what, least=1)
 
 
 def _require_executor(given: dict[str, Any]) -> None:

@@ -195,6 +195,19 @@ class MissingFileError(GbdnnError, FileNotFoundError):
     """
 
 
+class ReadError(GbdnnError, OSError):
+    """The system does not let a file be read now; ``errno`` tells why, where the system does.
+
+    Permissions, a failing disk, too many open files: nothing is said of what the file holds.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.ReadError, OSError)  # who handles that one, handles this
+    True
+    """
+
+
 class OutputError(GbdnnError, OSError):
     """A file cannot be written; the one that was there before still is.
 
@@ -226,7 +239,10 @@ def naming(where: object) -> Iterator[None]:
     try:
         yield
     except GbdnnError as err:
-        raise type(err)(f"{where}: {err}") from err
+        again = type(err)(f"{where}: {err}")
+        if isinstance(err, OSError) and isinstance(again, OSError):
+            again.errno = err.errno
+        raise again from err
 
 
 def require_kind(x: object, kind: type, what: str) -> None:

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import as_matrix
+from gbdnn.arrays.threads import engaged
 from gbdnn.arrays.values import as_dtype
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.memory import MEMORY
-from gbdnn.engine.run import checked, infer_network
+from gbdnn.engine.run import checked, checked_options, infer_network
 from gbdnn.errors import ArgumentTypeError, GbdnnError
-from gbdnn.model.network import as_network
+from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
-    from gbdnn.model.network import Network
 
-__all__ = ["Engine", "infer", "infer_batches"]
+OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")
+"""The options of `infer` that make layers of matrices; the others are those of a run."""
+
+__all__ = ["OF_LAYERS", "Engine", "infer", "infer_batches"]
 
 
 def infer(
@@ -158,10 +162,13 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    made = isinstance(layers, Network) and dtype is None
+    with engaged(None if made else nthreads):
+        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if not len(net):
-        checked(engine, compress, memory, nthreads, callback)
-        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        _, nthreads = checked(engine, compress, memory, nthreads, callback)
+        with engaged(nthreads):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
     return infer_network(
         net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
         callback=callback,
@@ -194,8 +201,8 @@ def infer_batches(
     Raises
     ------
     GbdnnError
-        As `infer`: for `layers` at once, for a batch when it is computed; the message names the
-        batch, counted from 0.
+        As `infer`: for `layers` and options at once, for a batch when it is computed; the message
+        names the batch, counted from 0.
 
     Notes
     -----
@@ -211,18 +218,20 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    own = {name: options.pop(name) for name in _OF_MATRICES if name in options}
-    net = as_network(layers, **own)
+    own = {name: options.pop(name) for name in OF_LAYERS if name in options}
+    checked_options(options, "infer_batches")
+    with engaged(options.get("nthreads")):
+        net = as_network(layers, **own)
+    complete(batches)
     try:
         each = iter(batches)
     except TypeError as err:
         raise ArgumentTypeError(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
+    if not len(net):
+        options["dtype"] = own.get("dtype")
     return _answers(net, each, options)
-
-
-_OF_MATRICES = ("bias", "bias_rule", "clip", "dtype")
 
 
 def _answers(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.threads import MOST_THREADS
+from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import as_array, whole_number
 from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.choice import is_direct
@@ -14,6 +14,7 @@ from gbdnn.engine.direct import run_directly
 from gbdnn.engine.sources import DenseRows
 from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
 from gbdnn.inference import infer
+from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
 
@@ -59,7 +60,7 @@ class CompiledNetwork:
         self._is_direct = is_direct(network)
         if self._is_direct:
             FUSED.load(self._dtype)
-            for inputs in (1, 2):  # prepares both ways
+            for inputs in (1, costs.SINGLES + 1):  # prepares both ways
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
     def __call__(self, x: Any) -> np.ndarray:
@@ -149,9 +150,11 @@ def compile(  # noqa: A001
 
     Notes
     -----
-    Answers are those of `infer` with ``engine="fused"``, to the bit, whatever the number of inputs
-    in a call. A network with a layer that the fused form can't give (a positive bias under the rule
-    ``"entries"``) goes through `infer`.
+    An input's answer has the same bits whatever the number of inputs in a call, and those of
+    `infer` with ``engine="fused"`` wherever that does not reorder neurons: it may from 2,048 inputs
+    on, in networks of more than 32 layers, or with `callback`, ``compress=True`` or little
+    `memory`. There, answers agree within rounding. A network with a layer that the fused form can't
+    give (a positive bias under the rule ``"entries"``) goes through `infer`.
 
     Examples
     --------
@@ -162,7 +165,8 @@ def compile(  # noqa: A001
     >>> run(np.eye(2)).tolist()
     [[0.25, 0.0], [0.75, 0.0]]
     """
-    net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
+    with engaged(nthreads):
+        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")
     return CompiledNetwork(net, nthreads)

@@ -1,13 +1,13 @@
-"""Kills at random moments of every command that writes a store, and of the runs that go on.
+"""Kills and Ctrl-C at random moments of every command that writes a store, and of what resumes.
 
     python tests/kills.py COUNT SEED
 
-What is there after a kill is the old store, or the new one, or one that can be gone on with: it is
-never taken for a finished one, and what it holds never becomes less. In the end the store is, bit
-for bit, that of an uninterrupted run, and no complete part has been computed twice.
+A run is ended by SIGKILL, SIGINT or SIGTERM. What is there afterwards is the old store, or the new
+one, or one that can be resumed: it is never taken for a finished one, and what it holds never
+becomes less. In the end the store is, bit for bit, that of an uninterrupted run, and no complete
+part has been computed twice.
 
-Every run is a forked child of this process, which therefore never uses GraphBLAS itself: a fork
-takes milliseconds, where a new interpreter would take a second.
+Every run is a forked child (`children`).
 """
 
 import os
@@ -17,7 +17,6 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,29 +25,29 @@ import numpy as np
 import safetensors.numpy
 import scipy.sparse
 import xxhash
+from children import INTERRUPTED, Child
+from children import command as run_command
 
 import gbdnn
 import gbdnn.distributed.parts
 import gbdnn.io.store.parts
-from gbdnn.cli import entry
 from gbdnn.distributed import checkpoint
-from gbdnn.io.store import writer
 
 NEURONS, LAYERS, INPUTS, BATCH = 1024, 24, 4096, 256
 MEMORY = 32 << 20  # windows of 6 layers
-LONGEST = 120  # seconds of a run
 IMPORTED = (safetensors.numpy, scipy.sparse, xxhash)  # once, and not in every child
 AGAIN = 0.7  # probability that a run that goes on is killed, too
+SHARD = 300_000  # bytes: a layer or two
+SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
+TERMINATED = 128 + signal.SIGTERM
 
 
 def command(*arguments):
-    """Run the command line in this process."""
-    sys.argv = ["gbdnn", *map(str, arguments)]
-    try:
-        entry.main()
-    except SystemExit as end:
-        if end.code:
-            raise RuntimeError(f"{arguments}: exit code {end.code}") from None
+    if (code := run_command(*arguments)) in (INTERRUPTED, TERMINATED):
+        return code
+    if code:
+        raise RuntimeError(f"{arguments}: exit code {code}")
+    return 0
 
 
 def log(path, number):
@@ -92,20 +91,22 @@ def streamed(root, out, seen):
 
 
 def infer(root, out, seen):
-    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--engine", "full",
-            "--batch", BATCH, "--force")  # fmt: skip
+    return command(
+        "infer", root / "net", root / "X", "-o", out, "--to", "store", "--engine", "full",
+        "--batch", BATCH, "--force",
+    )  # fmt: skip
 
 
 def generate(root, out, seen):
-    command("generate", out, "--layers", LAYERS, "--force")
+    return command("generate", out, "--layers", LAYERS, "--force")
 
 
 def convert(root, out, seen):
-    command("convert", root / "net", out, "--force")
+    return command("convert", root / "net", out, "--force")
 
 
 def convert_tsv(root, out, seen):
-    command("convert", root / "files", out, "--force")
+    return command("convert", root / "files", out, "--force")
 
 
 def save(root, out, seen):
@@ -113,8 +114,9 @@ def save(root, out, seen):
 
 
 def categories(root, out, seen):
-    command("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories",
-            "--force")  # fmt: skip
+    return command(
+        "infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories", "--force"
+    )
 
 
 # Each run: what the store holds in the end, and whether a killed run is gone on with.
@@ -177,61 +179,8 @@ def look(root, out, wanted, before, after):
     after.write_text(str(done))
 
 
-class Child:
-    """A run in a process of its own, and of its own group."""
-
-    def __init__(self, errors, function, *arguments):
-        self._errors = errors
-        self._pid = os.fork()
-        if not self._pid:
-            code = 1
-            try:
-                os.setsid()
-                null = os.open(os.devnull, os.O_RDWR)
-                told = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-                for at, stream in enumerate((null, told, told)):
-                    os.dup2(stream, at)
-                writer.SHARD_BYTES = 300_000  # a layer or two
-                function(*arguments)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                os._exit(code)
-
-    def wait(self, seconds):
-        """Return the exit code, None if it runs still."""
-        end = time.monotonic() + seconds
-        while True:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            if time.monotonic() >= end:
-                return None
-            time.sleep(0.002)
-
-    def kill(self):
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-
-    def end_group(self):
-        """End what the killed process has started: workers."""
-        try:
-            os.killpg(self._pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-
-    def well(self, seconds=LONGEST):
-        code = self.wait(seconds)
-        if code is None:
-            self.kill()
-        if code != 0:
-            raise AssertionError(f"ended with {code}: {self._errors.read_text()[-2000:]}")
-
-
 def attack(root, count, seed, runs):
-    """Kill so many runs; return one line."""
+    """End so many runs; return one line."""
     chance = random.Random(seed)  # noqa: S311
     errors = root / "errors.txt"
     Child(errors, prepare, root).well()
@@ -243,7 +192,7 @@ def attack(root, count, seed, runs):
         run = order.pop()
         if run not in longest:
             began = time.monotonic()
-            Child(errors, run, root, root / "out", root / "first").well()
+            Child(errors, run, root, root / "out", root / "first", shard_bytes=SHARD).well()
             longest[run] = time.monotonic() - began
             shutil.rmtree(root / "out")
         wanted, goes_on = RUNS[run]
@@ -254,12 +203,10 @@ def attack(root, count, seed, runs):
         done = 0
         try:
             while True:
-                child = Child(errors, run, root, out, seen)
+                child = Child(errors, run, root, out, seen, shard_bytes=SHARD)
                 code = child.wait(longest[run] * chance.uniform(0.2, 1.1))
                 if code is None:
-                    child.kill()
-                    if chance.random() < 0.5:
-                        child.end_group()
+                    code = end(child, chance)
                     kills += 1
                 elif code:
                     raise AssertionError(f"ended with {code}: {errors.read_text()[-2000:]}")
@@ -269,12 +216,25 @@ def attack(root, count, seed, runs):
                 child.end_group()
                 if code == 0 or chance.random() > AGAIN or kills >= count:
                     break
-            Child(errors, finish, run, root, out, wanted, seen).well()
+            Child(errors, finish, run, root, out, wanted, seen, shard_bytes=SHARD).well()
         except AssertionError as err:
             faults.append(f"{run.__name__} (seed {seed}, chain {chains}): {err}")
         shutil.rmtree(out, ignore_errors=True)
     line = f"{kills} kills of {chains} runs, {resumed} gone on with, {len(faults)} faults"
     return "\n".join([*faults, line])
+
+
+def end(child, chance):
+    """End a run by a signal; return 0 if it had come to its end."""
+    sent = chance.choice(SIGNALS)
+    to_all = chance.random() < 0.5  # as a terminal does
+    (os.killpg if to_all and sent != signal.SIGKILL else os.kill)(child.pid, sent)
+    code = child.ended()
+    if sent == signal.SIGKILL and to_all:
+        child.end_group()
+    if code not in (0, -sent, INTERRUPTED, TERMINATED):
+        raise AssertionError(f"{sent.name}: ended with {code}: {child.errors.read_text()[-2000:]}")
+    return code
 
 
 def finish(run, root, out, wanted, seen):

@@ -52,6 +52,17 @@ def stored(folder):
     return found
 
 
+def own(_):
+    """Options that may differ."""
+    case = oracles.case(3)
+    mine = {"nthreads": RANK + 1, "callback": print if RANK < 0 else None}
+    reports = [].append if RANK == LAST else None
+    X = case.X if RANK == 0 else None
+    Y = gbdnn.pipeline(network(case.layers), X, report=reports, answer="all", **mine)
+    expected = gbdnn.infer(network(case.layers), case.X)
+    return {"own": all(COMM.allgather(bool(Y.isequal(expected, check_dtype=True))))}
+
+
 def kinds(_):
     """Biases, rules, dtypes, kinds of features, receivers; one input in five is empty."""
     found = {}
@@ -107,21 +118,35 @@ def parts(_):
 
 def fails(folder, how, where):
     """An error on one rank, raised on all; afterwards the ranks go on."""
-    began = time.monotonic()
+    told = error(how, int(where))
+    case = oracles.case(3)
+    equal = same(network(case.layers), case.X)[0]
+    return {"error": told, "again": equal}
+
+
+def differ(_):
+    """Each option another one on the last rank, or on the one before."""
+    return {how: error(how, LAST - k % 2) for k, how in enumerate(OTHERS)}
+
+
+def error(how, where):
+    """The kind and the words of an error that is the same on all ranks."""
     try:
-        failing(how, int(where))
+        failing(how, where)
     except gbdnn.GbdnnError as err:
         told = [type(err).__name__, str(err)]
     everywhere = COMM.allgather(told)
     assert all(each == everywhere[0] for each in everywhere), everywhere
-    case = oracles.case(3)
-    equal = same(network(case.layers), case.X)[0]
-    return {"error": told, "seconds": time.monotonic() - began, "again": equal}
+    return told
 
 
 def dies(folder, how, where):
     """The same, and nobody catches it."""
     failing(how, int(where))
+
+
+OTHERS = {"engine": "full", "compress": False, "memory": 1 << 28, "batch": 400, "root": 1,
+          "answer": "all", "report": 3, "callback": 3, "nthreads": 0}  # fmt: skip
 
 
 def failing(how, where):
@@ -130,14 +155,14 @@ def failing(how, where):
     options = {"cuts": [2, 4][:LAST], "batch": 500}
     if where != RANK:
         pass
-    elif how == "callback":
+    elif how == "broken":
         options["callback"] = broken
     elif how == "options":
         options["cuts"] = [9] * LAST
     elif how == "network":
         net = gbdnn.radixnet(1024, 7)
-    elif how == "engine":
-        options["engine"] = "quick"
+    elif how in OTHERS:
+        options[how] = OTHERS[how]
     if how == "overflow":  # in layers of the rank `where`
         k = 2 * where + 1
         huge = gbdnn.Layer(sp.eye_array(1024) * 1e38, dtype="FP32")
@@ -151,9 +176,9 @@ def broken(stats):
 
 
 class Slow:
-    """Features of which all but the first take a long time to read: a minute in all."""
+    """Features of which all but the first take a long time to read: an hour in all."""
 
-    nrows, ncols, nvals, largest, dtype = 33_000, 1024, 10_000_000, 1.0, np.dtype("float32")
+    nrows, ncols, nvals, largest, dtype = 2_000_000, 1024, 10_000_000, 1.0, np.dtype("float32")
 
     def sparse_rows(self, start, stop):
         time.sleep(0 if start < 3000 else 1)

@@ -1,5 +1,7 @@
 """The command `gbdnn`, in this process; and how it is called as one of its own."""
 
+import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -49,3 +51,46 @@ def fails(*arguments, match, run=run):
     assert done.stderr.startswith("gbdnn: ")
     assert match in done.stderr
     return done.stderr
+
+
+def on_terminal(*arguments):
+    """Exit code of the command on a terminal, all it writes there, and the lines that it leaves."""
+    import pty
+
+    watcher, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*GBDNN, *map(str, arguments)], stdout=terminal, stderr=terminal, stdin=terminal,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(watcher, 4096)
+        except OSError:  # Linux ends a closed terminal so
+            break
+        if not part:
+            break
+        written += part
+    os.close(watcher)
+    written = written.decode()
+    return process.wait(), written, _left(written)
+
+
+def _left(written):
+    """Lines that a terminal shows, which erases some and goes back to others."""
+    lines, row, column = [""], 0, 0
+    for word in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+        if word == "\r":
+            column = 0
+        elif word == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif word.endswith("A") and word.startswith("\x1b"):
+            row = max(0, row - int(word[2:-1] or 1))
+        elif word == "\x1b[2K":
+            lines[row] = ""
+        elif not word.startswith("\x1b"):
+            lines[row] = lines[row][:column].ljust(column) + word + lines[row][column + len(word) :]
+            column += len(word)
+    return [line for line in map(str.rstrip, lines) if line]

@@ -3,6 +3,8 @@
 What ends a process fails here, too: pytest ends with it.
 """
 
+import contextlib
+import errno
 import gzip
 import io as bytes_io
 import json
@@ -17,11 +19,12 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from shell import fails, well
 from test_store import rewritten
 
 import gbdnn
 from gbdnn import io
-from gbdnn.errors import ArgumentError, FormatError, MissingFileError, TooLargeError
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError, ReadError, TooLargeError
 from gbdnn.io import reading
 
 E = np.eye(4)
@@ -353,7 +356,112 @@ def test_frameworks_files_of_rubbish(tmp_path, name):
             read(path)
 
 
+# What the system refuses
+
+
+@contextlib.contextmanager
+def no_descriptors():
+    """A limit of open files that is reached."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_many_open_files_say_nothing_of_a_file(tmp_path):
+    gbdnn.save(E, tmp_path / "X")
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E), gbdnn.Layer(E)]), tmp_path / "net")
+    (tmp_path / "x.tsv").write_text("1\t1\t1\n")
+    (tmp_path / "n4-l1.tsv").write_text("1\t1\t1\n")
+    np.save(tmp_path / "x.npy", E)
+    stored, net = io.open_features(tmp_path / "X"), gbdnn.load(tmp_path / "net")
+    calls = [
+        lambda: gbdnn.load(tmp_path / "X"), stored.rows, lambda: net[0],
+        lambda: io.store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
+        lambda: io.read_tsv(tmp_path / "x.tsv"), lambda: io.read_features(tmp_path / "x.npy"),
+        lambda: io.read_features(tmp_path / "x.tsv"), lambda: io.read_idx(tmp_path / "x"),
+        lambda: io.find_neurons(tmp_path), lambda: io.read_matrix_market(tmp_path),
+    ]  # fmt: skip
+    (tmp_path / "x").write_bytes(b"\0\0")
+    found = []
+    for call in calls:
+        with no_descriptors(), pytest.raises(ReadError) as caught:
+            call()
+        found.append(caught.value.errno)
+    assert found == [errno.EMFILE] * len(calls)
+
+
+def test_a_shard_that_cannot_be_mapped_is_not_missing(tmp_path, monkeypatch):
+    """The package says that there is no such file, whatever the reason is."""
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(E)]), tmp_path / "net")
+    safetensors = pytest.importorskip("safetensors")
+
+    def refuse(path, framework):
+        raise FileNotFoundError(f"No such file or directory: {path}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors, "safe_open", refuse)
+        with pytest.raises(ReadError, match=r"layer 0: .*cannot be mapped into memory"):
+            gbdnn.load(tmp_path / "net")[0]
+    assert gbdnn.load(tmp_path / "net")[0].edges == 4
+
+
+def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
+    io.write_matrix_market(gbdnn.Network([gbdnn.Layer(E, -1.0)]), tmp_path)
+    stat = os.stat
+
+    def failing(path, *args, **options):
+        if "-bias" in str(path):
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(ReadError, match=r"n4-l1-bias.mtx: cannot be read: Input/output error"):
+        io.read_matrix_market(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_written_anew(tmp_path, monkeypatch):
+    net = gbdnn.training.erdos_renyi([4, 8, 2], density=1, seed=0)
+    options = {"X": E, "y": np.array([0, 1, 0, 1]), "epochs": 2, "checkpoint": tmp_path / "run"}
+    gbdnn.train(net, **options)
+    before, opened = (tmp_path / "run").read_bytes(), os.open
+
+    def failing(path, *args, **options):
+        if str(path) == str(tmp_path / "run"):
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        with pytest.raises(ReadError, match="run: cannot be read: Input/output error"):
+            gbdnn.train(net, **options)
+    assert (tmp_path / "run").read_bytes() == before
+
+
 # gzip
+
+
+def test_info_of_a_gzip_file(tmp_path):
+    """Told as a file that is wrong, with its name, and not as the shell's own output."""
+    path, text = tmp_path / "X.tsv.gz", b"".join(b"%d\t2\t1\n" % n for n in range(1, 3000))
+    packed = gzip.compress(text)
+    damaged = bytearray(packed)
+    damaged[12] ^= 0xFF
+    for data, fault in (
+        (bytes(damaged), "the gzip stream is damaged"),
+        (packed[:6], "cut off: the gzip stream does not end"),
+        (packed[:40], "cut off: the gzip stream does not end"),
+        (packed[:-8] + bytes(8), "the gzip stream is damaged"),
+        (packed[:3] + b"\xff" + packed[4:], "X.tsv.gz: "),
+        (b"\x1f\x8b", "cut off"),
+    ):
+        path.write_bytes(data)
+        assert f"{path}: " in fails("info", path, match=fault)
+    path.write_bytes(text)  # plain: told by its bytes, as every reader does
+    assert "entries     2,999" in well("info", path)
 
 
 BOMB = """
@@ -484,7 +592,7 @@ import sys, time
 from gbdnn.io import {manager}
 with {manager}(sys.argv[1]):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 

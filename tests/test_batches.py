@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
@@ -85,3 +86,44 @@ def test_memory_needed():
 def test_memory_needed_for_nonsense(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
         gbdnn.memory_needed(gbdnn.radixnet(1024, 2), **({"inputs": 5} | wrong))
+
+
+WRONG = {
+    "engine": "fast", "compress": 3, "memory": "1", "nthreads": 0, "callback": 3, "foo": 1,
+    "clip": -1, "dtype": "INT8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("over", [False, True])
+def test_a_wrong_option_is_told_at_once_by_its_name(name, over):
+    """Before a batch is asked for, and not as one of a function that a caller does not know."""
+    option = {name: WRONG[name]}
+    with ThreadPoolExecutor(1) as pool:
+        executor = {"executor": pool} if over else {}
+        for call, features in ((gbdnn.infer_batches, never()), (gbdnn.infer, np.eye(3))):
+            for layers in ([np.eye(3)], []):
+                with pytest.raises((gbdnn.GbdnnError, TypeError), match=name) as raised:
+                    call(layers, features, **option, **executor)
+                assert "checked" not in str(raised.value)
+
+
+def never():
+    raise AssertionError("a batch was asked for")
+    yield
+
+
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_without_layers_features_are_cast(dtype, tmp_path):
+    """Whoever computes, at once or batch by batch."""
+    given = np.eye(3, dtype="f8" if dtype == "FP32" else "f4")
+    with ThreadPoolExecutor(1) as pool:
+        for over in ({}, {"executor": pool}):
+            answers = [
+                gbdnn.infer([], given, dtype=dtype, **over),
+                *gbdnn.infer_batches([], [given], dtype=dtype, **over),
+            ]
+            assert [Y.dtype for Y in answers] == [dtype] * 2
+            assert [Y.dtype for Y in gbdnn.infer_batches([], [given], **over)] != [dtype]
+            with pytest.raises(gbdnn.ArgumentError, match=r"batch 0: .*nan"):
+                list(gbdnn.infer_batches([], [given * np.nan], dtype=dtype, **over))

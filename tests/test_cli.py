@@ -1,16 +1,11 @@
-"""The shell, as a user meets it: its output and its exit code, and how it ends as a process."""
+"""The shell, as a user meets it: its output and its exit code."""
 
 import json
-import os
-import pty
-import signal
-import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
-from shell import GBDNN, as_process, fails, run
+from shell import as_process, fails, on_terminal, run
 
 import gbdnn
 from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
@@ -176,69 +171,53 @@ def test_version_and_help():
     assert "--json" in helped.stdout
 
 
-def test_ctrl_c_is_130(tmp_path):
-    process = subprocess.Popen(
-        [*GBDNN, "challenge", "--inputs", "60000", "--json", str(tmp_path / "outcome.json")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    time.sleep(4)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert err == "gbdnn: interrupted\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
-    ("arguments", "seen_there"),
+    ("arguments", "shown", "last"),
     [
         pytest.param(
             ["challenge", "--layers", "20", "--inputs", "300"],
-            [b"inference", b"checking", b"20/20", b"PASSED"],
+            ["inference", "checking", "20/20"],
+            "check       PASSED (against SciPy in FP64)",
             marks=pytest.mark.slow,
         ),
         (
             ["generate", "net", "--layers", "40", "--restart", "--force"],
-            [b"writing layers", b"40/40", b"1310720 edges"],
+            ["writing layers", "40/40"],
+            "net: store, 40 layers, 1024 inputs to 1024 outputs, 1310720 edges",
         ),
     ],
 )
-def test_progress_only_for_a_terminal(arguments, seen_there, tmp_path, monkeypatch):
+def test_progress_only_for_a_terminal(arguments, shown, last, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = [*GBDNN, *arguments]
-    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert quiet.stderr == ""
+    quiet = as_process(*arguments)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
     assert "\x1b" not in quiet.stdout
-    watcher, terminal = pty.openpty()
-    process = subprocess.Popen(
-        command, stdout=terminal, stderr=terminal, stdin=terminal,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-    )  # fmt: skip
-    os.close(terminal)
-    seen = b""
-    while True:
-        try:
-            part = os.read(watcher, 4096)
-        except OSError:  # Linux ends a closed terminal so
-            break
-        if not part:
-            break
-        seen += part
-    os.close(watcher)
-    assert process.wait(timeout=60) == 0
-    assert all(part in seen for part in seen_there)
+    code, written, left = on_terminal(*arguments)
+    assert code == 0
+    assert all(each in written for each in shown)
+    assert left[-1] == last
+    assert not any(each in line for each in shown for line in left)
 
 
-def test_a_reader_that_leaves_early_is_no_error():
-    process = subprocess.Popen(
-        [*GBDNN, "challenge", "--layers", "6", "--inputs", "20"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    process.stdout.close()
-    assert process.wait(timeout=60) in (0, 1)
-    assert process.stderr.read() == b""
-    process.stderr.close()
+@pytest.mark.parametrize("options", [[], ["--to", "store"], ["--to", "store", "--workers", "2"]])
+def test_a_bar_leaves_the_result(options, problem, folder, tmp_path):
+    """Drawn over what is written below it, it would be gone when the bar is."""
+    gbdnn.save(problem.network, tmp_path / "net")
+    X, Y = folder / "sparse-images-1024.tsv", tmp_path / "Y"
+    command = ["infer", tmp_path / "net", X, "-o", Y, "--inputs", 200, *options]
+    living = len(gbdnn.categories(gbdnn.infer(problem.network, problem.features)))
+    code, written, left = on_terminal(*command)
+    assert code == 0
+    assert "\x1b[2K" in written  # there was a bar
+    summary, *more = left
+    assert summary.startswith(f"{Y}: {living} of 200 inputs have a category")
+    assert len(more) == ("--workers" in options)
+    assert all(" batches on " in line for line in more)
+    if "--to" in options:
+        code, _, again = on_terminal(*command)
+        assert code == 0
+        assert again[0] == f"{Y}: is complete: nothing was left to compute"
+        assert again[1] == summary
 
 
 @pytest.fixture
@@ -349,29 +328,6 @@ def test_memory_that_runs_out_is_one_line(small, monkeypatch, capsys):
             cli.main()
         assert ended.value.code == 2
         assert capsys.readouterr().err == "gbdnn: out of memory: fewer inputs need less\n"
-
-
-def shell(line):
-    """A line for the shell, `gbdnn` in it standing for the command."""
-    command = line.replace("gbdnn", f"{sys.executable} -m gbdnn", 1)
-    return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
-def test_standard_streams_that_take_nothing(tmp_path):
-    few = "gbdnn challenge --layers 2 --inputs 20"
-    done = shell(f"{few} --json {tmp_path}/full.json > /dev/full")
-    assert done.returncode == 2
-    assert done.stderr == "gbdnn: standard output cannot be written: No space left on device\n"
-    done = shell(f"{few} --json {tmp_path}/closed.json >&-")
-    assert (done.returncode, done.stderr) == (0, "")
-    for name in ("full.json", "closed.json"):
-        assert json.loads((tmp_path / name).read_text())["check"] == "PASSED"
-    assert shell("gbdnn challenge --layers 0 2>&-").returncode == 2
-    done = shell(f"{few} --no-check 2>&-")
-    assert done.returncode == 0
-    assert done.stdout.endswith("check       NOT CHECKED\n")
 
 
 def test_a_compressed_run_tells_the_edges_really_processed(tmp_path):

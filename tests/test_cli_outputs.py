@@ -1,5 +1,6 @@
 """What commands write to, and what they tell: the shell in this process."""
 
+import gzip
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from shell import fails, run, well
 
@@ -168,6 +170,59 @@ def test_info_takes_what_its_help_says(made, tmp_path):
     fails("info", tmp_path / "ids.tsv", "--ranks", 2, match="is no network")
     (tmp_path / "bad.tsv").write_text("one\n")
     fails("info", tmp_path / "bad.tsv", match="bad.tsv, line 1")
+
+
+def damaged(data, how):
+    """The bytes of a gzip file after an accident."""
+    middle = len(data) // 2
+    return {
+        "another text": b"no numbers\n",
+        "nothing": b"",
+        "a cut header": data[:5],
+        "cut": data[:middle],
+        "no checksum": data[:-8],
+        "a wrong checksum": data[:-8] + bytes(8),
+        "a damaged stream": data[:20] + bytes(100) + data[120:],
+        "more": data + b"more",
+    }[how]
+
+
+@pytest.mark.parametrize("name", ["X.tsv.gz", "ids.tsv.gz"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "another text", "nothing", "a cut header", "cut", "no checksum", "a wrong checksum",
+        "a damaged stream", "more",
+    ],
+)  # fmt: skip
+def test_a_damaged_input_is_an_error_about_it(name, how, made, tmp_path):
+    file = tmp_path / name
+    if name == "X.tsv.gz":
+        gbdnn.io.write_tsv(gbdnn.load(made / "X"), file)
+        commands = [
+            ["info", file],
+            ["infer", made / "net", file, "-o", tmp_path / "Y"],
+            ["train", file, tmp_path / "labels.txt", "-o", tmp_path / "Y"],
+        ]
+        (tmp_path / "labels.txt").write_text("0\n" * 200)
+    else:
+        gbdnn.io.write_categories(np.arange(0, 1000, 3), file)
+        commands = [
+            ["info", file],
+            ["train", made / "X", file, "-o", tmp_path / "Y"],
+        ]
+    file.write_bytes(damaged(file.read_bytes(), how))
+    for command in commands:
+        fails(*command, match=f"gbdnn: {file}")
+    assert not (tmp_path / "Y").exists()
+
+
+def test_info_reads_what_is_not_compressed_after_all(made, tmp_path):
+    file = tmp_path / "X.tsv.gz"
+    gbdnn.io.write_tsv(gbdnn.load(made / "X"), file)
+    file.write_bytes(gzip.decompress(file.read_bytes()))
+    facts = json.loads(well("info", file, "--json"))
+    assert (facts["kind"], facts["last input"]) == ("features", 200)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")

@@ -1,20 +1,17 @@
 """gbdnn train: from files of features and labels to a store that gbdnn infer reads."""
 
 import gzip
-import os
-import pty
 import re
 import signal
 import struct
 import subprocess
-import time
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
 from graphblas import binary
-from shell import GBDNN, as_process, fails, well
+from shell import GBDNN, as_process, fails, on_terminal, well
 
 import gbdnn
 from gbdnn.gallery import digits
@@ -263,26 +260,15 @@ def test_labels_that_no_input_has(folder, tmp_path):
 
 
 def test_a_terminal_has_a_bar_and_lines_above_it(folder, tmp_path):
-    command = [*GBDNN, "train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net",
-               "--batch-size", 16, "--epochs", 3]  # fmt: skip
-    watcher, terminal = pty.openpty()
-    process = subprocess.Popen(
-        list(map(str, command)), stdout=terminal, stderr=terminal, stdin=terminal,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    code, written, left = on_terminal(
+        "train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net",
+        "--batch-size", 16, "--epochs", 3,
     )  # fmt: skip
-    os.close(terminal)
-    shown, end = b"", time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            shown += os.read(watcher, 4096)
-        except OSError:  # the other end is closed
-            break
-    os.close(watcher)
-    assert process.wait() == 0
-    text = shown.decode()
-    assert "training steps" in text
-    # A line begins where the bar was wiped out.
-    assert len(re.findall(r"(?:^|\n|\x1b\[2K)epoch +\d: loss", text)) == 3
+    assert code == 0
+    assert "training steps" in written
+    assert [line[:15] for line in left[:3]] == [f"epoch {k:3}: loss" for k in range(3)]
+    assert left[3].startswith(f"{tmp_path / 'net'}: ")
+    assert len(left) == 4
 
 
 def test_damaged_features_are_refused_without_a_crash(folder, tmp_path):

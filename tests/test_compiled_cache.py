@@ -1,9 +1,14 @@
 """Compiled code on disk: written once, never trusted blindly, never in the way."""
 
+import hashlib
 import os
+import re
+import socket
+import stat
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +16,8 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn.kernels import costs
+from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
 from gbdnn.kernels.compiled.functions import library
 from gbdnn.kernels.compiled.library import Library, cache_folder
 from gbdnn.kernels.fused import FusedForm
@@ -56,15 +63,19 @@ def start(code, cache, *, before=""):
     )
 
 
-def told(process):
+def told(process, *warned):
+    """What a process has printed; each of its warnings has one of these words, in their order."""
     out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
-    assert error == ""
+    lines = [line for line in error.splitlines() if "Warning: " in line]
+    assert len(lines) == len(warned), error
+    assert all(word in line for word, line in zip(warned, lines, strict=True)), error
+    assert bool(error) == bool(warned), error
     return out.splitlines()
 
 
-def python(code, cache, *, before=""):
-    return told(start(code, cache, before=before))
+def python(code, cache, *warned, before=""):
+    return told(start(code, cache, before=before), *warned)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +107,8 @@ def only(folder):
 
 REPLACED = """
 from pathlib import Path
-code = Path({file!r}).read_bytes()[32:]
+data = Path({file!r}).read_bytes()
+code = data[40 + int.from_bytes(data[32:40], "little") :]
 Library.compile = lambda self: compiled.append(1) or time.sleep({seconds}) or code
 """
 
@@ -247,10 +259,10 @@ sys.modules["numba"] = None
 
 @pytest.mark.parametrize("fault", MISSING)
 def test_without_numba(fault, tmp_path):
-    """`auto` takes what there was before, large work or small; `fused` says what is missing."""
+    """`auto` takes what there was before, and says so once; `fused` says what is missing."""
     code = """
 print(*run('auto'))
-costs.COMPILE = 0.0
+costs.COMPILE = costs.PREPARE_EDGE = costs.PREPARE_LAYER = 0.0
 print(*run('auto'), *run('auto'))
 print(*run('full'), *run('sparse'))
 for _ in range(2):
@@ -259,7 +271,7 @@ for _ in range(2):
     except gbdnn.MissingPackageError as error:
         print(error)
 """
-    found = python(code, tmp_path, before=MISSING[fault])
+    found = python(code, tmp_path, "no fused form", before=MISSING[fault])
     assert found[0] == "full 0"
     assert found[1].replace("1", "0") == "full 0 full 0"
     assert found[2].replace("1", "0") == "full 0 sparse 0"
@@ -276,9 +288,13 @@ def test_a_library_that_fails_is_tried_once(monkeypatch):
         raise OSError("no code can be made executable here")
 
     monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", fail)
-    form = FusedForm()
+    form, single = FusedForm(), np.dtype("f4")
+    assert form.is_due(single, 1e12)
+    with pytest.warns(RuntimeWarning, match="no fused form.*OSError: no code can be made"):
+        assert not form.has_loaded(single)
     for _ in range(2):
-        assert not form.is_worth_loading(np.dtype("f4"), 1e12)
+        assert not form.has_loaded(single)
+        assert not form.is_due(single, 1e12)
         with pytest.raises(gbdnn.MissingPackageError, match="numba: OSError: no code can be made"):
             form.load(np.dtype("f4"))
     assert tried == ["float32"]
@@ -294,6 +310,7 @@ def test_to_ask_for_a_file_once_more_takes_no_time(monkeypatch, tmp_path):
     assert code.file.parent == tmp_path
     monkeypatch.setattr("gbdnn.kernels.compiled.library.version", None)
     assert not code.is_at_hand
+    tmp_path.chmod(0o700)
     code.file.write_bytes(b"some")
     assert code.is_at_hand
 
@@ -309,9 +326,236 @@ def test_while_one_thread_compiles_others_go_on_without(monkeypatch):
     form = FusedForm()
     monkeypatch.setattr(form, "_is_at_hand", lambda _: done.is_set())
     with ThreadPoolExecutor(1) as pool:
-        large = pool.submit(form.is_worth_loading, np.dtype("f4"), 1e12)
+        assert form.is_due(np.dtype("f4"), 1e12)
+        large = pool.submit(form.has_loaded, np.dtype("f4"))
         assert begun.wait(60)
-        assert not form.is_worth_loading(np.dtype("f4"), 1.0)
+        assert not form.is_due(np.dtype("f4"), 1e12)
         done.set()
         assert large.result()
-    assert form.is_worth_loading(np.dtype("f4"), 1.0)
+    assert form.is_due(np.dtype("f4"), 1.0)
+
+
+def test_to_ask_whether_it_is_due_changes_nothing():
+    """However often a call asks: what counts is what was computed without."""
+    form, single = FusedForm(), np.dtype("f4")
+    form._is_at_hand = lambda _: False
+    for _ in range(100):
+        assert not form.is_due(single, 0.9 * costs.COMPILE)
+    form.went_without(single, 0.2 * costs.COMPILE)
+    assert form.is_due(single, 0.9 * costs.COMPILE)
+    assert not form.is_due(np.dtype("f8"), 0.9 * costs.COMPILE)
+
+
+FAILS_ONCE = """
+import numba
+def fail(*args, **options):
+    raise MemoryError("no memory")
+numba.cfunc = fail
+"""
+
+
+def test_a_compilation_that_fails_is_told_once_and_tried_by_the_next_process(filled, tmp_path):
+    """Whatever it fails of: the first process goes on without, and leaves nothing."""
+    code = "costs.COMPILE = 0.0\n" + PREPARED_AT_ONCE + "print(*run('auto'), *run('auto'))"
+    told = python(code, tmp_path, "MemoryError: no memory", before=FAILS_ONCE)
+    assert told == ["full 1 full 1"]
+    assert not list(tmp_path.iterdir())
+    assert python(replaced_compiler(only(filled)) + code, tmp_path) == ["fused 1 fused 1"]
+
+
+NO_FMA = """
+import llvmlite.binding as llvm
+from llvmlite.binding.targets import FeatureMap
+plain = llvm.get_host_cpu_features
+def without():
+    return FeatureMap({**plain(), "fma": False, "fma4": False})
+llvm.get_host_cpu_features = without
+llvm.get_process_triple = lambda: "x86_64-unknown-linux-gnu"  # on other machines, too
+"""
+
+
+def test_a_processor_without_fused_multiply_adds_never_takes_the_form(filled, tmp_path):
+    """Each would be a call of the C library; nothing is compiled for it, and nobody is warned."""
+    code = replaced_compiler(only(filled)) + PREPARED_AT_ONCE + "costs.COMPILE = 0.0\n"
+    code += "run('sparse')\n" + NO_FMA + "print(*run('auto'), *run('auto', 9))"
+    assert python(code, tmp_path) == ["full 0 full 0"]
+    assert not list(tmp_path.iterdir())
+
+
+# What is on disk
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A file of code, and the code."""
+    tmp_path.chmod(0o700)
+    file = CodeFile(tmp_path, "float32", b"numba 1\nchain void(int64)")
+    file.write(b"machine code")
+    assert file.is_there
+    assert file.read() == b"machine code"
+    return file
+
+
+def signed(content):
+    return hashlib.sha256(content).digest() + content
+
+
+def test_code_is_what_its_name_says(kept):
+    """Whatever has a right digest, and is in the place of another one, is no code."""
+    folder, good = kept.path.parent, kept.path.read_bytes()
+    keys = {
+        "another dtype": ("float64", b"numba 1\nchain void(int64)\nfloat64"),
+        "other functions": ("steps-float32", b"numba 1\nsteps int64(int64,int64)"),
+        "another version": ("float32", b"numba 2\nchain void(int64)"),
+        "a longer key": ("float32", b"numba 1\nchain void(int64)\nmore"),
+        "a shorter one": ("float32", b"numba 1\nchain"),
+    }
+    for what, (label, key) in keys.items():
+        other = CodeFile(folder, label, key)
+        other.write(b"other code")
+        assert other.path != kept.path, what
+        other.path.replace(kept.path)
+        assert kept.read() is None, what
+        kept.path.write_bytes(good)
+        assert kept.read() == b"machine code"
+    for content in (b"", b"noise", signed(b""), signed(b"noise" * 1000), good[32:], good[:-1]):
+        kept.path.write_bytes(content)
+        assert kept.read() is None, content[:40]
+
+
+def replaced_by(kind, path, aside):
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "a link":
+        aside.write_bytes(content)
+        path.symlink_to(aside)
+    elif kind == "a link to nothing":
+        path.symlink_to(aside)
+    elif kind == "a FIFO":
+        os.mkfifo(path, 0o600)
+    elif kind == "a folder":
+        path.mkdir(mode=0o700)
+    elif kind == "a socket":
+        here = os.open(path.parent, os.O_RDONLY)
+        with socket.socket(socket.AF_UNIX) as server:  # their paths are short
+            server.bind(f"/proc/self/fd/{here}/{path.name}")
+        os.close(here)
+        path.chmod(0o600)
+    else:
+        path.write_bytes(content)
+        path.chmod({"one that a group may write": 0o664, "one that all may write": 0o606}[kind])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["a link", "a link to nothing", "a FIFO", "a folder",
+     *(["a socket"] if Path("/proc/self/fd").exists() else []),
+     "one that a group may write", "one that all may write"],
+)  # fmt: skip
+def test_only_a_regular_file_that_nobody_else_may_write_is_read(kind, kept, tmp_path_factory):
+    """What is in its place is replaced by the next code, if it is no folder."""
+    aside = tmp_path_factory.mktemp("aside") / "code"
+    replaced_by(kind, kept.path, aside)
+    assert not kept.is_there
+    if kind == "a socket":  # it cannot be opened
+        assert kept.read() is None
+    else:
+        with pytest.raises(UntrustedError, match=re.escape(str(kept.path))):
+            kept.read()
+    kept.write(b"new code")
+    if kind != "a folder":
+        assert kept.read() == b"new code"
+    assert not aside.exists() or aside.read_bytes() != b"new code"
+    assert not list(kept.path.parent.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_only_a_folder_that_nobody_else_may_write_is_used(mode, kept):
+    before = kept.path.read_bytes()
+    kept.path.parent.chmod(mode)
+    assert not kept.is_there
+    with pytest.raises(UntrustedError, match="can be written by others: chmod go-w"):
+        kept.read()
+    kept.write(b"new code")
+    assert kept.path.read_bytes() == before
+    kept.path.parent.chmod(0o755)
+    assert kept.read() == b"machine code"
+
+
+@pytest.mark.parametrize("of", ["folder", "file"])
+def test_what_is_another_users_is_not_read(of, kept, monkeypatch):
+    """The folder, or the file alone."""
+    own, plain = os.geteuid(), os.fstat
+
+    def fstat(descriptor):
+        found = list(plain(descriptor))
+        if stat.S_ISDIR(found[stat.ST_MODE]) == (of == "folder"):
+            found[stat.ST_UID] = own + 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    assert not kept.is_there
+    with pytest.raises(UntrustedError, match="is another user's"):
+        kept.read()
+
+
+def test_a_folder_that_is_made_is_private(tmp_path, monkeypatch):
+    previous = os.umask(0)
+    try:
+        file = CodeFile(tmp_path / "a" / "gbdnn", "float32", b"key")
+        file.write(b"code")
+    finally:
+        os.umask(previous)
+    assert file.read() == b"code"
+    assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+
+def test_old_files_and_those_of_killed_writers_are_removed(kept):
+    """Not before they have been of no use for long; one that is read stays."""
+    folder, day = kept.path.parent, 86_400
+    ages = {
+        "kernels-float64-0.o": 91 * day, "kernels-steps-float32-1.o": 100 * day,
+        "kernels-abc.tmp": day, "kernels-float64-2.o": 80 * day, "kernels-def.tmp": 60,
+        "other.o": 1000 * day, "notes.tmp": 1000 * day,
+    }  # fmt: skip
+    for name, age in ages.items():
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    os.utime(kept.path, (time.time() - 89 * day,) * 2)
+    assert kept.read() == b"machine code"
+    assert time.time() - kept.path.stat().st_mtime < day
+    CodeFile(folder, "float32", b"another").write(b"code")
+    left = {"kernels-float64-2.o", "kernels-def.tmp", "other.o", "notes.tmp", kept.path.name}
+    assert {path.name for path in folder.iterdir()} > left
+    assert len(list(folder.iterdir())) == len(left) + 1
+
+
+def test_a_write_that_fails_leaves_what_was_there(kept, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    kept.write(b"new code")
+    assert kept.read() == b"machine code"
+    assert [path.name for path in kept.path.parent.iterdir()] == [kept.path.name]
+
+
+def test_untrusted_code_is_compiled_anew_and_why_is_said_once(filled, folder, tmp_path):
+    code = replaced_compiler(only(filled)) + "print(*run('fused'), *run('fused'))"
+    replaced_by("a FIFO", only(folder), tmp_path / "aside")
+    assert python(code, folder, "its machine code is not loaded") == ["fused 1 fused 1"]
+    assert python(code, folder) == ["fused 0 fused 0"]
+    folder.chmod(0o777)
+    assert python(code, folder, "can be written by others") == ["fused 1 fused 1"]
+
+
+def test_code_under_another_name_is_not_run(filled, folder):
+    """Here that of FP32 under FP64's: its functions would write beyond what they are given."""
+    code = """
+from gbdnn.kernels.compiled.functions import library, step_library
+for other in (library('float64'), step_library('float32')):
+    other.file.write_bytes(library('float32').file.read_bytes())
+    print(other.is_at_hand, other._read())
+"""
+    assert python(code, folder) == ["True None", "True None"]

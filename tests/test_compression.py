@@ -195,6 +195,23 @@ def test_chains_of_merges_end_at_the_representative():
     assert duplicates.represented(np.array([5, 3])) == 5
 
 
+def test_a_flag_of_numpys_is_a_flag():
+    """An array of a few layers takes its shorter way without, and under "auto"."""
+    net, X = converging(layers=3)
+    for flag, deduplicates in ((True, True), (np.bool_(True), True), (np.bool_(False), False)):
+        made = []
+
+        class Observed(compression.Duplicates):
+            def __init__(self, *arguments, made=made, **options):
+                made.append(options["always"])
+                super().__init__(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gbdnn.inference.Duplicates", Observed)
+            gbdnn.infer(net, X, compress=flag)
+        assert made == [True] * deduplicates
+
+
 def test_compress_without_meaning():
     with pytest.raises(ValueError, match="compress is True, False or 'auto', not 'yes'"):
         gbdnn.infer([np.eye(2)], np.eye(2), compress="yes")

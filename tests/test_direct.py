@@ -2,19 +2,19 @@
 
 import itertools
 import pickle
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import network, scheduled, uncompiled
+from conftest import interrupted, network, scheduled, uncompiled
 from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn.engine import direct as module
 from gbdnn.engine.sources import DenseMatrixRows, DenseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.fused import FusedForm
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -371,7 +371,7 @@ def test_small_calls_compile_in_the_end(monkeypatch):
     uncompiled(monkeypatch)
     runs, net, X = taken(monkeypatch), network(MIXED), inputs(2, 50)
     monkeypatch.setattr(costs, "COMPILE", 5 * costs.RUN_CALLS)
-    monkeypatch.setattr("gbdnn.kernels.fused.FUSED._work", {})
+    monkeypatch.setattr("gbdnn.kernels.fused.FUSED._without", {})
     for _ in range(8):
         gbdnn.infer(net, X)
     assert len(runs) in (4, 3)
@@ -446,29 +446,10 @@ def test_an_error_in_one_thread_ends_all(monkeypatch):
     assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
 
 
-def call_for_ever(run, X):
-    while True:
-        run(X)
-
-
 def test_ctrl_c_ends_it():
-    import _thread
-
     run = gbdnn.compile(gbdnn.radixnet(1024, 30), nthreads=2)
     X = np.ones((2000, 1024), "f4")
-    run(X)
-    ended = threading.Event()
-
-    def interrupt():
-        while not ended.wait(0.5):
-            _thread.interrupt_main()
-
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        call_for_ever(run, X)
-    ended.set()
-    interrupter.join()
+    assert interrupted(lambda at_work: (run(X), at_work()))
     assert run(X).shape == (2000, 1024)
 
 
@@ -521,3 +502,47 @@ def test_layers_that_blocks_cannot_take():
     expected = np.where(X, X / 2 + 0.5, 0)
     np.testing.assert_array_equal(gbdnn.compile(net)(X), expected)
     np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0])
+
+
+@pytest.mark.parametrize("inputs_of_first_call", [1, 2, 3, 100])
+def test_compile_leaves_nothing_to_prepare(inputs_of_first_call, monkeypatch):
+    """Weights by columns, for blocks, and by rows, for single inputs."""
+    prepared = []
+    for name in ("prepare", "prepare_single"):
+        plain = getattr(FusedForm, name)
+
+        def observed(self, *args, plain=plain, name=name):
+            prepared.append(name)
+            return plain(self, *args)
+
+        monkeypatch.setattr(FusedForm, name, observed)
+    run = gbdnn.compile(network(MIXED))
+    assert set(prepared) == {"prepare", "prepare_single"}
+    prepared.clear()
+    run(inputs(inputs_of_first_call, 50))
+    assert prepared == []
+
+
+def deep():
+    """A network of 40 layers in which inputs live, and sums are not exact."""
+    random = np.random.default_rng(3)
+    layers = [
+        (random.random((48, 48)) < 0.3) * random.normal(0.02, 0.37, (48, 48)) for _ in range(40)
+    ]
+    return gbdnn.Network([gbdnn.Layer(W, clip=4.0, dtype="FP32") for W in layers])
+
+
+def test_the_bits_of_infer_where_neurons_keep_their_order():
+    """As `compile` promises: up to 2,047 inputs whatever the depth, and in up to 32 layers."""
+    net, X = deep(), inputs(2048, 48)
+    for part, count in ((net, 2047), (net, 300), (net[:32], 2048)):
+        run = gbdnn.compile(part)
+        expected = run(X[:count])
+        assert 0.1 < (expected > 0).mean() < 0.9
+        found = gbdnn.infer(part, X[:count], engine="fused").to_dense(fill_value=0)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(run(X[:1]), expected[:1])
+    found = gbdnn.infer(net, X, engine="fused").to_dense(fill_value=0)
+    expected = gbdnn.compile(net)(X)
+    close(found, expected)
+    assert not np.array_equal(found, expected), "compile and infer could promise more"

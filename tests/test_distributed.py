@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import gc
 import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import threading
 import time
 import tracemalloc
 import unittest.mock
+import weakref
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
@@ -41,7 +44,7 @@ from gbdnn.io.store.unfinished import Origin
 pytest.importorskip("safetensors")
 
 CASE = case(5, sizes=(48, 64, 40, 32), inputs=9000, bias="mixed vector", exact=False)
-SECONDS = 120
+SECONDS = 300
 
 
 @pytest.fixture(autouse=True)
@@ -203,12 +206,15 @@ def test_parts_of_a_network_and_other_dtypes_travel(executor, net, X):
     assert Y.dtype == "FP64"
 
 
-def test_the_network_is_read_once(executor, net, X):
-    first, second = [], []
-    for records in (first, second, second):
-        gbdnn.infer(net[:2], X, executor=executor, batch=500, stats=records.append)
-    late = {each.worker for each in second} - {each.worker for each in first}
-    assert all(each.loading < 0.01 for each in second if each.worker not in late)
+def test_the_network_is_read_once(executor, X, tmp_path):
+    gbdnn.save(network(CASE.layers), tmp_path / "net")
+    net, workers = gbdnn.load(tmp_path / "net")[:2], set()
+    while len(workers) < 2:
+        Y = gbdnn.infer(
+            net, X, executor=executor, batch=500, stats=lambda record: workers.add(record.worker)
+        )
+    shutil.rmtree(tmp_path / "net")
+    assert gbdnn.infer(net, X, executor=executor, batch=500).isequal(Y)
 
 
 def test_a_replaced_store_is_another_network(executor, X, tmp_path):
@@ -220,8 +226,12 @@ def test_a_replaced_store_is_another_network(executor, X, tmp_path):
     new = gbdnn.load(tmp_path / "net")
     want = gbdnn.infer(new.loaded(), X)
     assert gbdnn.infer(new, X, executor=executor).isequal(want)
+    wide = old[:1].astype("FP64")
+    if isinstance(executor, ThreadPoolExecutor):  # they share what the caller has opened
+        assert gbdnn.infer(wide, X, executor=executor).isequal(gbdnn.infer(wide, X))
+        return
     with pytest.raises(gbdnn.FormatError, match=r"batch \d: .*has been saved anew"):
-        gbdnn.infer(old[:1].astype("FP64"), X, executor=executor)
+        gbdnn.infer(wide, X, executor=executor)
 
 
 # One call, seen from the caller.
@@ -297,11 +307,46 @@ def test_two_networks_are_kept(tmp_path, monkeypatch):
         nets.append(gbdnn.load(tmp_path / str(n)))
     loaded = gbdnn.Network.loaded
     monkeypatch.setattr(gbdnn.Network, "loaded", lambda net: read.append(net) or loaded(net))
-    with ThreadPoolExecutor(2) as pool:
-        for n in (0, 1, 0, 1, 0, 2, 0, 1):
-            Y = gbdnn.infer(nets[n], np.eye(4), executor=pool, batch=1)
-            assert Y[0, 0].value == 1 / (n + 1)
+    for n in (0, 1, 0, 1, 0, 2, 0, 1):
+        Y = gbdnn.infer(nets[n], np.eye(4), executor=Recording(), batch=1)
+        assert Y[0, 0].value == 1 / (n + 1)
     assert len(read) == 4  # 0, 1, 2 in place of 1, and 1 again
+
+
+@pytest.mark.parametrize("call", ["infer", "infer_batches", "infer_to_store", "hashed", "a part"])
+def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeypatch):
+    """A network is read once for all calls; it is freed with its last user, as features are."""
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / 2)] * 2), tmp_path / "net")
+    gbdnn.save(np.eye(4)[np.arange(40) % 4], tmp_path / "X")
+    net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    part, read = X.part(10, 30) if call == "a part" else X, []
+    expected = X.rows(*(10, 30) if call == "a part" else ()).to_dense(fill_value=0) / 4
+    kept = [weakref.ref(net), weakref.ref(X)]
+    loaded = gbdnn.Network.loaded
+
+    def observed(self, **options):
+        found = loaded(self, **options)
+        read.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(gbdnn.Network, "loaded", observed)
+    with ThreadPoolExecutor(2) as pool:
+        for again in range(2):
+            over = {"executor": pool}
+            if call == "infer_batches":
+                answers = list(gbdnn.infer_batches(net, X.parts(7), **over))
+            elif call == "infer_to_store":
+                folder = tmp_path / f"Y{again}"
+                answers = [gbdnn.infer_to_store(net, X, folder, batch=7, **over).rows()]
+            else:
+                order = {"order": "hashed"} if call == "hashed" else {}
+                answers = [gbdnn.infer(net, part, batch=7, **order, **over)]
+            found = np.concatenate([Y.to_dense(fill_value=0) for Y in answers])
+            np.testing.assert_array_equal(found, expected)
+    assert len(read) == 1
+    del net, X, part, answers, found
+    gc.collect()
+    assert [ref() for ref in (*kept, *read)] == [None] * 3
 
 
 def test_compact_rows_are_the_rows():
@@ -400,11 +445,34 @@ def test_an_executor_that_takes_no_task(net):
             gbdnn.infer(net, np.ones((3, 48)), executor=Unfinished(failure))
 
 
-def test_a_cancelled_task_is_a_worker_lost(net):
-    executor = Unfinished()
-    threading.Timer(0.3, lambda: [each.cancel() for each in executor.futures]).start()
-    with pytest.raises(gbdnn.WorkerError, match=r"batch 0: a worker died \(CancelledError"):
-        gbdnn.infer(net, np.ones((3, 48)), executor=executor)
+def test_a_cancelled_task_is_said_to_be_one(net):
+    class Cancelling(Unfinished):
+        def submit(self, fn, /, *args):
+            future = super().submit(fn, *args)
+            threading.Thread(target=future.cancel).start()
+            return future
+
+    told = r"^batch 0: it was cancelled \(CancelledError\); 0 batches were done\. With a new"
+    with pytest.raises(gbdnn.WorkerError, match=told):
+        gbdnn.infer(net, np.ones((3, 48)), executor=Cancelling())
+    with pytest.raises(gbdnn.WorkerError, match=told):
+        next(gbdnn.infer_batches(net, [np.ones((3, 48))], executor=Cancelling()))
+
+
+@pytest.mark.parametrize("answer", [None, 3, [], {}, "done", Future, object()])
+def test_an_executor_that_returns_no_future(net, tmp_path, answer):
+    class Wrong(Executor):
+        def submit(self, fn, /, *args):
+            return answer
+
+    X, executor = np.ones((3, 48)), Wrong()
+    for call in (
+        lambda: gbdnn.infer(net, X, executor=executor, workers=2),
+        lambda: next(gbdnn.infer_batches(net, [X], executor=executor, workers=2)),
+        lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, workers=2),
+    ):
+        with pytest.raises(gbdnn.ArgumentTypeError, match="its submit returns a concurrent"):
+            call()
 
 
 def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
@@ -425,6 +493,10 @@ def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
     ("options", "match"),
     [
         ({"executor": 5}, "a concurrent.futures.Executor or a dask.distributed.Client"),
+        ({"executor": ThreadPoolExecutor}, "needed, not the class concurrent.futures.thread.Thr"),
+        ({"executor": ThreadPoolExecutor, "workers": 2}, "not the class concurrent.futures"),
+        ({"executor": Recording(), "order": []}, r"order is 'given' or 'hashed', not \[\]"),
+        ({"executor": Recording(), "order": ""}, "order is 'given' or 'hashed', not ''"),
         ({"workers": 2}, "workers= goes with executor="),
         ({"order": "hashed"}, "order= goes with executor="),
         ({"executor": Recording(), "order": "sorted"}, "order is 'given' or 'hashed'"),
@@ -438,8 +510,53 @@ def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
     ],
 )
 def test_mistakes_before_any_task(net, X, options, match):
-    with pytest.raises(gbdnn.GbdnnError, match=match):
-        gbdnn.infer(net, X, **options)
+    for layers in (net, []):
+        with pytest.raises(gbdnn.GbdnnError, match=match):
+            gbdnn.infer(layers, X, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"engine": "fast"}, gbdnn.ArgumentError, "^engine is"),
+        ({"compress": "no"}, gbdnn.ArgumentError, "^compress is"),
+        ({"memory": "1"}, gbdnn.ArgumentTypeError, "^memory is"),
+        ({"nthreads": 0}, gbdnn.ArgumentError, "^nthreads is at least 1"),
+        ({"callback": 3}, gbdnn.ArgumentTypeError, "^callback"),
+        ({"dtype": "INT8"}, gbdnn.GbdnnError, "INT8"),
+        ({"order": "given"}, TypeError, r"^infer_batches\(\) got an unexpected .* 'order'$"),
+        ({"quick": 1}, TypeError, r"^infer_batches\(\) got an unexpected .* 'quick'$"),
+    ],
+)
+@pytest.mark.parametrize("layers", ["net", "none"])
+@pytest.mark.parametrize("executor", [None, Recording()], ids=["here", "executor"])
+def test_options_are_checked_at_the_call_of_infer_batches(
+    options, error, match, layers, executor, net
+):
+    """Not when its first answer is asked for."""
+    with pytest.raises(error, match=match):
+        gbdnn.infer_batches(net if layers == "net" else [], [], executor=executor, **options)
+
+
+@pytest.mark.parametrize("executor", [None, Recording()], ids=["here", "executor"])
+def test_an_unknown_keyword_is_the_public_call_s(executor, net, X, tmp_path):
+    with pytest.raises(TypeError, match=r"^infer\(\) got an unexpected keyword argument 'quick'$"):
+        gbdnn.infer(net, X, executor=executor, quick=1)
+    with pytest.raises(TypeError, match=r"^infer_to_store\(\) got an unexpected .* 'quick'$"):
+        gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, quick=1)
+    assert not (tmp_path / "Y").exists()
+
+
+@pytest.mark.parametrize("executor", [None, Recording()], ids=["here", "executor"])
+@pytest.mark.parametrize("layers", [[], gbdnn.Network([])], ids=["list", "network"])
+def test_without_layers_features_are_cast(executor, layers):
+    X = np.array([[1, 0], [2, 3]], "i4")
+    for dtype in ("FP32", "FP64"):
+        Y = gbdnn.infer(layers, X, dtype=dtype, executor=executor)
+        (Z,) = gbdnn.infer_batches(layers, [X], dtype=dtype, executor=executor)
+        for found in (Y, Z):
+            assert found.dtype == dtype
+            assert found.to_dense(fill_value=0).tolist() == X.tolist()
 
 
 def test_workers_are_counted():
@@ -459,6 +576,59 @@ def test_workers_are_counted():
     found = workers_of(Client(), None)
     assert (found.count, found.shares_memory, found.nthreads) == (5, False, 1)
     assert workers_of(Recording(), None).nthreads == 1
+
+
+class Cluster:
+    """A client whose workers come and go; they compute at once."""
+
+    def __init__(self, **workers):
+        self.workers = workers
+
+    def nthreads(self):
+        if self.workers is None:
+            raise AttributeError("'NoneType' object has no attribute 'ncores'")
+        return self.workers
+
+    def get_executor(self, *, pure):
+        return Recording()
+
+
+def test_workers_that_come_and_go_are_counted_at_each_submission(net):
+    asked, client = [], Cluster(a=1)
+
+    def batches():
+        for n in range(1000):
+            asked.append(n)
+            yield np.full((2, 48), n % 7, "f4")
+
+    answers = gbdnn.infer_batches(net, batches(), executor=client)
+    done = 0
+    for workers in ({"a": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 4}, {"c": 2}, {}, {"d": 9}):
+        client.workers = workers
+        for _ in range(20):
+            next(answers)
+            done += 1
+        # Two for each thread, one of which has been answered.
+        assert len(asked) - done == 2 * max(1, sum(workers.values())) - 1
+
+
+def test_a_scheduler_that_does_not_answer(net):
+    client = Cluster(a=1)
+    answers = gbdnn.infer_batches(net, [np.ones((2, 48))] * 9, executor=client)
+    assert next(answers).nrows == 2
+    client.workers = None
+    for call in (lambda: next(answers), lambda: gbdnn.infer(net, CASE.X, executor=client)):
+        with pytest.raises(gbdnn.WorkerError, match="Dask's scheduler does not answer"):
+            call()
+
+
+def test_a_closed_client(net):
+    with dask() as client:
+        client.close()
+        with pytest.raises(gbdnn.WorkerError, match="Dask's scheduler does not answer"):
+            gbdnn.infer(net, CASE.X, executor=client)
+        with pytest.raises(gbdnn.WorkerError, match="batch 0: the executor takes no task"):
+            gbdnn.infer(net, CASE.X, executor=client, workers=2)
 
 
 def test_threads_reach_the_worker_and_too_many_warn(net, X):
@@ -716,10 +886,13 @@ def test_two_callers_do_not_write_one_store(net, X, tmp_path):
         gbdnn.infer_to_store(net, X, tmp_path / "mine")
 
 
-def test_two_writers_of_a_part_wait_for_each_other(tmp_path):
+def test_two_writers_of_a_part_wait_for_each_other(tmp_path, monkeypatch):
+    from gbdnn.io.store import parts
     from gbdnn.io.store.parts import write_part
     from gbdnn.io.store.writer import Writer
 
+    refused, sleep = threading.Event(), time.sleep
+    monkeypatch.setattr(parts.time, "sleep", lambda seconds: (refused.set(), sleep(seconds)))
     Y = gb.Matrix.from_coo([0, 2], [1, 3], [0.5, 2.0], nrows=4, ncols=4)
     with ThreadPoolExecutor(1) as pool:
         with Writer(tmp_path / "part"):
@@ -727,9 +900,9 @@ def test_two_writers_of_a_part_wait_for_each_other(tmp_path):
                 pass
             assert caught.value.errno == errno.EAGAIN
             waiting = pool.submit(write_part, tmp_path / "part", Y)
-            time.sleep(0.3)
+            assert refused.wait(SECONDS)
             assert not waiting.done()
-        waiting.result(20)
+        waiting.result(SECONDS)
     assert gbdnn.load(tmp_path / "part").isequal(Y)
 
 
@@ -789,11 +962,9 @@ def test_a_killed_dask_worker_is_replaced(net, X, answers, times):
                     killed.append(pid_of(record))
                     os.kill(killed[0], signal.SIGKILL)
 
-            began = time.monotonic()
             Y = gbdnn.infer(net, X, executor=client, workers=2, stats=kill, engine="full")
             assert Y.isequal(answers["full"])
-            assert time.monotonic() - began < 60
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2)
             signal.alarm(SECONDS)
 
 
@@ -900,9 +1071,28 @@ def problem():
     return challenge.generated(1024, 8, inputs=9000)
 
 
-@pytest.mark.slow
-def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
+@pytest.fixture
+def forgetting(tmp_path, monkeypatch):
+    """The weights are gone when the clock starts: every worker has them in memory."""
+    from gbdnn.challenge import outcome
+
+    warmed = outcome.warmed
+
+    def then_gone(*arguments):
+        count = warmed(*arguments)
+        shards = list(tmp_path.glob("*/network/shard-*"))
+        assert shards
+        for shard in shards:
+            shard.unlink()
+        return count
+
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(outcome, "warmed", then_gone)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forgetting")
+def test_the_challenge_on_workers(executor, problem, tmp_path):
     records, there = [], []
 
     def add(record):
@@ -914,7 +1104,6 @@ def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
     assert 0 < len(outcome.categories) < 9000
     assert len(outcome.seconds) == len(outcome.balances) == 2
     assert len(records) == 8
-    assert all(each.loading < 0.01 for each in records)  # the weights were there
     for found, some in zip(outcome.balances, (records[:4], records[4:]), strict=True):
         assert len(found.workers) == 2
         assert found.workers["inputs"].sum() == 9000
@@ -932,8 +1121,8 @@ def test_the_challenge_on_workers(executor, problem, tmp_path, monkeypatch):
         assert busy["imbalance"] == found.seconds.imbalance == busy["max"] / busy["mean"]
 
 
-def test_every_worker_is_warm_before_few_inputs(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.mark.usefixtures("forgetting")
+def test_every_worker_is_warm_before_few_inputs():
     few = challenge.generated(1024, 8, inputs=300)
     with spawned() as pool:
         records = []
@@ -941,7 +1130,6 @@ def test_every_worker_is_warm_before_few_inputs(tmp_path, monkeypatch):
         assert outcome.check == "PASSED"
         assert len(pool._processes) == 2
     assert len(records) == 3
-    assert all(each.loading < 0.01 for each in records)
     assert outcome.balance.seconds.min == 0
     assert outcome.balance.seconds.imbalance == 2
 

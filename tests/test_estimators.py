@@ -255,3 +255,48 @@ def test_scikit_learn_is_imported_when_asked_for():
     assert issubclass(MissingPackageError, ImportError)
     with pytest.raises(AttributeError, match="no attribute 'SparseNonsense'"):
         gbdnn.training.SparseNonsense  # noqa: B018
+
+
+LEARNERS = pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+
+
+def fails(model, call, X, y, **options):
+    """Let a call fail after the data were seen: a step of training diverges, or Ctrl-C."""
+    kept = model.get_params()
+    model.set_params(optimiser=SGD(1e30), learning_rate=None, epochs=20)
+    with pytest.raises(gbdnn.DivergenceError):
+        getattr(model, call)(X, y, **options)
+    model.set_params(**kept)
+
+
+@LEARNERS
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted(kind, call):
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(80, 5)), np.arange(80) % 4
+    options = {"classes": range(4)} if (kind, call) == (SparseClassifier, "partial_fit") else {}
+    model = kind((8,), density=1, epochs=1, random_state=0, nthreads=1)
+    fails(model, call, X, y, **options)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    getattr(model, call)(X, y, **options).predict(X)
+
+
+@LEARNERS
+def test_a_later_fit_that_fails_leaves_what_was_fitted(kind, monkeypatch):
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(80, 5)), np.arange(80) % 4
+    model = kind((8,), density=1, epochs=1, random_state=0, nthreads=1).fit(X, y)
+    before, kept = model.predict(X), {n: v for n, v in vars(model).items() if n.endswith("_")}
+    fails(model, "fit", random.normal(size=(60, 7)), np.arange(60) % 3 + 10)
+    fails(model, "partial_fit", X, y)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gbdnn.training.fitting.train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(random.normal(size=(60, 7)), np.arange(60) % 3 + 10)
+    np.testing.assert_array_equal(model.predict(X), before)
+    assert all(getattr(model, name) is value for name, value in kept.items())

@@ -1,5 +1,8 @@
 """Features that are read where they are: checked like others, and never changed."""
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
 import graphblas as gb
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
+from gbdnn.arrays.sparse_rows import SparseRows
 
 CASE = case(2, inputs=50)
 NET = network(CASE.layers)
@@ -74,3 +78,159 @@ def test_however_the_matrix_is_held(form):
         X = gb.Matrix.from_coo(*np.nonzero(CASE.X), np.float32(1), nrows=50, ncols=24)
         expected = gbdnn.infer(NET, (CASE.X != 0).astype(float))
     assert gbdnn.infer(NET, X).isequal(expected)
+
+
+class OwnFeatures:
+    """Features of a caller's own: FP32 rows, and no word about their dtype."""
+
+    def __init__(self, X, fault=None):
+        self.X, self.fault = np.ascontiguousarray(X, "f4"), fault
+        self.nrows, self.ncols = X.shape
+        self.nvals, self.largest = int(np.count_nonzero(X)), float(np.abs(X).max())
+        if fault is not None:
+            fault(self)
+
+    def sparse_rows(self, start, stop):
+        X = self.X[start:stop]
+        rows, columns = np.nonzero(X)
+        indptr = np.searchsorted(rows, np.arange(len(X) + 1)).astype(np.uint64)
+        return SparseRows(indptr, columns.astype(np.uint64), X[rows, columns], self.ncols)
+
+
+class OwnArrays(OwnFeatures):
+    """The same, which can be had as arrays."""
+
+    def dense_rows(self, start, stop):
+        return self.X[start:stop]
+
+
+def calls(net, X, engine):
+    """The calls that take features: at once, by threads, as a part of a run."""
+    yield lambda: gbdnn.infer(net, X, engine=engine, nthreads=2)
+    yield lambda: gbdnn.infer(net, X, engine=engine, callback=lambda _: None)
+    yield lambda: next(gbdnn.infer_batches(net, [X], engine=engine))
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda: gbdnn.infer(net, X, engine=engine, executor=pool, batch=7)
+        yield lambda: next(gbdnn.infer_batches(net, [X], engine=engine, executor=pool))
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
+@pytest.mark.parametrize("kind", [OwnFeatures, OwnArrays])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+@pytest.mark.parametrize("inputs", [3, 50])
+def test_features_of_a_callers_own_are_cast(engine, kind, dtype, inputs):
+    """None == np.dtype("float64"), says NumPy."""
+    X = kind(CASE.X[:inputs])
+    net = NET.astype(dtype)
+    expected = gbdnn.infer(net, CASE.X[:inputs], engine=engine)
+    assert expected.nvals
+    for call in calls(net, X, engine):
+        assert call().isequal(expected, check_dtype=True)
+
+
+def rows_with(**changes):
+    """A fault: some of the arrays are others, in rows that have an entry."""
+
+    def fault(features):
+        plain = features.sparse_rows
+
+        def sparse_rows(start, stop):
+            rows = plain(start, stop)
+            if rows.nvals < 2:
+                return rows
+            for name, change in changes.items():
+                setattr(rows, name, change(getattr(rows, name)))
+            return rows
+
+        features.sparse_rows = sparse_rows
+
+    return fault
+
+
+def at(where, value):
+    def change(array):
+        array = array.copy()
+        array[where] = value
+        return array
+
+    return change
+
+
+def same_twice(columns):
+    columns = columns.copy()
+    columns[1] = columns[0]
+    return columns
+
+
+FAULTS = {
+    "a column beyond": rows_with(columns=at(-1, 24)),
+    "a column far beyond": rows_with(columns=at(-1, 10**9)),
+    "a negative column": rows_with(columns=lambda x: at(0, -1)(x.astype(np.int64))),
+    "columns that fall": rows_with(columns=lambda x: x[::-1]),
+    "a column twice": rows_with(columns=same_twice),
+    "columns that are no integers": rows_with(columns=lambda x: x.astype("f8")),
+    "a matrix of columns": rows_with(columns=lambda x: x.reshape(1, -1)),
+    "pointers beyond": rows_with(indptr=at(-1, 10**9)),
+    "pointers that fall": rows_with(indptr=at(1, 10**9)),
+    "pointers from 1": rows_with(indptr=lambda x: x + np.uint64(1)),
+    "a row too few": rows_with(indptr=lambda x: x[np.r_[0, 2 : len(x)]]),
+    "a row too many": rows_with(indptr=lambda x: np.r_[x, x[-1:]]),
+    "no pointers": rows_with(indptr=lambda x: x[:0]),
+    "too few values": rows_with(values=lambda x: x[:-1]),
+    "too many values": rows_with(values=lambda x: np.r_[x, x]),
+    "NaN": rows_with(values=at(0, np.nan)),
+    "infinity": rows_with(values=at(0, -np.inf)),
+    "complex values": rows_with(values=lambda x: x * 1j),
+    "another width": rows_with(ncols=lambda n: n + 1),
+    "a list": rows_with(values=list),
+    "a value larger than the largest": lambda X: setattr(X, "largest", X.largest / 2),
+    "no largest": lambda X: delattr(X, "largest"),
+    "a largest of NaN": lambda X: setattr(X, "largest", float("nan")),
+    "a negative number of rows": lambda X: setattr(X, "nrows", -1),
+    "no number of entries": lambda X: setattr(X, "nvals", None),
+    "no rows at all": lambda X: setattr(X, "sparse_rows", lambda *_: np.eye(3)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_features_of_a_callers_own_return_is_checked(fault):
+    """Before GraphBLAS and compiled code believe it."""
+    for kind, engine, count in itertools.product(
+        [OwnFeatures, OwnArrays], ["auto", "sparse", "full", "fused"], [3, 50]
+    ):
+        X = kind(CASE.X[:count], FAULTS[fault])
+        if kind is OwnArrays:
+            X.dense_rows = lambda start, stop, X=X: X.sparse_rows(start, stop)
+        for call in calls(NET, X, engine):
+            with pytest.raises(gbdnn.GbdnnError, match="features: "):
+                call()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [lambda x: x[:-1], lambda x: x[:, :-1], lambda x: x.reshape(-1), list, lambda x: x * np.nan,
+     lambda x: x * 1j],
+)  # fmt: skip
+def test_arrays_of_a_callers_own_are_checked(fault):
+    X = OwnArrays(CASE.X)
+    X.dense_rows = lambda start, stop: fault(X.X[start:stop])
+    for engine in ("full", "fused"):
+        with pytest.raises(gbdnn.GbdnnError, match="features: "):
+            gbdnn.infer(NET, X, engine=engine, callback=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [np.asfortranarray, lambda x: x.astype("f8"), lambda x: x.astype(">f4"),
+     lambda x: np.repeat(x, 2, axis=1)[:, ::2], lambda x: x.astype("i4")],
+)  # fmt: skip
+def test_arrays_of_a_callers_own_are_cast(change):
+    X = OwnArrays(CASE.X)
+    X.dense_rows = lambda start, stop: change(X.X[start:stop])
+    expected = change(X.X).astype("f4")
+    for engine in ("full", "fused"):
+        Y = gbdnn.infer(NET, X, engine=engine, callback=lambda _: None)
+        assert (
+            Y.to_dense(fill_value=0).tolist()
+            == gbdnn.infer(NET, expected, engine=engine).to_dense(fill_value=0).tolist()
+        )

@@ -1,12 +1,11 @@
 """What blocks have, in the full form and the fused one: pools, threads, memory."""
 
-import _thread
 import threading
 
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, moved, narrow, network, reordered, scheduled
+from conftest import assert_answer, interrupted, moved, narrow, network, reordered, scheduled
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
@@ -277,29 +276,13 @@ def test_an_overflow_in_a_helper_thread_reaches_the_caller(engine, monkeypatch):
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
-def infer_for_ever(net, X, engine):
-    while True:
-        gbdnn.infer(net, X, engine=engine, nthreads=2, compress=False)
-
-
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_ctrl_c_ends_all_threads(engine):
     net = gbdnn.radixnet(1024, 600)
     X = np.ones((3000, 1024), "f4")
     gbdnn.infer(net, X, engine=engine)  # what is kept is made
-
-    ended = threading.Event()
-
-    def interrupt():
-        while not ended.wait(1.0):  # Python drops one that arrives while an object is deleted
-            _thread.interrupt_main()
-
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        infer_for_ever(net, X, engine)
-    ended.set()
-    interrupter.join()
+    options = {"engine": engine, "nthreads": 2, "compress": False}
+    assert interrupted(lambda at_work: gbdnn.infer(net, X, callback=lambda _: at_work(), **options))
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 
 import graphblas as gb
 import numpy as np
@@ -11,7 +12,7 @@ from oracles import Dense, dense_inference, dense_layer
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs
+from gbdnn.kernels import costs, fused_chain
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.compiled.record import FIELDS
@@ -373,3 +374,20 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     np.testing.assert_allclose(answers[0], expected, rtol=0, atol=tolerance)
     for k, answer in enumerate(answers):
         np.testing.assert_array_equal(answer, answers[0][: len(answer)], err_msg=str(k))
+
+
+def test_neurons_in_their_own_order_are_enough_whatever_other_threads_ask_for(monkeypatch):
+    """Compiled code reads as many numbers as it was told; here a smaller one comes at each line."""
+    monkeypatch.setattr(fused_chain, "_natural", np.arange(8))
+
+    def other_thread(frame, event, _):
+        if event == "line" and frame.f_code is fused_chain.natural_order.__code__:
+            fused_chain._natural = np.arange(8)
+        return other_thread
+
+    sys.settrace(other_thread)
+    try:
+        found = fused_chain.natural_order(100)
+    finally:
+        sys.settrace(None)
+    np.testing.assert_array_equal(found[:100], np.arange(100))

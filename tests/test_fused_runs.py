@@ -134,18 +134,16 @@ def test_forms_by_turns():
 
 
 class OwnFeatures:
-    """Features of a caller's own, as `infer` reads them, perhaps with a fault."""
+    """Features of a caller's own, as `infer` reads them."""
 
-    def __init__(self, X, *, whole=np.uint64, step=1, column=None):
-        self._X, self._whole, self._step, self._column = X.astype("f4"), whole, step, column
+    def __init__(self, X, *, whole=np.uint64, step=1):
+        self._X, self._whole, self._step = X.astype("f4"), whole, step
         self.nrows, self.ncols = X.shape
         self.nvals, self.largest, self.dtype = np.count_nonzero(X), np.inf, np.dtype("f4")
 
     def sparse_rows(self, start, stop):
         X = self._X[start:stop]
         rows, columns = np.nonzero(X)
-        if self._column is not None:
-            columns[-1] = self._column
         indptr = np.searchsorted(rows, np.arange(stop - start + 1))
         values = np.repeat(X[X != 0], self._step)[:: self._step]
         arrays = indptr.astype(self._whole), columns.astype(self._whole), values
@@ -159,13 +157,6 @@ def test_features_of_a_callers_own(whole, step):
     a_case = case(2, inputs=90)
     X = OwnFeatures(a_case.X, whole=whole, step=step)
     assert_answer(gbdnn.infer(network(a_case.layers), X, engine="fused"), a_case)
-
-
-@pytest.mark.parametrize("column", [24, 10**9])
-def test_no_entry_is_written_beside_a_block(column):
-    a_case = case(2, inputs=90)
-    with pytest.raises(IndexError, match=f"column {column} of 24"):
-        gbdnn.infer(network(a_case.layers), OwnFeatures(a_case.X, column=column), engine="fused")
 
 
 @BOTH

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
+import threads
 from conftest import assert_answer, narrow, network
 from oracles import case, dyadic
 
 import gbdnn
-from gbdnn.arrays import threads
+from gbdnn.arrays import threads as gbdnn_threads
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.engine import choice
 from gbdnn.kernels import costs
@@ -41,34 +42,6 @@ for thread in threads: thread.join()
 sys.exit("; ".join(faults) or 0)
 """
 
-PENDING = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-import graphblas as gb
-import numpy as np
-import gbdnn
-rng = np.random.default_rng(0)
-def pending(n, dtype="FP32"):
-    A = gb.Matrix(dtype, n, n)
-    for _ in range(2):
-        A << gb.Matrix.from_coo(
-            rng.integers(0, n, 5 * n), rng.integers(0, n, 5 * n), 0.25, dtype=dtype, nrows=n,
-            ncols=n)
-    for i in range(60):
-        A[int(rng.integers(n)), int(rng.integers(n))] = 0.5
-        del A[int(rng.integers(n)), int(rng.integers(n))]
-    return A
-with ThreadPoolExecutor(3) as pool:
-    for form in ["features", "weights", "bias", "transposed"] * 15:
-        X, W, b = pending(400), pending(400), gb.Vector("FP32", 400)
-        for i in range(40): b[int(rng.integers(400))] = -0.25
-        if form == "transposed": X = X.T
-        calls = [pool.submit(gbdnn.infer, [W, W], X, bias=[b, b], nthreads=2) for _ in range(3)]
-        answers = [call.result() for call in calls]
-        assert answers[0].nvals and all(Y.isequal(answers[0]) for Y in answers)
-print("right")
-"""
-
 FORK = """
 import os, sys
 import numpy as np
@@ -86,7 +59,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def python(code, *argv, timeout=120):
+def python(code, *argv, timeout=300):
     return subprocess.run(
         [sys.executable, "-c", code, *argv],
         capture_output=True, text=True, check=False, timeout=timeout, env=os.environ,
@@ -112,15 +85,17 @@ def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
         values.as_dtype("FP32")
 
 
-def test_calls_share_matrices_with_pending_work():
-    done = python(PENDING)
-    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+@pytest.mark.parametrize("processes", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scene", threads.SCENES)
+def test_eight_threads_share_an_object(scene, processes):
+    rounds = {"matrix": 14, "compiled": 1, "store": 1}[scene] if processes == 1 else None
+    assert threads.processes(processes, [scene], rounds) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_to_be_spawned():
-    assert python(FORK, timeout=30).returncode == 42
-    assert python(FORK, "before", timeout=30).returncode == 0
+    assert python(FORK, timeout=300).returncode == 42
+    assert python(FORK, "before", timeout=300).returncode == 0
 
 
 @pytest.mark.parametrize(("engine", "form"), [("full", FullForm), ("fused", FusedForm)])
@@ -142,7 +117,7 @@ def test_weights_are_prepared_once(engine, form, monkeypatch):
 def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
     """A limit of processes makes a run slower; training needs all its threads, and says so."""
     narrow(monkeypatch)
-    monkeypatch.setattr(threads, "_idle", [])
+    monkeypatch.setattr(gbdnn_threads, "_idle", [])
     plain, started = threading.Thread.start, []
 
     def start(self):
@@ -158,7 +133,7 @@ def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
     assert_answer(gbdnn.infer(network(a_case.layers), a_case.X, engine=engine, nthreads=5), a_case)
     assert len(started) == 2
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        threads.on_threads(5, started.append, stop=lambda: None, all_needed=True)
+        gbdnn_threads.on_threads(5, started.append, stop=lambda: None, all_needed=True)
     assert len(started) == 2
 
 
@@ -174,10 +149,10 @@ def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(all_needed, error)
         ended.append(k)
 
     with pytest.raises(error, match="stop"):
-        threads.on_threads(4, work, stop=stopped.set, all_needed=all_needed)
+        gbdnn_threads.on_threads(4, work, stop=stopped.set, all_needed=all_needed)
     assert sorted(ended) == [0, 2, 3]
     begun = []
-    threads.on_threads(4, begun.append, stop=stopped.set, all_needed=all_needed)
+    gbdnn_threads.on_threads(4, begun.append, stop=stopped.set, all_needed=all_needed)
     assert 0 in begun
     assert sorted(begun) == [0, 1, 2, 3] or not all_needed
 

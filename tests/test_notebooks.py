@@ -106,7 +106,7 @@ def test_runs(name, monkeypatch):
     for cell in small:
         cell.source += f"\n{cell.metadata.gbdnn.small}"
     client = nbclient.NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}}
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}}
     )
     client.execute()
     assert any("image/png" in output.get("data", {}) for output in outputs(notebook))

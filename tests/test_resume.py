@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -17,11 +18,12 @@ from oracles import case
 from shell import fails, well
 
 import gbdnn
+from gbdnn.cli import options, resume
 from gbdnn.distributed import checkpoint
 from gbdnn.io.store import resumed, writer
 from gbdnn.io.store.index import read_index
 
-pytest.importorskip("safetensors")
+safetensors = pytest.importorskip("safetensors")
 
 KILLS = Path(__file__).parent / "kills.py"
 CASE = case(5, sizes=(48, 64, 40, 32), inputs=2000, bias="mixed vector", exact=False)
@@ -282,8 +284,6 @@ def test_layers_that_are_written_are_kept(root, tmp_path, monkeypatch, capsys, s
 
 def half_written(net, path, layers=8, **source):
     """Leave a store in which some layers are complete."""
-    from gbdnn.cli import resume
-
     whole = resume.of_layers(net)
 
     def some(k):
@@ -319,8 +319,6 @@ def test_a_damaged_shard_is_written_again(net, tmp_path, small_shards, damage):
 
 @pytest.mark.parametrize("error", ["rename", "index"])
 def test_an_error_at_the_very_end_keeps_all_layers(net, tmp_path, monkeypatch, small_shards, error):
-    from gbdnn.cli import resume
-
     whole = resume.of_layers(net)
     with monkeypatch.context() as patch:
         if error == "rename":
@@ -352,8 +350,6 @@ def test_an_error_at_the_very_end_keeps_all_layers(net, tmp_path, monkeypatch, s
 
 def test_what_a_finished_store_has_is_not_taken_from_it(net, tmp_path, monkeypatch, small_shards):
     """Killed when the index was there, and the record of the run as well."""
-    from gbdnn.cli import resume
-
     whole = resume.of_layers(net)
     monkeypatch.setattr(writer, "_remove", lambda _: None)
     resumed.save_layers(whole, tmp_path)
@@ -391,8 +387,6 @@ def test_parts_of_a_finished_store_are_cleared_away(net, X, tmp_path, monkeypatc
 
 
 def test_files_that_have_changed_are_refused(root, tmp_path, monkeypatch, capsys, small_shards):
-    from gbdnn.cli import options, resume
-
     shutil.copytree(root / "files", tmp_path / "files")
     source = resume.of_tsv(tmp_path / "files", options.Given())
     with pytest.raises(KeyboardInterrupt):
@@ -574,8 +568,6 @@ def test_a_full_disk_keeps_the_parts_that_are_done(root, net, X, full_disk):
 
 
 def test_a_full_disk_keeps_the_layers_that_are_done(net, full_disk, monkeypatch, small_shards):
-    from gbdnn.cli import resume
-
     # A layer takes 130 kB.
     with pytest.raises(gbdnn.OutputError, match=r"disk/net: .*No space left"):
         resumed.save_layers(resume.of_layers(net), full_disk / "net")
@@ -706,6 +698,209 @@ def test_a_damaged_part_is_computed_again(root, net, X, tmp_path, damage):
     assert Y.rows().isequal(gbdnn.load(root / "Y"))
 
 
+# What is kept, and what the system refuses
+
+
+def refusing(patch, name, error):
+    """Let no file with this in its path be opened."""
+
+    def refused(function):
+        def call(path, *args, **kwargs):
+            if isinstance(path, str | os.PathLike) and name in os.fspath(path):
+                raise error
+            return function(path, *args, **kwargs)
+
+        return call
+
+    for module, function in ((os, "open"), (io, "open"), (safetensors, "safe_open")):
+        patch.setattr(module, function, refused(getattr(module, function)))
+
+
+REFUSED = {
+    "EMFILE": OSError(errno.EMFILE, "Too many open files"),
+    "EIO": OSError(errno.EIO, "Input/output error"),
+    "memory": MemoryError(),
+    "Ctrl-C": KeyboardInterrupt(),
+}
+
+
+@pytest.mark.parametrize("error", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("file", ["run.json", "-00000.safetensors"])
+def test_layers_that_cannot_be_read_now_are_kept(
+    net, tmp_path, monkeypatch, small_shards, file, error
+):
+    whole = half_written(net, tmp_path)
+    before = contents(tmp_path)
+    with monkeypatch.context() as patch:
+        refusing(patch, file, error)
+        with pytest.raises((gbdnn.ReadError, MemoryError, KeyboardInterrupt)):
+            resumed.save_layers(whole, tmp_path)
+    assert contents(tmp_path) == before
+    seen = []
+    resumed.save_layers(whole, tmp_path, progress=lambda k, _: seen.append(k))
+    assert seen[0] == 7
+    assert gbdnn.load(tmp_path).isequal(net)
+
+
+@pytest.mark.parametrize("error", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("file", ["run.json", "000500/index.json", "000500/shard-"])
+def test_parts_that_cannot_be_read_now_are_kept(root, net, X, tmp_path, monkeypatch, file, error):
+    out = tmp_path / "Y"
+    half_done(net, X, out)
+    before = contents(out)
+    with monkeypatch.context() as patch:
+        refusing(patch, file, error)
+        with pytest.raises((gbdnn.ReadError, MemoryError, KeyboardInterrupt)):
+            gbdnn.infer_to_store(net, X, out, engine="full")
+    assert contents(out) == before
+    records = []
+    Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
+    assert len(records) == 5
+    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+
+
+@pytest.mark.parametrize("error", REFUSED.values(), ids=REFUSED)
+def test_a_checkpoint_that_cannot_be_read_now_is_kept(
+    net, X, tmp_path, monkeypatch, every_window, error
+):
+    options = {"memory": MEMORY, "engine": "full"}
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(counted(net, [], 12), X, tmp_path / "Y", **options)
+    left = gbdnn.io.find_unfinished(tmp_path / "Y")
+    with monkeypatch.context() as patch:
+        refusing(patch, ".run/shard-", error)
+        with pytest.raises((gbdnn.ReadError, MemoryError, KeyboardInterrupt)):
+            gbdnn.infer_to_store(net, X, tmp_path / "Y", **options)
+    assert gbdnn.io.find_unfinished(tmp_path / "Y") == left
+    reads = []
+    gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
+    assert min(reads) == left.layer // 5 * 5
+
+
+def test_an_index_that_cannot_be_read_now_is_no_reason_to_remove_shards(
+    root, net, X, tmp_path, monkeypatch
+):
+    """The store is complete, and a folder is left: what the index names is not known."""
+    out = tmp_path / "Y"
+    gbdnn.infer_to_store(net, X, out, engine="full")
+    (out / ".gbdnn-0123456789abcdef.tmp").mkdir()
+    before = contents(out)
+    with monkeypatch.context() as patch:
+        refusing(patch, "Y/index.json", REFUSED["EMFILE"])
+        with pytest.raises(gbdnn.ReadError):
+            gbdnn.infer_to_store(net, X, out, engine="full")
+    assert contents(out) == before
+
+
+def contents(path):
+    return {
+        str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()
+    }
+
+
+def test_two_that_write_the_same(root, net, tmp_path, small_shards):
+    """The second is refused, and removes nothing of the first, which has no shard yet."""
+    whole = resume.of_layers(net)
+
+    def layers(k):
+        with pytest.raises(gbdnn.OutputError, match="another process is writing"):
+            resumed.save_layers(whole, tmp_path)
+        return net[k:]
+
+    source = resumed.LayerSource(origin=whole.origin, count=whole.count, layers=layers)
+    resumed.save_layers(source, tmp_path)
+    assert gbdnn.load(tmp_path).isequal(net)
+
+
+@pytest.mark.parametrize("name", ["generate", "convert", "convert tsv"])
+def test_shards_that_a_kill_has_left_without_their_folder_are_removed(root, tmp_path, name):
+    out = tmp_path / "net"
+    arguments = [out if each == "OUT" else each for each in commands(root)[name]]
+    well(*arguments)
+    there = sorted(out.iterdir())
+    (out / "shard-0123456789abcdef-00000.safetensors").write_bytes(b"old")
+    assert "is complete" in well(*arguments)
+    assert sorted(out.iterdir()) == there
+
+
+def test_a_complete_run_leaves_another_one_what_it_has_done(root, net, tmp_path, small_shards):
+    """Written over a finished network, and killed: both can be called again."""
+    out = tmp_path / "net"
+    well("generate", out, "--layers", 12)
+    whole = half_written(net.astype("FP64"), out)
+    before = contents(out)
+    assert "is complete" in well("generate", out, "--layers", 12)
+    assert contents(out) == before
+    resumed.save_layers(whole, out)
+    assert gbdnn.load(out).dtype == np.float64
+
+
+def test_a_complete_answer_leaves_another_one_what_it_has_done(net, X, tmp_path):
+    out = tmp_path / "Y"
+    gbdnn.infer_to_store(net, X, out, engine="full")
+    half_done(net[:4], X, out)
+    before = contents(out)
+    records = []
+    gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
+    assert not records
+    assert contents(out) == before
+
+
+def test_what_cannot_go_on_there_does_not_throw_it_away(root, net, X, tmp_path):
+    out = tmp_path / "Y"
+    half_done(net, X, out)
+    before = contents(out)
+    match = "holds 750 of 2,000 inputs of an unfinished run. That run can go on; removing "
+    for write in (gbdnn.save, gbdnn.io.write_features):
+        with pytest.raises(gbdnn.OutputError, match=match):
+            write([np.eye(3)] if write is gbdnn.io.write_features else np.eye(3), out)
+    with pytest.raises(gbdnn.OutputError, match=match):
+        gbdnn.io.require_storable(out)
+    gbdnn.io.require_storable(out, resumes=True)
+    fails("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories",
+          match=match)  # fmt: skip
+    assert contents(out) == before
+
+
+def test_a_full_disk_where_files_cannot_be_linked(root, net, X, tmp_path, monkeypatch):
+    """The parts are complete, and the index of the whole cannot be written."""
+    out, replace = tmp_path / "Y", os.replace
+
+    def full(source, target, **options):
+        if Path(target) == out / "index.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target, **options)
+
+    def refuse(*args, **options):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        patch.setattr(os, "replace", full)
+        with pytest.raises(gbdnn.OutputError, match="No space left"):
+            gbdnn.infer_to_store(net, X, out, engine="full", batch=BATCH)
+    assert gbdnn.io.find_unfinished(out).parts_done == 8
+    records = []
+    Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
+    assert not records
+    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+
+
+def test_a_source_that_cannot_be_read_is_told_as_the_source(
+    root, tmp_path, monkeypatch, small_shards
+):
+    source = resume.of_tsv(root / "files", options.Given())
+    with pytest.raises(KeyboardInterrupt):
+        resumed.save_layers(source, tmp_path / "net", progress=stopped_at(5))
+    with monkeypatch.context() as patch:
+        refusing(patch, "n1024-l2.tsv", PermissionError(errno.EACCES, "Permission denied"))
+        told = fails(
+            "convert", root / "files", tmp_path / "net", match="n1024-l2.tsv: cannot be read"
+        )
+    assert "cannot be written" not in told
+    assert gbdnn.io.find_unfinished(tmp_path / "net").done == 4
+
+
 # Memory that is refused
 
 STEPS = """
@@ -736,7 +931,7 @@ def test_allocations_that_fail(root, tmp_path, what, more):
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, "-c", STEPS, root, out, str(more), what],
-        capture_output=True, text=True, check=False, timeout=100,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     if done.stdout == "done\n":

@@ -187,7 +187,7 @@ def test_a_folder_with_a_fault(tmp_path):
         io.read_matrix_market(tmp_path, prefix="n2-l")
     with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
         io.read_matrix_market(tmp_path, prefix="nothing")
-    with pytest.raises(gbdnn.MissingFileError, match="cannot be listed"):
+    with pytest.raises(gbdnn.MissingFileError, match="nowhere: no such file or folder"):
         io.read_matrix_market(tmp_path / "nowhere")
     with pytest.raises(gbdnn.MissingFileError, match="no such file"):
         io.read_matrix_market([tmp_path / "nowhere.mtx"])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import graphblas as gb
@@ -475,6 +474,44 @@ def test_dropout_of_inputs():
     assert same_bits(run, again)
 
 
+CANNOT_START = """
+import threading
+import numpy as np
+import gbdnn
+X, y = np.ones((40, 8), "f4"), np.arange(40) % 3
+net = gbdnn.training.erdos_renyi([8, 8, 3], 1.0, seed=0)
+plain, started = threading.Thread.start, []
+
+def start(self):
+    if self.name.startswith("gbdnn-train") and len(started) == 2:
+        raise RuntimeError("can't start new thread")
+    started.append(self)
+    plain(self)
+
+threading.Thread.start = start
+try:
+    gbdnn.train(net, X, y, epochs=1, nthreads=4)
+except RuntimeError as error:
+    print(error, any(thread.is_alive() for thread in started))
+threading.Thread.start = plain
+print(len(gbdnn.train(net, X, y, epochs=1, nthreads=4).history))
+"""
+
+
+def test_a_thread_that_cannot_start_is_not_waited_for():
+    """Threads wait for each other: all of them are started first."""
+    command = [sys.executable, "-c", CANNOT_START]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "can't start new thread False\n1\n", done.stderr
+
+
+class Clock:
+    """A module `time` with a clock of one's own."""
+
+    def __init__(self, perf_counter):
+        self.perf_counter = perf_counter
+
+
 def test_callback_and_progress():
     net = network()
     X, y = data(net)
@@ -486,8 +523,30 @@ def test_callback_and_progress():
     assert tuple(seen) == run.history
     assert told[-1] == (12, 12)
     assert told == sorted(told)
-    stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda record: record.epoch == 1)
-    assert len(stopped.history) == 2
+    for kind in (bool, np.bool_):
+        stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda r, kind=kind: kind(r.epoch == 1))
+        assert len(stopped.history) == 2
+    for nothing in (None, 1, "x", np.ones(3), np.bool_(False), gb.Matrix(float, 1, 1)):
+        goes_on = gbdnn.train(net, X, y, epochs=3, callback=lambda _, x=nothing: x)
+        assert len(goes_on.history) == 3
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, "dropout"])
+def test_progress_is_told_several_times_a_second(kind, monkeypatch):
+    """Whatever a call of compiled code does: all steps of an epoch, or one minibatch."""
+    net = network()
+    X, y = data(net)
+    clock, told = itertools.count(0, 0.01), []
+    monkeypatch.setattr("gbdnn.training.loop.time", Clock(lambda: next(clock)))
+    gbdnn.train(
+        net, X if kind == "dropout" else kind(X), y, epochs=20, batch_size=10,
+        input_dropout=0.1 if kind == "dropout" else 0.0,
+        progress=lambda done, steps: told.append((done, steps)),
+    )  # fmt: skip
+    steps = 20 * -(-len(X) // 10)
+    assert told[-1] == (steps, steps)
+    assert 2 < len(told) <= next(clock) / 0.1 + 2
+    assert told == sorted(set(told))
 
 
 def test_what_a_callback_raises_ends_training():
@@ -529,16 +588,16 @@ import gbdnn
 from test_training import data, network
 net = network((60, 300, 200, 10), 0.2, "FP32")
 X, y = data(net, 2000)
-print("ready", flush=True)
 run = gbdnn.train(
     net, X, y, epochs=int(sys.argv[2]), checkpoint=sys.argv[1], validation=0.1, nthreads=2,
     optimiser=gbdnn.training.Adam(), input_dropout=0.1,
+    callback=lambda record: print("epoch", record.epoch, flush=True),
 )
 """
 
 
-def killed_after(path, epochs, seconds):
-    """Train in a process of its own that is killed so long after it began to."""
+def killed_after(path, epochs, some, seconds):
+    """Train in a process of its own that is killed so long after some epochs."""
     here = json.dumps([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(path), str(epochs), here],
@@ -546,7 +605,8 @@ def killed_after(path, epochs, seconds):
         text=True,
     )
     with process:
-        assert process.stdout.readline() == "ready\n"
+        for _ in range(some):
+            assert process.stdout.readline().startswith("epoch ")
         try:
             process.wait(seconds)
             return False
@@ -567,7 +627,7 @@ def test_resumed_after_kills(tmp_path, kills):
     random, path = np.random.default_rng(kills), tmp_path / "run"
     reached, killed = [], 0
     for _ in range(kills):
-        if not killed_after(path, epochs, random.uniform(0.05, 0.6)):
+        if not killed_after(path, epochs, random.integers(1, 12), random.uniform(0, 0.1)):
             break
         killed += 1
         seen = []
@@ -915,17 +975,19 @@ def test_ctrl_c_ends_training(tmp_path):
         "net = gbdnn.training.erdos_renyi([200, 400, 10], 0.3)\n"
         "X = np.random.default_rng(0).random((5000, 200), np.float32)\n"
         "y = np.arange(5000) % 10\n"
-        "print('ready', flush=True)\n"
-        "gbdnn.train(net, X, y, epochs=10_000, nthreads=2)\n"
+        "def step(done, steps):\n"
+        "    if done:\n"
+        "        print('at work', flush=True)\n"
+        "gbdnn.train(net, X, y, epochs=10_000, nthreads=2, progress=step)\n"
     )
     with subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(1)
-        deadline = time.monotonic() + 30
-        while process.poll() is None and time.monotonic() < deadline:
+        assert process.stdout.readline() == "at work\n"
+        for _ in range(60):  # Python drops one that arrives while an object is deleted
             process.send_signal(signal.SIGINT)
-            time.sleep(0.5)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+                break
         assert process.poll() is not None, process.kill()
         assert "KeyboardInterrupt" in process.stderr.read()

@@ -6,9 +6,11 @@ values of a wrong kind. A public name without a case fails.
 
 import importlib
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import fails
 
 import gbdnn
 from gbdnn import io, training
@@ -48,7 +50,7 @@ KINDS = {
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
     "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
-    "verify": FLAGS, "restart": FLAGS,
+    "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
     "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
@@ -203,10 +205,8 @@ def calls(tmp_path_factory):
         "gbdnn.io.StoredFeatures.rows": (stored.rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
-        "gbdnn.io.StoredFeatures.parts": (
-            lambda inputs: list(stored.parts(inputs)), {"inputs": 2}, {}),
-        "gbdnn.io.StoredFeatures.batches": (
-            lambda inputs: list(stored.batches(inputs)), {"inputs": 2}, {}),
+        "gbdnn.io.StoredFeatures.parts": (stored.parts, {"inputs": 2}, {}),
+        "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
         "gbdnn.io.find_categories": (io.find_categories, {
             "directory": folder, "neurons": 1024, "layers": 1}, deep),
         "gbdnn.io.find_features": (
@@ -217,7 +217,7 @@ def calls(tmp_path_factory):
         "gbdnn.io.from_scipy": (io.from_scipy, {
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
-            lambda **all_: list(io.iter_layers(**all_)), {
+            io.iter_layers, {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
                 "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.read_network": (io.read_network, {
@@ -239,7 +239,8 @@ def calls(tmp_path_factory):
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
             "orientation": "rowwise", "unpacked_limit": None}, {}),
-        "gbdnn.io.require_storable": (io.require_storable, {"path": new}, {}),
+        "gbdnn.io.require_storable": (
+            io.require_storable, {"path": new, "resumes": False}, {}),
         "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
         "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
         "gbdnn.io.to_scipy": (io.to_scipy, {"net": net}, {}),
@@ -518,3 +519,45 @@ SAYS = {
     "lowest_bias": ["bias"], "highest_bias": ["bias"], "dtype": ["GraphBLAS type"],
     "source": ["weight"],
 }  # fmt: skip
+
+
+ADDRESSES = ["memory://net", "s3://bucket/net", "file:///net", Path("gs://bucket/net")]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_no_path(calls, tmp_path, monkeypatch, address):
+    """Neither read nor written: a folder ``memory:`` would be made, in this folder."""
+    monkeypatch.chdir(tmp_path)
+    asked = 0
+    for name, (call, right, _) in calls.items():
+        for argument in set(right) & {"path", "paths", "directory", "images", "checkpoint"}:
+            if argument == "images" and not isinstance(right[argument], str | Path | None):
+                continue
+            asked += 1
+            with pytest.raises(gbdnn.ArgumentError, match=r"is an address") as caught:
+                call(**{**right, argument: address})
+            assert str(address) in str(caught.value), name
+    assert asked > 25
+    assert not list(tmp_path.iterdir())
+    # A name with a colon is a name.
+    gbdnn.save(X, "run:3")
+    (tmp_path / "memory:").mkdir()
+    gbdnn.save(X, tmp_path / "memory:" / "X")
+    assert gbdnn.load("run:3").isequal(gbdnn.load(tmp_path / "memory:" / "X"))
+
+
+@pytest.mark.parametrize("address", ["memory://net", "s3://bucket/net"])
+def test_an_address_is_no_path_in_the_shell(calls, tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    gbdnn.save(gbdnn.radixnet(1024, 1), "net")
+    np.save("y.npy", np.zeros(3, int))
+    there = sorted(tmp_path.rglob("*"))
+    for arguments in (
+        ["info", address], ["generate", address, "--layers", 1], ["convert", "net", address],
+        ["convert", address, "other"], ["infer", "net", address, "-o", "Y"],
+        ["infer", address, "net", "-o", "Y"], ["infer", "net", "net", "-o", address],
+        ["train", address, "y.npy", "-o", "trained"], ["train", "X.npy", "y.npy", "-o", address],
+        ["challenge", "--data", address], ["generate", "X", "--features", address],
+    ):  # fmt: skip
+        fails(*arguments, match="is an address")
+    assert sorted(tmp_path.rglob("*")) == there

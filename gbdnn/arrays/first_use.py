@@ -13,14 +13,16 @@ Where it may have, the first access in the child raises.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import graphblas
+import numpy as np
 
 from gbdnn.errors import ForkError
 
-__all__ = ["complete", "gb"]
+__all__ = ["COMPLETION", "complete", "gb", "is_object", "shown"]
 
 _MODULES = (
     "exceptions", "dtypes", "unary", "binary", "indexunary", "select", "monoid", "semiring", "op",
@@ -87,14 +89,43 @@ else:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
 
-_COMPLETION = threading.Lock()
+COMPLETION = threading.RLock()
+"""Held while a caller's object is touched that may have pending work."""
+
+_NUMBERS = {int, float, bool, np.float64, np.float32, np.int64}  # of which lists may be long
+
+
+def is_object(x: object) -> bool:
+    """Whether `x` is an object of GraphBLAS's: a matrix, its transpose, a vector or a scalar."""
+    # A foreign object never makes GraphBLAS initialise: without the module there is no object, nor
+    # while it is loaded.
+    module: Any = sys.modules.get("graphblas.core.matrix")
+    transposed = getattr(module, "TransposedMatrix", None)
+    return transposed is not None and isinstance(x, module.BaseType | transposed)
 
 
 def complete(x: Any) -> None:
-    """Finish the pending work of a caller's GraphBLAS object, which threads may then read at once.
+    """Finish the pending work of a caller's GraphBLAS objects, which threads may then read at once.
 
     GraphBLAS finishes pending work where an object is first read, even by a function that only
-    counts its entries: two threads that do so at once corrupt it.
+    counts its entries, or shows it: two threads that do so at once corrupt it. So this comes before
+    anything else that reads an object; what is no object stays as it is; lists, tuples and
+    expressions may have some in them.
     """
-    with _COMPLETION:
-        x.wait()
+    if is_object(x):
+        held = x.T if type(x).__name__ == "TransposedMatrix" else x
+        with COMPLETION:
+            held.wait()
+    elif isinstance(x, list | tuple):
+        if not set(map(type, x)) <= _NUMBERS:
+            for each in x:
+                complete(each)
+    elif type(x).__module__.startswith("graphblas.core."):  # an expression, not yet computed
+        for name in ("args", "left", "right", "parent"):
+            complete(getattr(x, name, None))
+
+
+def shown(x: object) -> str:
+    """Return how an error shows a caller's value."""
+    with COMPLETION:
+        return repr(x)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.checked_rows import without_zeros
+from gbdnn.arrays.first_use import complete, gb, is_object
 from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
-from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import finite, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
@@ -37,9 +38,7 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
     """Whether `x` is a ``graphblas.Matrix`` or the transpose of one."""
-    # A foreign object never makes GraphBLAS initialise: its classes are looked up by module.
-    module = type(x).__module__
-    return module.startswith("graphblas.core.matrix") and hasattr(x, "nvals")
+    return is_object(x) and isinstance(x, gb.Matrix | gb.core.matrix.TransposedMatrix)
 
 
 def is_matrix(x: object) -> bool:
@@ -128,20 +127,12 @@ def _compressed(
         found = _from_numpy(np.asarray(x), transposed)
     values = finite(found.values[:1] if found.is_iso else found.values, dtype, what)
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
-    return _without_zeros(found) if (values == 0).any() else found
-
-
-def _without_zeros(rows: SparseRows) -> SparseRows:
-    zero = rows.dtype.type(0)
-    A = rows.matrix()
-    found = gb.select.valuene(A, zero).new()
-    release(A)
-    return SparseRows.from_matrix(found)
+    return without_zeros(found) if (values == 0).any() else found
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:
+    complete(A)
     held = A.T if isinstance(A, gb.core.matrix.TransposedMatrix) else A
-    complete(held)
     # Row-wise arrays of the transpose are the column-wise arrays of the matrix.
     name = "csc" if transposed == (held is A) else "csr"
     A = held.dup() if copy or held is not A else held

@@ -38,6 +38,7 @@ class SparseRows:
     """
 
     __slots__ = ("_ids", "columns", "indptr", "ncols", "values")
+    is_checked = True
 
     def __init__(
         self,

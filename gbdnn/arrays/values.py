@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import COMPLETION, complete, gb, shown
 from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError
 
 __all__ = [
@@ -31,7 +31,7 @@ def is_whole(n: object) -> bool:
 def whole_number(n: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:
     """Return `n` as an int, or raise the error that says which whole number `what` is."""
     if not is_whole(n):
-        raise ArgumentTypeError(f"{what} is a whole number, not {n!r}")
+        raise ArgumentTypeError(f"{what} is a whole number, not {shown(n)}")
     if least is not None and n < least:
         raise ArgumentError(f"{what} is at least {least}, not {n}")
     if most is not None and n > most:
@@ -41,6 +41,7 @@ def whole_number(n: Any, what: str, *, least: int | None = None, most: int | Non
 
 def as_array(x: Any, what: str) -> np.ndarray:
     """Return a number, or a sequence or array of any rank, as an array of real numbers."""
+    complete(x)
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
     try:
@@ -51,7 +52,7 @@ def as_array(x: Any, what: str) -> np.ndarray:
     except (TypeError, ValueError) as err:
         raise ArgumentTypeError(f"{what}: not an array of numbers: {err}") from err
     if array.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"{what}: real numbers are needed, not {x!r}")
+        raise ArgumentTypeError(f"{what}: real numbers are needed, not {shown(x)}")
     return array
 
 
@@ -59,11 +60,12 @@ def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
     """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32`` and the like."""
     lookup = gb.dtypes.lookup_dtype  # what GraphBLAS raises as it starts is not about `dtype`
     try:
-        found = np.dtype(lookup(dtype).np_type)
+        with COMPLETION:
+            found = np.dtype(lookup(dtype).np_type)
     except (TypeError, ValueError, AttributeError) as err:
-        raise ArgumentTypeError(f"{what}: {dtype!r} is no dtype; FP32 and FP64 are") from err
+        raise ArgumentTypeError(f"{what}: {shown(dtype)} is no dtype; FP32 and FP64 are") from err
     if found not in (np.float32, np.float64):
-        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {dtype!r}")
+        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {shown(dtype)}")
     return found
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gbdnn.arrays.arguments import as_flag, as_path, require_callable
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
@@ -175,7 +176,7 @@ def official(
     require_callable(progress, "progress")
     if whole_number(neurons, "neurons") not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
-        raise ArgumentError(f"neurons={neurons!r}: the challenge has {sizes}")
+        raise ArgumentError(f"neurons={shown(neurons)}: the challenge has {sizes}")
     known = None
     if images is not None:
         features, called = _images(images, neurons, inputs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import require_callable
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import complete, gb
 from gbdnn.errors import require_kind
 from gbdnn.model.network import Network
 from gbdnn.optional import require
@@ -57,6 +57,7 @@ def scipy_categories(
     """
     require_kind(network, Network, "network is a Network")
     require_kind(features, gb.Matrix, "features is a graphblas.Matrix")
+    complete(features)
     require_callable(progress, "progress")
     if progress is not None:
         progress(0, len(network))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from gbdnn.calls import infer_batches
 from gbdnn.distributed.batches import cuts
 from gbdnn.distributed.executors import workers_of
 from gbdnn.io import load, save
+from gbdnn.io.temporary import new_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +35,17 @@ def readable(network: Network) -> Iterator[Network]:
     if network.source is not None:
         yield network
         return
-    with tempfile.TemporaryDirectory(prefix="gbdnn-") as folder:
-        save(network, Path(folder, "network"))
-        stored: Network = load(Path(folder, "network"))  # type: ignore[assignment]
+    parent = Path(tempfile.gettempdir())
+    remove_leftovers(parent)  # of processes that were killed
+    folder, lock = new_folder(parent)
+    try:
+        folder.chmod(0o700)
+        save(network, folder / "network")
+        stored: Network = load(folder / "network")  # type: ignore[assignment]
         yield stored
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def batches_over(inputs: int, executor: Any) -> np.ndarray:

@@ -1,7 +1,8 @@
 """The shell: ``gbdnn challenge``, ``infer``, ``train``, ``generate``, ``convert`` and ``info``.
 
 Thin over the Python functions. Exit codes: 0; 1 if a check FAILED; 2 for bad usage or bad input,
-with one line on standard error; 130 on Ctrl-C.
+with one line on standard error; 3 for a fault of gbdnn's own; 128 and the number of the signal that
+ended it, 130 on Ctrl-C.
 """
 
 import sys

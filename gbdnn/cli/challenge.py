@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
-from typer import Option, echo
+from typer import Option
 
 import gbdnn
 from gbdnn import challenge as problems
 from gbdnn.cli import options
 from gbdnn.cli import workers as pools
-from gbdnn.cli.terminal import Bars, fact_lines
+from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
 
@@ -108,7 +108,7 @@ def challenge(
     with ExitStack() as told:
         if plot is not None:
             told.callback(_draw, outcome, plot)
-        told.callback(echo, fact_lines(_facts(outcome)))
+        told.callback(say, fact_lines(_facts(outcome)))
         if json_file is not None:
             told.callback(_write, outcome, json_file)
     return _FAILED if outcome.check == "FAILED" else 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import Annotated
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from gbdnn.cli import formats, options, outputs, resume
-from gbdnn.cli.terminal import Bars
+from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError
 
 
@@ -59,4 +59,4 @@ def convert(
             else:
                 formats.write(net, out, target, show)
     left_out = f", without {', '.join(lost)}" if lost else ""
-    echo(f"{out}: {target}, from {name}{left_out}")
+    say(f"{out}: {target}, from {name}{left_out}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
+import traceback
+from contextlib import nullcontext
 from functools import partial
-from typing import Annotated
+from signal import Signals
+from typing import Annotated, Any
 
 import typer
 from typer import Option
+from typer.core import TyperGroup
 
 import gbdnn
 from gbdnn.arrays.first_use import gb
@@ -19,13 +22,35 @@ from gbdnn.cli.examples import EXAMPLES
 from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
+from gbdnn.cli.signals import raised
+from gbdnn.cli.terminal import lasting_streams, say
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, NonFiniteError
 
-_BAD_INPUT, _INTERRUPTED = 2, 130
+_BAD_INPUT, _OWN_FAULT, _INTERRUPTED = 2, 3, 130
+
+
+class _PassedOn(Exception):  # noqa: N818 -- not an error of its own
+    """Takes an error past typer."""
+
+    def __init__(self, err: Exception) -> None:
+        super().__init__()
+        self.err = err
+
+
+class _Commands(TyperGroup):
+    """Of a closed pipe typer would make 1, which means FAILED; of a file's end Ctrl-C's code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (OSError, EOFError) as err:
+            raise _PassedOn(err) from err
+
 
 app = typer.Typer(
     name="gbdnn",
+    cls=_Commands,
     help="Sparse deep neural network inference in the language of GraphBLAS.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -43,46 +68,59 @@ def _options(
     version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"gbdnn {gbdnn.__version__}")
+        say(f"gbdnn {gbdnn.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        say(context.get_help())
         raise typer.Exit
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    message = None
-    try:
-        code = app(prog_name="gbdnn", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        if code == _INTERRUPTED:  # typer catches the KeyboardInterrupt and returns this
-            message = "interrupted"
-    except (KeyboardInterrupt, typer.Abort):
-        code, message = _INTERRUPTED, "interrupted"
-    except typer.TyperException as err:
-        code, message = _BAD_INPUT, err.format_message()
-    except GbdnnError as err:
-        code, message = _BAD_INPUT, str(err)
-        if isinstance(err, NonFiniteError):
-            message += " (layers count from 0)"
-    except (MemoryError, gb.exceptions.OutOfMemory):
-        code, message = _BAD_INPUT, "out of memory: fewer inputs need less"
-    except OSError as err:
-        code = _BAD_INPUT
-        if err.filename is not None:  # of a file, not converted by its reader or writer
-            message = f"{err.filename}: {err.strerror}"
-        else:
-            # Standard output. A reader that closed it is no error. The flush at exit must not fail.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if isinstance(err, BrokenPipeError):
-                code = 0
-            else:
-                message = f"standard output cannot be written: {err.strerror or err}"
-    if message is not None:
-        ranks.tell(partial(_say, message), code)
+    # The launcher of a pipeline ends its other ranks by SIGTERM, when one of them has said why.
+    signals = nullcontext(list[int]()) if ranks.are_started() else raised()
+    with lasting_streams() as out, signals as came:
+        code, said = _run()
+        if came and code:
+            code, said = 128 + came[0], f"ended by {Signals(came[0]).name}"
+        if said:
+            ranks.tell(partial(_say, said), code)
+        # A reader that has left is no error.
+        if out is not None and not isinstance(err := out.failure, BrokenPipeError | None):
+            code = code or _BAD_INPUT
+            _say(f"standard output cannot be written: {err.strerror or err}")
     sys.exit(code)
+
+
+def _run() -> tuple[int, str]:
+    """Run the command line; return its exit code, and why it fails."""
+    try:
+        code = app(prog_name="gbdnn", standalone_mode=False) or 0
+    except _PassedOn as passed:
+        return _fault(passed.err)
+    except (Exception, KeyboardInterrupt) as err:
+        return _fault(err)
+    # Typer catches a KeyboardInterrupt and returns this.
+    return code, "interrupted" if code == _INTERRUPTED else ""
+
+
+def _fault(err: BaseException) -> tuple[int, str]:
+    """Return the exit code that an error has, and a line; of one that nobody foresaw, all lines."""
+    if isinstance(err, KeyboardInterrupt | typer.Abort):
+        return _INTERRUPTED, "interrupted"
+    if isinstance(err, typer.TyperException):
+        return _BAD_INPUT, err.format_message()
+    if isinstance(err, NonFiniteError):
+        return _BAD_INPUT, f"{err} (layers count from 0)"
+    if isinstance(err, GbdnnError):
+        return _BAD_INPUT, str(err)
+    if isinstance(err, OSError):  # not converted by the reader or writer of a file
+        where = "" if err.filename is None else f"{err.filename}: "
+        return _BAD_INPUT, f"{where}{err.strerror or err}"
+    if isinstance(err, MemoryError | gb.exceptions.OutOfMemory):
+        return _BAD_INPUT, "out of memory: fewer inputs need less"
+    traceback.print_exception(err)
+    return _OWN_FAULT, f"a fault of gbdnn {gbdnn.__version__}: {type(err).__name__}: {err}"
 
 
 def _say(message: str) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 
 import gbdnn
 from gbdnn import io
+from gbdnn.arrays.arguments import as_path
 from gbdnn.cli import outputs
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.io.reading import read_errors
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -60,12 +62,11 @@ def guess(path: Path, *, option: str | None = "--from") -> FormatName:
 
     `option` is the command's that names the format, if it has one.
     """
-    try:
+    path = as_path(path)
+    with read_errors(path):
         is_folder, exists = path.is_dir(), path.exists()
         here = list(path.iterdir()) if is_folder else []
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
-    except OSError as err:
-        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
     if not is_folder:
         if ending := of_ending(path):
             return ending
@@ -158,7 +159,7 @@ def require_free(path: Path, name: FormatName, *, force: bool) -> None:
     Whether it would replace a store is seen when it is known which network is in it.
     """
     if name == "store":
-        outputs.require_free(path, stored=True, force=True)
+        outputs.require_free(path, stored=True, force=True, resumes=True)
     elif _FORMATS[name].mark is None:
         outputs.require_free(path, stored=False, force=force)
 

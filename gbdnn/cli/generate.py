@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 import gbdnn
 from gbdnn.cli import formats, options, outputs, resume
-from gbdnn.cli.terminal import Bars
+from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, write_tsv
@@ -92,7 +92,7 @@ def generate(
             formats.write(net, out, name, show)
     nrows, ncols = net.shape
     count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
-    echo(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
+    say(f"{out}: {name}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
 
 
 def _generate_features(
@@ -114,7 +114,7 @@ def _generate_features(
     pixels = digits() if images == "digits" else read_idx(Path(images))
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
     (write_tsv if name == "tsv" else gbdnn.save)(X, out)
-    echo(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
+    say(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
 
 
 def _refuse(beside: str, given: dict[str, object]) -> None:

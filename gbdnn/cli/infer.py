@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 import gbdnn
 from gbdnn.cli import formats, options, outputs, ranks, resume
 from gbdnn.cli import workers as pools
-from gbdnn.cli.terminal import Bars
+from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
     open_features,
@@ -101,7 +101,8 @@ def infer(
     if cuts is not None:
         raise ArgumentError("--cuts goes with --pipeline")
     # Of parts that are there it is seen later whether they are this run's.
-    result.require_free(ours=in_parts and not restart)
+    result.require_free(resumes=in_parts, ours=in_parts and not restart)
+    was_complete = False
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         X = given_input.read_features(net, stays=in_parts or executor is not None)
@@ -121,20 +122,21 @@ def infer(
                 Y = gbdnn.infer_to_store(
                     net, X, out, batch=batch, restart=restart, progress=resumed, **settings
                 )
-            if resumed.was_complete:
-                echo(f"{out}: is complete: nothing was left to compute")
+            was_complete = resumed.was_complete
             with bars.busy("counting categories"):
                 living = _living(Y)
-            echo(result.summary(living, X.shape[0], Y.nvals))
         else:
             result.require_free()
             with shown:
                 Y = gbdnn.infer(net, X, **settings)
             with bars.busy("writing"):
                 living = result.write(Y)
-            echo(result.summary(living, X.shape[0], Y.nvals))
+    # The bars have ended: they are drawn over what is said before.
+    if was_complete:
+        say(f"{out}: is complete: nothing was left to compute")
+    say(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
-        echo(str(records))
+        say(str(records))
 
 
 def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> None:
@@ -153,8 +155,8 @@ def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> Non
             Y = command.infer(net, X, **settings)
     living = command.together(lambda: 0 if Y is None else result.write(Y))
     if Y is not None:
-        echo(result.summary(living, X.shape[0], Y.nvals))
-        echo(str(command))
+        say(result.summary(living, X.shape[0], Y.nvals))
+        say(str(command))
 
 
 @dataclass(frozen=True)
@@ -195,13 +197,15 @@ class _Output:
     categories: bool
     force: bool
 
-    def require_free(self, *, ours: bool = False) -> None:
+    def require_free(self, *, resumes: bool = False, ours: bool = False) -> None:
         """Raise OutputError if nothing can be written, or something would be replaced.
 
         With `ours` an answer that tells its run is not looked at.
         """
         told = ours and finished_key(self.path) is not None
-        outputs.require_free(self.path, stored=self.stored, force=self.force or told)
+        outputs.require_free(
+            self.path, stored=self.stored, force=self.force or told, resumes=resumes
+        )
 
     def write(self, Y: gb.Matrix) -> int:
         """Write the answer, and return how many inputs have a category."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from dataclasses import asdict
 from itertools import groupby
@@ -10,16 +9,17 @@ from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import formats, options
-from gbdnn.cli.terminal import Bars, fact_lines
+from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
+from gbdnn.io.reading import UnzippedFile
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
@@ -215,9 +215,8 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
 
 def _facts_of_lines(path: Path) -> dict[str, Any]:
     """Return what a file of tab-separated lines holds: triples are features, ids categories."""
-    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rb") as file:
-        is_features = b"\t" in file.readline(_LINE)
+    with UnzippedFile(path) as file:
+        is_features = b"\t" in file.read(_LINE).partition(b"\n")[0]
     facts: dict[str, Any] = {"kind": "features" if is_features else "categories"}
     if is_features:
         X = read_tsv(path)
@@ -251,7 +250,7 @@ def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
 
 def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if as_json:
-        echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     shown = {name: f"{x:,}" if type(x) is int else x for name, x in facts.items() if name != "runs"}
     for name in ("machine", "versions", "fused form", "made from"):
@@ -269,7 +268,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
     if "split" in facts:
         del shown["split"]
         table = [*table, *_split_lines(facts["split"])]
-    echo("\n".join([fact_lines(shown), *table]))
+    say("\n".join([fact_lines(shown), *table]))
 
 
 def _split_lines(split: dict[str, Any]) -> list[str]:

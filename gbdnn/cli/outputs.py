@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 Force = Annotated[bool, Option("--force", help="Replace the store or the file that is there.")]
 
 
-def require_free(path: Path, *, stored: bool, force: bool) -> None:
+def require_free(path: Path, *, stored: bool, force: bool, resumes: bool = False) -> None:
     """Raise OutputError if a store, or a file, cannot be written there or would replace one.
 
-    An empty file holds nothing. What is no file (``/dev/null``, a FIFO), and this process's own
-    output, is written to and not replaced.
+    Nor a store beside what an unfinished run has completed, unless the command `resumes`: it looks
+    then whether the run is its own. An empty file holds nothing. What is no file (``/dev/null``, a
+    FIFO), and this process's own output, is written to and not replaced.
     """
-    (require_storable if stored else require_writable)(path)
+    if stored:
+        require_storable(path, resumes=resumes)
+    else:
+        require_writable(path)
     if not force:
         require_new(path)
 

@@ -114,13 +114,18 @@ def numbers(cuts: str | None) -> list[int] | None:
         raise ArgumentError(f"--cuts {cuts!r}: numbers of layers, as 3,60") from err
 
 
+def are_started() -> bool:
+    """Whether the command is one of the ranks of a pipeline."""
+    return _OPTION in sys.argv
+
+
 def tell(say: Callable[[], object], code: int) -> None:
     """Say why the command ends with this code: once, although it ends on all of its ranks.
 
     Rank 0 says it, and the others end when it is said. A rank that fails alone says it itself, and
     ends the others.
     """
-    if _OPTION not in sys.argv:
+    if not are_started():
         say()
         return
     try:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option, echo
+from typer import Option
 
 from gbdnn.cli import formats
 from gbdnn.cli.outputs import require_new
+from gbdnn.cli.terminal import say
 from gbdnn.distributed.fingerprints import of_network
+from gbdnn.io.reading import read_bytes, read_errors
 from gbdnn.io.store.index import checksum
-from gbdnn.io.store.resumed import LayerSource, remove_left, save_layers
+from gbdnn.io.store.resumed import LayerSource, save_layers
 from gbdnn.io.store.unfinished import Origin, find_unfinished, finished_key
+from gbdnn.io.store.writer import remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +71,7 @@ class Resumed:
                 words = f"{left.what.removesuffix('s')} {done:,} of {total:,}"
                 if left.layer is not None:
                     words += f", layer {left.layer:,} of {left.layers:,}"
-                echo(f"{self._path}: resumes at {words}")
+                say(f"{self._path}: resumes at {words}")
         if self._show is not None:
             self._show(done, total)
 
@@ -78,7 +81,7 @@ def save(source: LayerSource, out: Path, show: Show, *, restart: bool, force: bo
     made_from = None if restart else finished_key(out)
     if made_from is not None and made_from == source.key(source.marks()):
         remove_left(out)
-        echo(f"{out}: is complete: nothing was left to write")
+        say(f"{out}: is complete: nothing was left to write")
         return
     if not force:
         require_new(out)
@@ -100,7 +103,8 @@ def of_tsv(path: Path, given: Given) -> LayerSource:
     Of layers that have been read the files' content counts, of all files name and size.
     """
     files = formats.files(path, "tsv", given)
-    names = [(file.name, file.stat().st_size) for file in files]
+    with read_errors(path):
+        names = [(file.name, file.stat().st_size) for file in files]
     options = ", ".join(f"{name} {x}" for name, x in sorted(given.keywords().items()))
     origin = Origin.of(
         {
@@ -114,5 +118,5 @@ def of_tsv(path: Path, given: Given) -> LayerSource:
         origin=origin,
         count=len(files),
         layers=lambda k: formats.read_tsv_layers(path, given, start=k),
-        mark=lambda k: checksum(files[k].read_bytes()),
+        mark=lambda k: checksum(read_bytes(files[k])),
     )

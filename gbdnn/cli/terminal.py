@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import rich.console
 import rich.progress
 from rich.text import Text
+from typer import echo
 
 from gbdnn.engine.progress import RunProgress, watched
 
@@ -23,6 +25,60 @@ _NEARLY = 0.99  # of a bar, as long as something is still to do
 def fact_lines(facts: Mapping[str, object]) -> str:
     """Return one line per fact."""
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
+
+
+class LastingStream:
+    """A standard stream that takes everything: what it cannot write is dropped, and nothing stops.
+
+    Attributes
+    ----------
+    failure : OSError, optional
+        Why it could not.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._try(self._stream.flush)
+
+    def _try(self, step: Callable[..., object], *arguments: str) -> None:
+        try:
+            step(*arguments)
+        except OSError as err:
+            self.failure = err
+            # Where what is buffered goes, too, when Python ends.
+            with suppress(OSError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+
+
+@contextmanager
+def lasting_streams() -> Iterator[LastingStream | None]:
+    """Make standard output and error take everything in a ``with`` block; give the output."""
+    before = sys.stdout, sys.stderr
+    out, err = (None if each is None else LastingStream(each) for each in before)
+    sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
+    try:
+        yield out
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def say(message: str) -> None:
+    """Write a message to standard output, if it is open: above the bars, if some are shown."""
+    echo(message, file=sys.stdout)
 
 
 def warn(message: str) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, Option, echo
+from typer import Argument, Option
 
 import gbdnn
 from gbdnn.cli import formats, options
 from gbdnn.cli import outputs as places
-from gbdnn.cli.terminal import Bars
+from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
@@ -132,7 +131,7 @@ def train(
         with bars.busy("writing"):
             gbdnn.save(run.network, out)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
-    echo(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
+    say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
     if plot is not None:
         gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
 
@@ -145,8 +144,7 @@ def _tell(record: EpochRecord) -> None:
         words.append(f"validation loss {record.validation_loss:.4f}")
     if record.validation_accuracy is not None:
         words.append(f"accuracy {record.validation_accuracy:.4f}")
-    # Rich, which draws the bar, puts what is written to sys.stdout above it.
-    echo(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]), file=sys.stdout)
+    say(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]))
 
 
 def _read(path: Path, dtype: Literal["FP32", "FP64"] | None) -> gbdnn.Network:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, InvalidStateError, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from gbdnn.cli.signals import end_with, held_back
 from gbdnn.distributed import balance
 from gbdnn.errors import ArgumentError, WorkerError
 from gbdnn.optional import require
@@ -39,10 +40,12 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
     """Give the executor that the options name, None if there is none; at the end it is closed."""
     require_one(workers=workers is not None, scheduler=scheduler is not None, mpi=mpi)
     if workers is not None:
-        # A forked process could not use GraphBLAS. Ctrl-C is the caller's, who cancels the tasks.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, context, signal.signal, _IGNORED) as pool:
-            yield pool
+        with _Pool(workers) as pool:
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                pool.end()
+                raise
     elif scheduler is not None:
         distributed = require("distributed", "dask", "--scheduler needs Dask")
         try:
@@ -71,7 +74,33 @@ def require_one(**given: bool) -> None:
         raise ArgumentError(f"{names[1]} beside {names[0]}: one of them")
 
 
-_IGNORED = (signal.SIGINT, signal.SIG_IGN)
+class _Task(Future[Any]):
+    """A future that may be cancelled while its worker dies: Python 3.11 would say so at length."""
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        with suppress(InvalidStateError):
+            super().set_exception(exception)
+
+
+class _Pool(ProcessPoolExecutor):
+    """Processes of this machine, which end with this one."""
+
+    def __init__(self, workers: int) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked one could not use GraphBLAS
+        with held_back():
+            resource_tracker.ensure_running()  # at a task's submission it would let signals pass
+        life, self._held = context.Pipe(duplex=False)
+        super().__init__(workers, context, end_with, (life,))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with held_back():  # a process may start
+            future = super().submit(fn, *args, **kwargs)
+        future.__class__ = _Task
+        return future
+
+    def end(self) -> None:
+        """End the processes, whatever they do."""
+        self._held.close()
 
 
 class Records:

@@ -21,7 +21,8 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.queues import SavedState
-from gbdnn.errors import FormatError, GbdnnError, OutputError
+from gbdnn.errors import FormatError, OutputError
+from gbdnn.io.reading import WRONG
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.sparse import described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
@@ -53,10 +54,13 @@ class Checkpoint:
         self._rate, self._last = _RATE, monotonic()
 
     def restore(self) -> SavedState | None:
-        """Return what an earlier call has left; None if that is nothing, or damaged."""
+        """Return what an earlier call has left; None if that is nothing, or damaged.
+
+        A ReadError, or a MemoryError, says that it cannot be read now.
+        """
         try:
             return _read(Reader(self._folder))
-        except GbdnnError:
+        except WRONG:
             return None
 
     def offer(self, k: int, state: RunState) -> None:

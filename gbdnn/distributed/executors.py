@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.values import whole_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ class Workers:
     ----------
     submit : callable
         The executor's.
-    count : int
-        How many tasks run at a time.
+    counted : callable
+        Returns how many tasks run at a time: now, for workers that come and go.
     shares_memory : bool
         Whether they are threads of this process.
     nthreads : int
@@ -40,10 +40,15 @@ class Workers:
     """
 
     submit: Callable[..., Future[Any]]
-    count: int
+    counted: Callable[[], int]
     shares_memory: bool
     nthreads: int
     is_caller: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many tasks run at a time."""
+        return self.counted()
 
 
 def workers_of(executor: Any, workers: int | None) -> Workers:
@@ -52,23 +57,32 @@ def workers_of(executor: Any, workers: int | None) -> Workers:
     Raises
     ------
     ArgumentTypeError
-        It has no `submit`.
+        It has no `submit`, or is a class.
     ArgumentError
         It does not tell how many workers it has, and neither does the caller.
     ForkError
         Its processes are forked.
+    WorkerError
+        A Dask client whose scheduler does not answer.
     """
     if workers is not None:
         workers = whole_number(workers, "workers", least=1)
-    if hasattr(executor, "get_executor"):
-        threads = executor.nthreads()  # of each worker
-        submit = executor.get_executor(pure=False).submit
-        return Workers(submit, workers or max(1, sum(threads.values())), False, 1)
-    if not callable(getattr(executor, "submit", None)):
+    is_class, is_dask = isinstance(executor, type), hasattr(executor, "get_executor")
+    if is_class or not (is_dask or callable(getattr(executor, "submit", None))):
+        kind = executor if is_class else type(executor)
         raise ArgumentTypeError(
             "executor: a concurrent.futures.Executor or a dask.distributed.Client is needed, not"
-            f" {type(executor).__module__}.{type(executor).__qualname__}"
+            f" {'the class ' * is_class}{kind.__module__}.{kind.__qualname__}"
         )
+    if is_dask:
+        found = Workers(
+            executor.get_executor(pure=False).submit,
+            lambda: workers or _dask_threads(executor),
+            shares_memory=False,
+            nthreads=1,
+        )
+        found.counted()  # whether it answers
+        return found
     _require_unforked(executor)
     count = workers or getattr(executor, "_max_workers", None)
     if not isinstance(count, int) or count < 1:
@@ -79,12 +93,12 @@ def workers_of(executor: Any, workers: int | None) -> Workers:
     on_this_machine = _start_method(executor) is not None
     shares = isinstance(executor, ThreadPoolExecutor)
     nthreads = max(1, cores() // count) if on_this_machine or shares else 1
-    return Workers(executor.submit, count, shares, nthreads)
+    return Workers(executor.submit, lambda: count, shares, nthreads)
 
 
 def here(nthreads: int) -> Workers:
     """Return the caller itself as the only worker: a task is computed when it is submitted."""
-    return Workers(_Inline().submit, 1, True, nthreads, is_caller=True)
+    return Workers(_Inline().submit, lambda: 1, True, nthreads, is_caller=True)
 
 
 def cores() -> int:
@@ -92,6 +106,14 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _dask_threads(client: Any) -> int:
+    """Return the threads of all workers that a Dask client's scheduler has now, at least 1."""
+    try:
+        return max(1, sum(client.nthreads().values()))
+    except Exception as err:  # of a closed client an AttributeError
+        raise WorkerError(f"executor: Dask's scheduler does not answer: {err}") from err
 
 
 class _Inline(Executor):

@@ -10,17 +10,16 @@ from __future__ import annotations
 import os
 import socket
 import warnings
-from concurrent.futures import BrokenExecutor, CancelledError
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.distributed.worker import compute
-from gbdnn.errors import GbdnnError, WorkerError
+from gbdnn.errors import GbdnnError, WorkerError, require_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from concurrent.futures import Future
 
     from gbdnn.distributed.executors import Workers
     from gbdnn.distributed.worker import BatchResult, Task
@@ -61,7 +60,6 @@ def computed(
     advice : str
         What a WorkerError says of how to go on.
     """
-    most = ahead or AHEAD * workers.count
     flight: dict[Future[BatchResult], Task] = {}
     # `concurrent.futures.wait` waits for ever for futures that a shutdown has cancelled.
     finished: SimpleQueue[Future[BatchResult]] = SimpleQueue()
@@ -71,7 +69,8 @@ def computed(
     more = True
     try:
         while more or flight:
-            while more and len(flight) < most:
+            # Workers come and go: they are counted at each submission.
+            while more and len(flight) < (ahead or AHEAD * workers.count):
                 try:
                     task = next(tasks)
                 except StopIteration:
@@ -102,12 +101,17 @@ def computed(
 
 def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[BatchResult]:
     try:
-        return workers.submit(compute, task)
-    except RuntimeError as err:  # BrokenExecutor is one, and so is what comes after a shutdown
+        future = workers.submit(compute, task)
+    except Exception as err:
+        # BrokenExecutor is a RuntimeError, and so is what comes after a shutdown.
+        if not isinstance(err, RuntimeError) and not _is_of_dask(err):
+            raise
         raise WorkerError(
             f"batch {task.batch}: the executor takes no task: {err}; {done} batches were done."
             f" {advice}"
         ) from err
+    require_kind(future, Future, "executor: its submit returns a concurrent.futures.Future")
+    return future
 
 
 def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> BatchResult:
@@ -115,16 +119,20 @@ def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> 
     try:
         return future.result()
     except (Exception, CancelledError) as err:
-        engines = type(err).__module__.partition(".")[0] in ("distributed", "dask")
-        if engines or isinstance(err, BrokenExecutor | CancelledError):
+        if _is_of_dask(err) or isinstance(err, BrokenExecutor | CancelledError):
+            happened = "it was cancelled" if isinstance(err, CancelledError) else "a worker died"
+            reason = ": ".join(filter(None, [type(err).__name__, str(err)]))
             raise WorkerError(
-                f"batch {task.batch}: a worker died ({type(err).__name__}: {err}); {done} batches"
-                f" were done. {advice}"
+                f"batch {task.batch}: {happened} ({reason}); {done} batches were done. {advice}"
             ) from err
         if isinstance(err, GbdnnError):
             raise type(err)(f"batch {task.batch}: {err}") from err
         err.add_note(f"gbdnn: in batch {task.batch}")
         raise
+
+
+def _is_of_dask(err: BaseException) -> bool:
+    return type(err).__module__.partition(".")[0] in ("distributed", "dask")
 
 
 def _record(task: Task, result: BatchResult, done: int, batches: int | None) -> BatchStats:

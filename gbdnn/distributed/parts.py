@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
 from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.sent import Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.io.store.unfinished import Origin
@@ -47,11 +47,9 @@ def infer_to_store_over(
     from gbdnn.io.store.features import open_features
     from gbdnn.io.store.parts import PartWriter
 
-    X = SentFeatures(features, net)
+    X = SentFeatures(features, net, workers)
     origin = _origin(net, X, options)
     memory = options.get("memory", MEMORY)
-    if batch is not None:
-        batch = whole_number(batch, "batch", least=1)
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts:
         if parts.is_finished:
@@ -120,7 +118,7 @@ def _is_streamed(net: Network, memory: int) -> bool:
 
 def _network(
     net: Network, workers: Workers, memory: int, inputs: int, options: dict[str, Any]
-) -> tuple[Network | NetworkSource, dict[str, Any]]:
+) -> tuple[NetworkSource | Here[Network] | Network, dict[str, Any]]:
     """Return the network as tasks of up to so many inputs hold it, and their options.
 
     The caller itself reads once what it would read, in one window, for every part; the memory for

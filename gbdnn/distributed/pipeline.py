@@ -13,7 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
+from gbdnn.arrays.arguments import as_word, require_callable
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.threads import engaged
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
 from gbdnn.distributed.cuts import measured_cuts
@@ -23,8 +25,9 @@ from gbdnn.distributed.stage import (
     batches,
 )
 from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_list, as_network
 from gbdnn.optional import require
 
@@ -101,7 +104,8 @@ def pipeline(
 ) -> gb.Matrix | None:
     """Return what `infer` returns, with the layers shared out over the ranks of a communicator.
 
-    All ranks call it with the same network and options.
+    All ranks call it with the same network and options; `nthreads`, `callback` and `report` are
+    each rank's own.
 
     Parameters
     ----------
@@ -110,7 +114,7 @@ def pipeline(
         own layers alone, and keeps them.
     features : Matrix, SciPy sparse, 2-D ndarray or stored features, shape (inputs, neurons)
         As for `infer`. Read by rank 0 alone: None elsewhere will do.
-    comm : mpi4py.MPI.Comm, optional
+    comm : mpi4py.MPI.Intracomm, optional
         The ranks (default: ``MPI.COMM_WORLD``).
     cuts : sequence of int, optional
         The first layers of ranks 1, 2, ...: with ``[3]`` rank 0 holds ``net[:3]`` and rank 1
@@ -138,7 +142,8 @@ def pipeline(
     ------
     GbdnnError
         On all ranks, if one of them fails or its options differ from those of rank 0: what `infer`
-        raises, or a `RankError` for an error that is not gbdnn's. The message names the rank.
+        raises, or a `RankError` for an error that is not gbdnn's. The message names the rank. Of
+        the network its shapes, edges, biases and activations are compared.
     MissingPackageError
         mpi4py is not installed.
 
@@ -172,12 +177,14 @@ def pipeline(
         "nthreads": nthreads,
         "callback": callback,
     }
-    if comm is None:
-        comm = require("mpi4py.MPI", "mpi", "a pipeline needs mpi4py").COMM_WORLD
+    mpi = require("mpi4py.MPI", "mpi", "a pipeline needs mpi4py")
+    comm = mpi.COMM_WORLD if comm is None else comm
+    require_kind(comm, mpi.Intracomm, "comm is an mpi4py.MPI.Intracomm")
     with Ranks(comm) as ranks:
         run = _Pipeline(ranks, options, root if answer == "root" else None)
-        checked = partial(run.check, layers, features, answer, root, cuts, batch)
-        shared = ranks.together(checked)
+        shared = ranks.together(
+            partial(run.check, layers, features, answer, root, cuts, batch, report)
+        )
         _require_same(shared)
         chosen = ranks.together(partial(run.cuts, shared[0]["cuts"]))[0]
         stats = run.run(chosen, shared[0]["inputs"], batch)
@@ -197,25 +204,39 @@ class _Pipeline:
         self.answer: gb.Matrix | None = None
 
     def check(
-        self, layers: Any, features: Any, answer: str, root: int, cuts: Any, batch: int | None
+        self,
+        layers: Any,
+        features: Any,
+        answer: str,
+        root: int,
+        cuts: Any,
+        batch: int | None,
+        report: Any,
     ) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
-        net = self._net = as_network(layers)
+        memory, _ = checked(**self._options)
+        require_callable(report, "report")
+        with engaged(self._options["nthreads"]):
+            net = self._net = as_network(layers)
         if not len(net):
             raise ArgumentError("a network without layers: there is nothing to share out")
-        if answer not in ("root", "all"):
-            raise ArgumentError(f"answer is 'root' or 'all', not {answer!r}")
+        as_word(answer, "answer", ("root", "all"))
         whole_number(root, "root", least=0, most=self._ranks.size - 1)
         if batch is not None:
             whole_number(batch, "batch", least=1)
         if self._ranks.rank == 0:
-            self._X = as_source(features, net, room=self._options["memory"])
+            with engaged(self._options["nthreads"]):
+                self._X = as_source(features, net, room=self._options["memory"])
         words = "".join(f"{info.shape} {info.describe()}\n" for info in net.infos)
         return {
             "network": f"{len(net)} layers, {net.edges} edges, checksum {crc32(words.encode()):x}",
             "cuts": None if cuts is None else _checked_cuts(cuts, len(net), self._ranks.size),
             "answer": answer,
             "root": int(root),
+            "batch": batch if batch is None else int(batch),
+            "engine": self._options["engine"],
+            "compress": self._options["compress"],
+            "memory": memory,
             "inputs": None if self._X is None else self._X.nrows,
         }
 
@@ -240,7 +261,8 @@ class _Pipeline:
 
         def work(links: Links) -> RankStats:
             drops = not any(info.revives for info in net.infos[stop:])
-            part = net.prepared(HeldLayers(start, stop))
+            with engaged(self._options["nthreads"]):
+                part = net.prepared(HeldLayers(start, stop))
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []

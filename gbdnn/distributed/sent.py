@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
     from gbdnn.model.source import NetworkSource
 
-__all__ = ["CompactRows", "SentFeatures", "StoredRange", "as_sent", "bytes_of", "network_to_send"]
+T = TypeVar("T")
+
+__all__ = [
+    "CompactRows",
+    "Here",
+    "SentFeatures",
+    "StoredRange",
+    "as_sent",
+    "bytes_of",
+    "network_to_send",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +89,32 @@ class StoredRange:
         return 0 if self.ids is None else int(self.ids.nbytes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Here(Generic[T]):
+    """What threads of the caller's process share: a network, or stored features.
+
+    What a thread reads of it is kept by it, and freed with it.
+    """
+
+    shared: T
+
+
 def bytes_of(features: Any) -> int:
     """Return how many bytes of features a task holds."""
     return int(getattr(features, "nbytes", 0))
 
 
-def network_to_send(net: Network, workers: Workers) -> Network | NetworkSource:
+def network_to_send(net: Network, workers: Workers) -> Here[Network] | NetworkSource:
     """Return what a task holds of a network: itself among threads, else where it is stored."""
-    if net.source is not None:
-        return net.source
-    if not workers.shares_memory:
+    if workers.shares_memory:
+        return Here(net)
+    if net.source is None:
         raise ArgumentError(
             "executor= with a network that is not in a store: its weights would go with every"
             " batch. Save it where all workers can read it, and load it:"
             " gbdnn.save(net, folder); net = gbdnn.load(folder)"
         )
-    return net
+    return net.source
 
 
 class SentFeatures:
@@ -106,6 +126,8 @@ class SentFeatures:
         As for `infer`.
     net : Network
         Whose first layer reads them.
+    workers : Workers, optional
+        Who gets them.
     room : float
         Bytes for an array that is made of a matrix with many entries, as `infer` makes one.
 
@@ -119,7 +141,13 @@ class SentFeatures:
         The first of its rows.
     """
 
-    def __init__(self, features: Any, net: Network, room: float = math.inf) -> None:
+    def __init__(
+        self,
+        features: Any,
+        net: Network,
+        workers: Workers | None = None,
+        room: float = math.inf,
+    ) -> None:
         X: Any = as_source(features, net, room=room)
         self.nrows = X.nrows
         self._array: np.ndarray | None = None
@@ -128,8 +156,12 @@ class SentFeatures:
         elif hasattr(X, "dense_rows"):
             self._array = X.dense_rows(0, X.nrows)
         self._X, self.source, self.start = X, None, 0
+        self._sent: Any = None
         if hasattr(features, "source"):  # in a store: all, or some of its rows
             self.source, self.start = features.source, getattr(features, "start", 0)
+            shares_memory = workers is not None and workers.shares_memory
+            whole = getattr(features, "features", features)
+            self._sent = Here(whole) if shares_memory else features.source
 
     def read_in_full(self) -> int:
         """Return the values that a worker reads for any batch of scattered rows, if they are many.
@@ -147,7 +179,7 @@ class SentFeatures:
     def rows(self, start: int, stop: int) -> Any:
         """Return what a task holds of rows `start` to before `stop`."""
         if self.source is not None:
-            return StoredRange(self.source, self.start + start, self.start + stop)
+            return StoredRange(self._sent, self.start + start, self.start + stop)
         if self._array is not None:
             return self._array[start:stop]
         return CompactRows.of(self._X.sparse_rows(start, stop))
@@ -157,7 +189,7 @@ class SentFeatures:
         if self.source is not None:
             within = self.start + ids
             small = within.astype(np.min_scalar_type(self.start + self.nrows))
-            return StoredRange(self.source, int(within[0]), int(within[-1]) + 1, small)
+            return StoredRange(self._sent, int(within[0]), int(within[-1]) + 1, small)
         if self._array is not None:
             return self._array[ids]
         return CompactRows.of(taken(self._X, ids))

@@ -10,13 +10,12 @@ import numpy as np
 
 from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.batches import cuts, dealt
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, as_sent, network_to_send
 from gbdnn.distributed.worker import Task
 from gbdnn.engine.memory import MEMORY
-from gbdnn.errors import ArgumentError, naming
+from gbdnn.errors import naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,19 +44,15 @@ def infer_over(
     *,
     ahead: int | None,
     batch: int | None,
-    order: str,
+    hashed: bool,
     stats: Callable[[BatchStats], object] | None,
     options: dict[str, Any],
 ) -> gb.Matrix:
     """Return the activations after the last layer; see `gbdnn.infer`."""
-    if order not in ("given", "hashed"):
-        raise ArgumentError(f"order is 'given' or 'hashed', not {order!r}")
-    if batch is not None:
-        batch = whole_number(batch, "batch", least=1)
     network = network_to_send(net, workers)
-    X = SentFeatures(features, net, options.get("memory", MEMORY) // 2)
+    X = SentFeatures(features, net, workers, options.get("memory", MEMORY) // 2)
     starts = cuts(X.nrows, workers.count, batch)
-    deal = dealt(X.nrows) if order == "hashed" else None
+    deal = dealt(X.nrows) if hashed else None
     if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
         warnings.warn(
             f"order='hashed': all {values:,} values of the store are read for each of"

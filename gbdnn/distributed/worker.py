@@ -1,7 +1,8 @@
 """What a worker does: one batch, on a network that it reads once and keeps prepared.
 
 A worker keeps few networks, the ones used last, by the checksums of their stores: a store that was
-saved anew is another network.
+saved anew is another network. Among threads of the caller's process the caller's network keeps what
+was read of it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.threads import engaged
 from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.executors import cores
-from gbdnn.distributed.sent import CompactRows, StoredRange, bytes_of, taken
+from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
+from gbdnn.distributed.stage import HeldLayers
 from gbdnn.engine.memory import MEMORY, layer_bytes
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError
@@ -45,8 +48,8 @@ class Task:
     ----------
     batch : int
         Its number, from 0.
-    network : NetworkSource or Network
-        The network.
+    network : NetworkSource, Here[Network] or Network
+        The network; of a Network itself, no layer is loaded beyond what a run needs.
     features : CompactRows, StoredRange, ndarray, or what `infer` takes
         The inputs.
     options : dict
@@ -57,7 +60,7 @@ class Task:
     """
 
     batch: int
-    network: NetworkSource | Network
+    network: NetworkSource | Here[Network] | Network
     features: Any
     options: dict[str, Any]
     folder: str | None = None
@@ -109,7 +112,8 @@ def stays_in_memory(net: Network, memory: int) -> bool:
 def compute(task: Task) -> BatchResult:
     """Compute one batch."""
     began = perf_counter()
-    net = _network(task.network, task.options.get("memory", MEMORY))
+    with engaged(task.options["nthreads"]):
+        net = _network(task.network, task.options.get("memory", MEMORY))
     loading = perf_counter() - began
     checkpoint = None
     if task.folder is not None and not net.in_memory:
@@ -141,10 +145,14 @@ def compute(task: Task) -> BatchResult:
     )
 
 
-def _network(given: NetworkSource | Network, memory: int) -> Network:
+def _network(given: NetworkSource | Here[Network] | Network, memory: int) -> Network:
     """Return the network, in memory if it is not too large."""
     if isinstance(given, Network):
         return given
+    if isinstance(given, Here):
+        net = given.shared
+        reads = not net.in_memory and stays_in_memory(net, memory)
+        return net.prepared(HeldLayers(0, len(net))) if reads else net
 
     def read() -> Network:
         net = _opened(given.network)
@@ -160,7 +168,10 @@ def _features(given: Any) -> Any:
         return given.rows().matrix()
     if not isinstance(given, StoredRange):
         return given
-    stored = _FEATURES.get(given.source, lambda: _opened(given.source.features))
+    if isinstance(given.source, Here):
+        stored = given.source.shared
+    else:
+        stored = _FEATURES.get(given.source, lambda: _opened(given.source.features))
     if given.ids is None:
         return stored.part(given.start, given.stop)
     ids: np.ndarray = given.ids.astype("int64")

@@ -89,6 +89,8 @@ class FormChoice:
         As for `infer`.
     memory, copied : int
         As for `infer`; the part of it that copies of features take already.
+    nthreads : int, optional
+        As for `infer`.
     may_be_direct : bool
         Whether the caller's other options leave the choice of a direct run.
 
@@ -114,6 +116,7 @@ class FormChoice:
         engine: Engine,
         memory: int,
         copied: int,
+        nthreads: int | None,
         *,
         may_be_direct: bool,
     ) -> None:
@@ -126,7 +129,7 @@ class FormChoice:
         if self.direct is not None and fused:
             return
         self.direct = None
-        self.threads = available()
+        self.threads = available() if nthreads is None else nthreads
         self.budget = Budget.of_run(memory, net, X.nrows, copied)
         self.blocks_may_leave = engine == "auto"
         self.form: BlockForm | None = FUSED if fused else FULL
@@ -169,7 +172,10 @@ class FormChoice:
         else:
             work += facts.layers * costs.FULL_CALL
             pays = work > facts.preparing
-        return pays and FUSED.is_worth_loading(self.dtype, work)
+        if pays and FUSED.is_due(self.dtype, work) and FUSED.has_loaded(self.dtype):
+            return True
+        FUSED.went_without(self.dtype, work)
+        return False
 
     def is_sparse(
         self, plan: LayerPlan, inputs: int, entries: float, *, dense: bool = False

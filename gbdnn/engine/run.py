@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from gbdnn.arrays.arguments import as_word, require_callable
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import gb, shown
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.arrays.threads import MOST_THREADS, engaged
 from gbdnn.arrays.values import whole_number
@@ -35,7 +35,7 @@ from gbdnn.engine.queues import RunState
 from gbdnn.engine.scheduler import BlockScheduler, RunSetting
 from gbdnn.engine.sources import as_source, bytes_copied
 from gbdnn.engine.stats import layer_stats
-from gbdnn.errors import ArgumentError
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 
@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["QueuedRun", "checked", "infer_network"]
+__all__ = ["QueuedRun", "checked", "checked_options", "infer_network"]
 
+_OPTIONS = {"engine", "compress", "memory", "nthreads", "callback"}
 _TEMPORARIES = 4  # matrices of a layer's entries that the sparse form holds at a time
 
 _log = logging.getLogger("gbdnn.inference")
@@ -73,25 +74,27 @@ def infer_network(
     With a checkpoint the run goes on from there, and is written down between two windows.
     """
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
-    with engaged(nthreads):
+    with engaged(None if type(features) is np.ndarray else nthreads):
         X = as_source(features, net, room=memory // 4)
-        copied = bytes_copied(X, features)
-        plain = compress is not True and callback is None and checkpoint is None
-        choice = FormChoice(net, X, engine, memory, copied, may_be_direct=plain)
-        progress = current() or RunProgress()
-        progress.begin(net.infos, {0: X.nrows})
-        if choice.direct is None:
-            duplicates = Duplicates(X.nrows, always=compress is True) if compress else None
+    copied = bytes_copied(X, features)
+    always = not isinstance(compress, str) and bool(compress)
+    plain = not always and callback is None and checkpoint is None
+    choice = FormChoice(net, X, engine, memory, copied, nthreads, may_be_direct=plain)
+    progress = current() or RunProgress()
+    progress.begin(net.infos, {0: X.nrows})
+    if choice.direct is None:
+        duplicates = Duplicates(X.nrows, always=always) if compress else None
+        with engaged(nthreads):
             run = QueuedRun(net, X, choice, duplicates, progress, callback)
             Y = run.answer(checkpoint)
-        else:
-            answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
-            run_directly(
-                net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
-                progress=progress,
-            )  # fmt: skip
-            Y = answer.matrix(sparse=choice.direct is not X)
-        progress.end()
+    else:
+        answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
+        run_directly(
+            net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
+            progress=progress,
+        )  # fmt: skip
+        Y = answer.matrix(sparse=choice.direct is not X)
+    progress.end()
     return Y
 
 
@@ -107,12 +110,19 @@ def checked(
     if not isinstance(compress, bool | np.bool_) and not (
         isinstance(compress, str) and compress == "auto"
     ):
-        raise ArgumentError(f"compress is True, False or 'auto', not {compress!r}")
+        raise ArgumentError(f"compress is True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
     memory = whole_number(memory, "memory")
     if nthreads is not None:
         nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
     return memory, nthreads
+
+
+def checked_options(options: dict[str, Any], call: str) -> None:
+    """Raise what `infer` raises for its options, those that are no layer's."""
+    for name in options.keys() - _OPTIONS:
+        raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    checked(**options)
 
 
 class QueuedRun:
@@ -198,18 +208,18 @@ class QueuedRun:
         if window.plan(first).droppable:
             count, rows = rows.nrows, rows.without_empty_rows()
             self._progress.dropped(first, count - rows.nrows)
-        k, ids, Y = first, rows.ids, rows.matrix()
+        k, ids, Y, number = first, rows.ids, rows.matrix(), next(self._setting.numbers)
         while k < window.stop:
             plan, layer = window.plan(k), window.layer(k)
             if k > first and not self._stays_sparse(plan, layer, Y):
                 break
             ids, Y = self._merged(k, ids, Y)
-            Y = self._sparse_layer(plan, layer, ids, Y)
+            Y = self._sparse_layer(plan, layer, number, ids, Y)
             k += 1
         self.state.add(k, SparseRows.from_matrix(Y, ids))
 
     def _sparse_layer(
-        self, plan: LayerPlan, layer: Layer, ids: np.ndarray, Y: gb.Matrix
+        self, plan: LayerPlan, layer: Layer, number: int, ids: np.ndarray, Y: gb.Matrix
     ) -> gb.Matrix:
         """Return the activations after one layer; `Y` is freed."""
         began = perf_counter()
@@ -222,7 +232,7 @@ class QueuedRun:
             live = ids[some.astype(np.int64)]
             stands = self._setting.stands()[live].sum()
             counts = np.array([[len(ids), len(live), stands, int(Z.nvals), 0]])
-            number, seconds = next(self._setting.numbers), perf_counter() - began
+            seconds = perf_counter() - began
             for stats in layer_stats(plan.k, counts, number, SPARSE.name, seconds):
                 self._callback(stats)
         return Z

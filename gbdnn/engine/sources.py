@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gbdnn.arrays.arguments import as_number
+from gbdnn.arrays.checked_rows import checked_rows
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import finite, floating, require_room
-from gbdnn.errors import ShapeError
+from gbdnn.arrays.threads import engaged
+from gbdnn.arrays.values import finite, floating, require_room, whole_number
+from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ __all__ = [
 
 _SAMPLE = 64  # rows, or a few more, from which the number of entries is estimated
 _AT_ONCE = 256  # rows that are looked at at once
+_ROUNDING = 1e-6  # of a value, by a cast
 
 
 class RowSource(Protocol):
@@ -46,6 +50,8 @@ class RowSource(Protocol):
 
     A store's features are of this kind (`gbdnn.io.open_features`), and so may be a caller's own.
     Features that have a method ``dense_rows(start, stop)`` too are read as arrays where that pays.
+    What they return is cast, and checked, unless they have ``is_checked = True`` and a ``dtype``,
+    the network's: then it is believed, by compiled code too.
     """
 
     @property
@@ -74,7 +80,7 @@ class RowSource(Protocol):
         ...
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, finite, without stored zeros, with these ids."""
+        """Return rows `start` to before `stop`, with these ids, in their order, and finite."""
         ...
 
 
@@ -170,7 +176,8 @@ class DenseMatrixRows(DenseRows):
         return int(self._X.nvals)
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
-        return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
+        with engaged(1):  # other threads read other rows
+            return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
 
 
 class MatrixRows:
@@ -199,19 +206,40 @@ class MatrixRows:
         return SparseRows.from_matrix(gb.select.valuene(rows.matrix(), zero).new(), ids)
 
 
-class CastRows:
-    """Rows of a source in another dtype than its own."""
+class _CallersRows:
+    """Features of a caller's own, in the network's dtype: what they return is checked."""
 
-    def __init__(self, source: RowSource, dtype: np.dtype) -> None:
-        self._source, self.dtype = source, dtype
-        self.nrows, self.ncols, self.nvals = source.nrows, source.ncols, source.nvals
-        self.largest = source.largest
+    def __init__(self, features: Any, dtype: np.dtype) -> None:
+        self._features, self.dtype = features, dtype
+        self.nrows, self.ncols, self.nvals = (
+            whole_number(getattr(features, name, None), f"features: {name}", least=0)
+            for name in ("nrows", "ncols", "nvals")
+        )
+        self.largest = as_number(getattr(features, "largest", None), "features: largest")
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`."""
-        rows = self._source.sparse_rows(start, stop)
-        values = finite(rows.values[:1] if rows.is_iso else rows.values, self.dtype, "features")
-        return SparseRows(rows.indptr, rows.columns, values, rows.ncols, rows.ids)
+        ids = np.arange(start, min(stop, self.nrows))
+        what, rows = self._between(start, stop), self._features.sparse_rows(start, stop)
+        found = checked_rows(rows, ids, self.ncols, self.dtype, what)
+        if found.largest > self.largest * (1 + _ROUNDING):
+            raise ArgumentError(
+                f"{what}: a value of {found.largest:g}; largest is {self.largest:g}"
+            )
+        return found
+
+    def _between(self, start: int, stop: int) -> str:
+        return f"features: rows {start} to before {stop}"
+
+
+class _CallersArrays(_CallersRows):
+    """The same, which can be had as arrays too."""
+
+    def dense_rows(self, start: int, stop: int) -> np.ndarray:
+        what, rows = self._between(start, stop), self._features.dense_rows(start, stop)
+        shape = (min(stop, self.nrows) - start, self.ncols)
+        if not isinstance(rows, np.ndarray) or rows.shape != shape:
+            raise ShapeError(f"{what}: {getattr(rows, 'shape', type(rows))}, not {shape}")
+        return finite(rows, self.dtype, what)
 
 
 def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
@@ -225,8 +253,13 @@ def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
         _require_fit(features.shape[0], features.shape[1], first)
         return DenseRows(features, dtype)
     if hasattr(features, "sparse_rows"):
-        _require_fit(features.nrows, features.ncols, first)
-        return features if _dtype(features) == dtype else CastRows(features, dtype)
+        if getattr(features, "is_checked", False) and features.dtype == dtype:
+            found: RowSource = features
+        else:
+            kind = _CallersArrays if hasattr(features, "dense_rows") else _CallersRows
+            found = kind(features, dtype)
+        _require_fit(found.nrows, found.ncols, first)
+        return found
     nrows, ncols = shape_of(features, "features")
     _require_fit(nrows, ncols, first)
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
@@ -247,10 +280,6 @@ def bytes_copied(X: RowSource, features: Any) -> int:
     """Return the bytes of the array that `as_source` made of a dense matrix."""
     array = X.array if isinstance(X, DenseRows) and is_graphblas(features) else None
     return 0 if array is None else array.nbytes
-
-
-def _dtype(features: RowSource) -> np.dtype | None:
-    return getattr(features, "dtype", None)
 
 
 def _require_fit(nrows: int, ncols: int, first: LayerInfo) -> None:

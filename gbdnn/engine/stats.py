@@ -40,7 +40,8 @@ class LayerStats:
     layer : int
         The layer, counted from 0.
     block : int
-        The block of inputs, counted from 0.
+        The block of inputs, counted from 0: the same at all layers that they go through together,
+        as a block or as sparse rows.
     inputs : int
         Inputs that were computed: those in the block, including dead ones that have not been
         dropped. Survivors that were compacted count in another block, dropped inputs in none.

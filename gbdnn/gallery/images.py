@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import COMPLETION, complete, gb, shown
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -144,7 +144,7 @@ def features_from_images(
         raise ArgumentError(f"neurons: {neurons} is more than {_SIDE**2}, the most there can be")
     inputs = n if inputs is None else whole_number(inputs, "inputs", least=1)
     if not isinstance(order, str) or order not in ("C", "F"):
-        raise ArgumentError(f'order: expected "C" or "F", found {order!r}')
+        raise ArgumentError(f'order: expected "C" or "F", found {shown(order)}')
     dtype = _checked_dtype(dtype)
 
     if threshold is not None:
@@ -184,6 +184,7 @@ def _matrix(parts: list[Ink], neurons: int, dtype: Any) -> gb.Matrix:
 def _checked_images(images: ArrayLike) -> NDArray:
     if isinstance(images, np.ma.MaskedArray):
         raise ArgumentTypeError("images: a masked array; fill what is masked: filled(0)")
+    complete(images)
     try:
         array = np.asarray(images)
     except ValueError as err:
@@ -205,17 +206,19 @@ def _checked_images(images: ArrayLike) -> NDArray:
 
 def _checked_threshold(threshold: float) -> float:
     if not isinstance(threshold, Real) or isinstance(threshold, bool):
-        raise ArgumentTypeError(f"threshold: expected a number, found {threshold!r}")
+        raise ArgumentTypeError(f"threshold: expected a number, found {shown(threshold)}")
     if not 0 < threshold < 1:
         raise ArgumentError(f"threshold: expected more than 0 and less than 1, found {threshold}")
     return float(threshold)
 
 
 def _checked_dtype(dtype: Any) -> Any:
+    lookup = gb.dtypes.lookup_dtype
     try:
-        found = gb.dtypes.lookup_dtype(dtype)
+        with COMPLETION:
+            found = lookup(dtype)
     except (TypeError, ValueError, KeyError, AttributeError) as err:
-        raise ArgumentError(f"dtype: {dtype!r} is not a GraphBLAS type") from err
+        raise ArgumentError(f"dtype: {shown(dtype)} is not a GraphBLAS type") from err
     if found.np_type.kind not in "biufc":
         raise ArgumentError(f"dtype: {found.name} has no 1")
     return found

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag
+from gbdnn.arrays.first_use import complete, shown
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole, require_room, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
@@ -170,6 +171,7 @@ def radix_layers(
     >>> [W.shape for W in gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
     [(6, 12), (12, 12), (12, 6)]
     """
+    complete([systems, widths])
     try:
         systems = [tuple(_whole("a radix", r, 2) for r in system) for system in systems]
         widths = widths if widths is None else [_whole("width", w) for w in widths]
@@ -193,7 +195,7 @@ def radix_layers(
         raise ArgumentError(f"{len(widths)} widths for {levels} levels of neurons")
     value = as_array(weight, "weight")
     if value.ndim:
-        raise ArgumentTypeError(f"weight is one number, not {weight!r}")
+        raise ArgumentTypeError(f"weight is one number, not {shown(weight)}")
     (value,) = finite(value.reshape(1), as_dtype(dtype), "weight")
     radices = [radix for system in systems for radix in system]
     edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
@@ -280,5 +282,5 @@ def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterat
 
 def _whole(name: str, n: Any, least: int = 1) -> int:
     if not is_whole(n) or n < least:
-        raise ArgumentError(f"{name} is a whole number >= {least}, not {n!r}")
+        raise ArgumentError(f"{name} is a whole number >= {least}, not {shown(n)}")
     return int(n)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.io.links import resolved
 from gbdnn.io.temporary import new_file, new_folder, remove_leftovers
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ----------
     path : path-like
         Compressed with gzip if the name ends in ``.gz`` (equal content gives equal bytes). A
-        symbolic link is followed, permissions are kept. What is no regular file (``/dev/null``, a
-        FIFO), or is this process's own output (``/dev/stdout``), is written to directly.
+        symbolic link is followed, but none of another user in a folder that all may write to
+        (``/tmp``); permissions are kept. What is no regular file (``/dev/null``, a FIFO), or is
+        this process's own output (``/dev/stdout``), is written to directly.
 
     Yields
     ------
@@ -67,13 +69,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if old is not None and stat.S_ISDIR(old.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         stream = None if old is None else _own_output(old)
+        target = resolved(path)
         opened: contextlib.AbstractContextManager[BinaryIO]
         if stream is not None:
             opened = os.fdopen(os.dup(stream), "wb")
         elif old is not None and not stat.S_ISREG(old.st_mode):
             opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb")
         else:
-            opened = _replaced(Path(os.path.realpath(path)), old)
+            opened = _replaced(target)
         compressed = _compressed if path.endswith(".gz") else contextlib.nullcontext
         with opened as file, compressed(file) as writable:
             yield writable
@@ -112,7 +115,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     '42'
     """
     with output_errors(path):
-        target = Path(os.path.realpath(path))
+        target = resolved(path)
         remove_leftovers(target.parent)
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             what = "is not empty" if target.is_dir() else "is no folder"
@@ -214,19 +217,22 @@ def is_own_output(file: os.stat_result) -> bool:
 
 
 @contextlib.contextmanager
-def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
-    if old is not None and not os.access(target, os.W_OK):
-        # A rename needs write access to the folder alone, and would replace a read-only file.
+def _replaced(target: Path) -> Iterator[BinaryIO]:
+    old = None
+    with contextlib.suppress(FileNotFoundError):
+        old = target.lstat()
+    # A rename needs write access to the folder alone, and would replace a read-only file.
+    if old and not (stat.S_ISREG(old.st_mode) and os.access(target, os.W_OK)):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     remove_leftovers(target.parent)
-    temporary, descriptor = new_file(target.parent)
+    temporary, descriptor = new_file(target.parent, 0o666 if old is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
             if old is not None:
-                give_permissions(temporary, old)
+                give_permissions(descriptor, old)
+            os.fsync(descriptor)
             temporary.replace(target)  # before the file is closed, which ends the lock
     except BaseException:
         with contextlib.suppress(OSError):
@@ -234,13 +240,16 @@ def _replaced(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
         raise
 
 
-def give_permissions(path: Path, old: os.stat_result) -> None:
-    """Give a file the owner, group and mode that another one has."""
-    new = path.stat()
+def give_permissions(descriptor: int, old: os.stat_result) -> None:
+    """Give an open file the owner, group and mode that another one has.
+
+    Not by its name, which may be another file's by now where others may write to the folder.
+    """
+    new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
         with contextlib.suppress(PermissionError):
-            os.chown(path, old.st_uid, old.st_gid)
-    path.chmod(stat.S_IMODE(old.st_mode))
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
 def _compressed(file: BinaryIO) -> BinaryIO:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
-import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market_text import parse_distinct
 from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import as_limit, read_unzipped
+from gbdnn.io.reading import WRONG, UnzippedFile, as_limit, read_unzipped
 from gbdnn.io.store import open_features
 
 if TYPE_CHECKING:
@@ -162,13 +160,9 @@ def tells_shape(path: Path) -> bool:
     if name.endswith((*_MTX, *_NUMPY)) or "idx" in name:
         return True
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as file:
+        with UnzippedFile(path) as file:
             return file.read(2) == b"\0\0"
-    except (OSError, EOFError, ValueError, zlib.error):
+    except WRONG:  # its reader tells
         return False
 
 

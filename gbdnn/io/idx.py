@@ -38,7 +38,9 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     Raises
     ------
     MissingFileError
-        There is no such file, or it may not be read.
+        There is no such file.
+    ReadError
+        The system does not let it be read.
     FormatError
         The file is a folder, is empty, is not IDX, is cut off, or has bytes after its last element.
 

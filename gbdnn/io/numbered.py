@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gbdnn.errors import ArgumentError, MissingFileError
+from gbdnn.io.reading import read_errors
 
 if TYPE_CHECKING:
     import re
@@ -16,11 +17,8 @@ def numbered(folder: Path, name: re.Pattern[str]) -> dict[str, dict[int, Path]]:
 
     A plain file has precedence over one whose name has ``.gz`` after it.
     """
-    try:
+    with read_errors(folder):
         listing = sorted(folder.iterdir())
-    except (OSError, ValueError) as err:
-        reason = getattr(err, "strerror", None) or err
-        raise MissingFileError(f"{folder}: cannot be listed: {reason}") from err
     found: dict[str, dict[int, Path]] = {}
     for path in listing:
         if match := name.fullmatch(path.name):

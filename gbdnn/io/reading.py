@@ -2,10 +2,14 @@
 
 Regular files alone are read: a FIFO would wait for a writer, and a device may have no end. The
 exceptions of other packages become a FormatError in one place, `foreign_errors`.
+
+What is wrong with a file (`WRONG`) and what the system refuses now (`unreadable`: a ReadError) are
+told apart here: only the former says anything of what a file holds.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import math
 import os
@@ -17,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 import numpy as np
 
 from gbdnn.arrays.values import whole_number
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError, TooLargeError
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, ReadError, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +36,10 @@ RATIO = 100
 Tables of numbers shrink to a third or a tenth; a stream of one byte a billion times to a 1,000th.
 """
 
+WRONG = (FormatError, MissingFileError, LookupError, TypeError, ValueError)
+"""What is raised where a file, or a description in it, is proven to be missing or damaged."""
+
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _LIMIT = "unpacked_limit"
 _AT_ONCE = 1 << 24  # bytes
 _KINDS = {
@@ -48,7 +56,8 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     """Raise a FormatError that names the file for what another package raises in the block.
 
     Errors of gbdnn pass, and so do those that do not say anything of the file (KeyboardInterrupt).
-    A MemoryError becomes a TooLargeError: damaged sizes may ask for any amount.
+    A MemoryError becomes a TooLargeError: damaged sizes may ask for any amount. What the system
+    refuses becomes a ReadError.
     """
     try:
         yield
@@ -57,6 +66,10 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     except MemoryError as err:
         raise TooLargeError(f"{path}: {str(err) or 'more than memory has room for'}") from err
     except BaseException as err:
+        # EINVAL: a damaged offset. Without a number it is the package's own.
+        number = err.errno if isinstance(err, OSError) else None
+        if number is not None and number not in _NOT_THERE | {errno.EINVAL}:
+            raise unreadable(path, cast("OSError", err)) from err
         # A panic of a package in Rust is no Exception.
         if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
             raise
@@ -64,21 +77,41 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
         raise FormatError(f"{path}: {fault}: {type(err).__name__}: {reason}") from err
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read; raise MissingFileError or FormatError if it is none."""
+def unreadable(path: object, err: OSError | ValueError) -> GbdnnError:
+    """Return the error of a file or folder that could not be opened, listed or read.
+
+    A MissingFileError if there is none of that name (ValueError: there cannot be one), a ReadError
+    if that is not known.
+    """
+    number = getattr(err, "errno", None)
+    kind = MissingFileError if number in _NOT_THERE or isinstance(err, ValueError) else ReadError
+    fault = f"cannot be read: {getattr(err, 'strerror', None) or err}"
+    found = kind(f"{path}: {'no such file or folder' if number == errno.ENOENT else fault}")
+    found.errno = number
+    return found
+
+
+@contextmanager
+def read_errors(path: object) -> Iterator[None]:
+    """Raise the error of `unreadable` about `path` in place of an OSError in the block."""
     try:
+        yield
+    except GbdnnError:
+        raise
+    except (OSError, ValueError) as err:  # ValueError: a NUL in the name
+        raise unreadable(path, err) from err
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read; raise MissingFileError or FormatError if it is none.
+
+    A ReadError says that the system does not let it be read.
+    """
+    with read_errors(path):
         # Asked before it is opened, which can have effects on a device; and after.
         _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 -- Path("") is Path(".")
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
-    except GbdnnError:
-        raise
-    except FileNotFoundError as err:
-        raise MissingFileError(f"{path}: no such file") from err
-    except OSError as err:
-        raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
-    except ValueError as err:  # a NUL in the name
-        raise MissingFileError(f"{path}: cannot be read: {err}") from err
     try:
         _require_regular(path, os.fstat(file.fileno()).st_mode)
     except BaseException:
@@ -98,12 +131,10 @@ def require_regular(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file; raise MissingFileError or FormatError if it cannot be read."""
-    with open_regular(path) as file:
+    """Return the bytes of a file; errors as for `open_regular`."""
+    with open_regular(path) as file, read_errors(path):
         try:
             return file.read()
-        except OSError as err:
-            raise MissingFileError(f"{path}: cannot be read: {err.strerror}") from err
         except MemoryError as err:
             raise TooLargeError(f"{path}: more than memory has room for") from err
 
@@ -187,7 +218,7 @@ class UnzippedFile:
         except (gzip.BadGzipFile, zlib.error) as err:
             raise self._fault("the gzip stream is damaged", err) from err
         except OSError as err:
-            raise MissingFileError(f"{self._path}: cannot be read: {err.strerror}") from err
+            raise unreadable(self._path, err) from err
         except MemoryError as err:
             raise TooLargeError(f"{self._path}: more than memory has room for") from err
         self._bytes += len(piece)

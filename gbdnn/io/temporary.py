@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,9 +27,12 @@ _PAUSE = 10.0  # seconds
 _LOOKED: dict[Path, float] = {}
 
 
-def new_file(folder: Path) -> tuple[Path, int]:
-    """Make a temporary file; return it, and a descriptor to write to, which holds the lock."""
-    return _held(folder, _make_file)
+def new_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
+    """Make a temporary file; return it, and a descriptor to write to, which holds the lock.
+
+    The mode is subject to the umask, as that of `open` is.
+    """
+    return _held(folder, partial(_make_file, mode=mode))
 
 
 def new_folder(folder: Path) -> tuple[Path, int]:
@@ -51,16 +55,20 @@ def remove_leftovers(folder: Path) -> None:
                 _remove_unused(folder / entry.name, is_folder=entry.is_dir(follow_symlinks=False))
 
 
-def _make_file(folder: Path) -> tuple[Path, int]:
+def _make_file(folder: Path, mode: int) -> tuple[Path, int]:
     path = folder / f".gbdnn-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return path, os.open(path, flags, 0o666)  # under the umask, as open() does
+    return path, os.open(path, flags, mode)
 
 
 def _make_folder(folder: Path) -> tuple[Path, int]:
     path = folder / f".gbdnn-{secrets.token_hex(8)}.folder.tmp"
     path.mkdir()
-    return path, os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY)
+    try:
+        return path, os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY)
+    except BaseException:
+        path.rmdir()
+        raise
 
 
 def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path, int]:
@@ -70,10 +78,15 @@ def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path,
     """
     while True:
         path, descriptor = make(folder)
-        _lock(descriptor, wait=True)
-        # Another process may have taken it for a leftover before it was locked.
-        if os.fstat(descriptor).st_nlink or os.name == "nt":
-            return path, descriptor
+        try:
+            _lock(descriptor, wait=True)
+            # Another process may have taken it for a leftover before it was locked.
+            if os.fstat(descriptor).st_nlink or os.name == "nt":
+                return path, descriptor
+        except BaseException:
+            os.close(descriptor)
+            _remove_unused(path, is_folder=path.name.endswith(".folder.tmp"))
+            raise
         os.close(descriptor)
 
 

@@ -3,14 +3,16 @@
     Z  = b; Z += Y W               every neuron's sums stay in registers for all its edges
     Y' = min(max(Z, 0), clip)      before they are stored, once
 
-The inner loops are compiled by numba, which python-graphblas requires, and kept on disk
+The inner loops are compiled by numba and kept on disk
 (`gbdnn.kernels.compiled`). The full form is the same equation in GraphBLAS: its definition, and the
 form to take where nothing can be compiled.
 """
 
 from __future__ import annotations
 
-import logging
+import threading
+import warnings
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gbdnn.arrays.sparse_rows import SparseRows
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FUSED", "FusedForm"]
 
-_log = logging.getLogger("gbdnn.inference")
-
 
 class FusedForm:
     """Sums in registers, compiled for the processor at hand."""
@@ -39,7 +39,8 @@ class FusedForm:
     def __init__(self) -> None:
         self._loaded: set[np.dtype] = set()
         self._fault: dict[np.dtype, str] = {}
-        self._work: dict[np.dtype, float] = {}
+        self._without: dict[np.dtype, float] = {}  # ns of runs in another form
+        self._loading = threading.Lock()
 
     def is_exact(self, info: LayerInfo) -> bool:
         """Whether starting at the bias is the layer's rule."""
@@ -49,35 +50,50 @@ class FusedForm:
         """Return ns for one block."""
         return costs.fused_layer(inputs, info.edges, *info.shape)
 
-    def is_worth_loading(self, dtype: np.dtype, work: float) -> bool:
-        """Whether compiled code is there, or due: see `costs.COMPILE`.
+    def is_due(self, dtype: np.dtype, work: float) -> bool:
+        """Whether a run of so much work is to take compiled code: `has_loaded` then tells.
 
         Parameters
         ----------
         dtype : float32 or float64
         work : float
             Estimated ns of the run in another form. Without compiled code on disk, it is compiled
-            once the runs of this process have taken longer than that (the ski-rental rule).
+            once the runs of this process have taken longer than that (the ski-rental rule, with
+            `costs.COMPILE`); while one thread compiles, others go on without.
         """
         if dtype in self._loaded:
             return True
-        if not self._is_at_hand(dtype):
-            work += self._work.get(dtype, 0.0)
-            # While one thread compiles, others go on without.
-            self._work[dtype] = work if work <= costs.COMPILE else 0.0
-            if work <= costs.COMPILE:
-                return False
-        return self._load(dtype) is None
+        if dtype in self._fault or not self._is_suited:
+            return False
+        if self._is_at_hand(dtype):
+            return True
+        enough = self._without.get(dtype, 0.0) + work > costs.COMPILE
+        return enough and not self._loading.locked()
+
+    def went_without(self, dtype: np.dtype, work: float) -> None:
+        """Note that a run of so much work takes another form."""
+        self._without[dtype] = self._without.get(dtype, 0.0) + work
+
+    def has_loaded(self, dtype: np.dtype) -> bool:
+        """Whether there is compiled code; it is loaded, or compiled, and a failure warned of once.
+
+        After a failure this process goes on without; the next one tries again.
+        """
+        first = dtype not in self._fault
+        if (fault := self._load(dtype)) is not None and first:
+            text = f"no fused form, which would take less time: {fault}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return fault is None
 
     def code(self) -> dict[str, str]:
         """Return for each dtype where its compiled code is kept, and whether it is there."""
         from gbdnn.kernels.compiled.functions import library
 
-        found = {}
+        found, suited = {}, "" if self._is_suited else " (slow: no fused multiply-adds here)"
         for name in ("float32", "float64"):
             each = library(name)
             there = "" if each.is_at_hand else " (not yet compiled)"
-            found[name] = f"{each.file or 'not kept on disk'}{there}"
+            found[name] = f"{each.file or 'not kept on disk'}{there}{suited}"
         return found
 
     def load(self, dtype: np.dtype) -> None:
@@ -91,6 +107,16 @@ class FusedForm:
         if (fault := self._load(dtype)) is not None:
             raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
 
+    @cached_property
+    def _is_suited(self) -> bool:
+        """Whether the processor gains by this form."""
+        try:
+            from gbdnn.kernels.compiled.library import has_fma
+
+            return has_fma()
+        except ImportError:
+            return True  # it is tried, and fails, where it is due
+
     def _is_at_hand(self, dtype: np.dtype) -> bool:
         try:
             from gbdnn.kernels.compiled.functions import library
@@ -101,15 +127,15 @@ class FusedForm:
 
     def _load(self, dtype: np.dtype) -> str | None:
         """Return why there is no compiled code; None if there is."""
-        if dtype not in self._fault and dtype not in self._loaded:
-            try:
-                from gbdnn.kernels.compiled.functions import functions
+        with self._loading:
+            if dtype not in self._fault and dtype not in self._loaded:
+                try:
+                    from gbdnn.kernels.compiled.functions import functions
 
-                functions(dtype.name)
-                self._loaded.add(dtype)
-            except Exception as error:
-                self._fault[dtype] = f"{type(error).__name__}: {error}"
-                _log.debug("no fused form: %s", self._fault[dtype])
+                    functions(dtype.name)
+                    self._loaded.add(dtype)
+                except Exception as error:
+                    self._fault[dtype] = f"{type(error).__name__}: {error}"
         return self._fault.get(dtype)
 
     def prepare(

@@ -1,6 +1,6 @@
 """Calls of the fused form's compiled code: blocks, and single inputs, through many layers.
 
-Compiled code gets addresses and believes what it is told: what is given to it is checked here.
+Compiled code gets addresses and believes what it is told.
 """
 
 from __future__ import annotations
@@ -55,14 +55,11 @@ class FusedChain:
 
     def read(self, Y: AlignedBlock, k: int, rows: SparseRows) -> None:
         """Fill a block with sparse rows."""
-        # Features may be a caller's own; compiled code believes what it is told.
         indptr, columns = (
             np.ascontiguousarray(each, np.uint64) for each in (rows.indptr, rows.columns)
         )
         values = rows.values[:1] if rows.is_iso else rows.values
         values = np.ascontiguousarray(values, self.dtype)
-        if len(columns) and columns.max() >= Y.neurons:
-            raise IndexError(f"features: an entry in column {columns.max()} of {Y.neurons}")
         self._compiled["fill"](
             indptr.ctypes.data, columns.ctypes.data, values.ctypes.data, int(not rows.is_iso), 0,
             rows.nrows, _address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
@@ -187,9 +184,10 @@ class FusedSingle:
 def natural_order(size: int) -> np.ndarray:
     """Return 0, 1, 2, ..., at least `size` of them: kept, and not to be changed."""
     global _natural
-    if len(_natural) < size:
-        _natural = np.arange(2 * size)
-    return _natural
+    found = _natural  # other threads may replace it at any time
+    if len(found) < size:
+        found = _natural = np.arange(2 * size)
+    return found
 
 
 _natural = np.arange(1024)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -201,7 +202,7 @@ class Steps:
             return work(thread) if thread < self.nthreads else -1
 
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.nthreads, "gbdnn-train")
+            self._pool = _started(self.nthreads)
         begun = []
         try:
             for _ in range(self.nthreads):
@@ -229,3 +230,17 @@ class Steps:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _started(nthreads: int) -> ThreadPoolExecutor:
+    """Return threads, all of which have been started: where one cannot be, none waits for it."""
+    pool, started = ThreadPoolExecutor(nthreads, "gbdnn-train"), threading.Event()
+    try:
+        waiting = [pool.submit(started.wait) for _ in range(nthreads)]
+    except BaseException:
+        started.set()
+        pool.shutdown()
+        raise
+    started.set()
+    wait(waiting)
+    return pool

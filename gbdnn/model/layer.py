@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag
-from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.first_use import complete, gb, is_object
 from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.arrays.values import as_array, as_dtype, finite, floating, require_room
@@ -18,8 +18,6 @@ from gbdnn.model.prepared import Prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.arrays.sparse_rows import SparseRows
@@ -124,7 +122,7 @@ class Layer(LayerInfo):
         `gain` and the range of the bias, is computed from them.
         """
         layer = cls.__new__(cls)
-        layer.__dict__.update(vars(info.info))
+        layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
         layer._hold(columns, bias)
         return layer
 
@@ -189,8 +187,8 @@ def free(layer: Layer) -> None:
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
     """Return a number, or a vector of one value per neuron."""
-    if type(bias).__module__.startswith("graphblas.core.vector"):
-        complete(bias)
+    complete(bias)
+    if is_object(bias) and isinstance(bias, gb.Vector):
         bias = bias.to_dense(fill_value=0)
     values = as_array(bias, "bias")
     if values.ndim == 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from gbdnn.arrays.arguments import as_number
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import gb, shown
 from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 
@@ -77,11 +77,11 @@ class LayerInfo:
         _one_of("bias_rule", self.bias_rule, get_args(BiasRule))
         _one_of("activation", self.activation, get_args(Activation))
         if not isinstance(self.shape, tuple | list) or len(self.shape) != 2:
-            raise ArgumentTypeError(f"shape is two whole numbers, not {self.shape!r}")
+            raise ArgumentTypeError(f"shape is two whole numbers, not {shown(self.shape)}")
         nrows, ncols = self.shape
         for what, n in (("shape: nrows", nrows), ("shape: ncols", ncols), ("edges", self.edges)):
             if not is_whole(n) or n < 0:
-                raise ArgumentError(f"{what} is a whole number >= 0, not {n!r}")
+                raise ArgumentError(f"{what} is a whole number >= 0, not {shown(n)}")
         if as_number(self.gain, "gain") < 0:
             raise ArgumentError(f"gain is a number >= 0, not {self.gain}")
         dtype = as_dtype(self.dtype)
@@ -191,14 +191,14 @@ def layer_table(infos: Sequence[LayerInfo]) -> list[str]:
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in allowed:
         listed = " or ".join(repr(a) for a in allowed)
-        raise ArgumentError(f"{name} is {listed}, not {value!r}")
+        raise ArgumentError(f"{name} is {listed}, not {shown(value)}")
 
 
 def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
     if clip is None:
         return None
     if isinstance(clip, bool) or not isinstance(clip, int | float | np.integer | np.floating):
-        raise ArgumentTypeError(f"clip is a number or None, not {clip!r}")
+        raise ArgumentTypeError(f"clip is a number or None, not {shown(clip)}")
     value = as_array(clip, "clip")
     if not (np.isfinite(value) and value > 0):
         raise ArgumentError(f"clip is finite and > 0, or None for no limit; not {value}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from gbdnn.arrays.arguments import require_callable, require_iterable
+from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
@@ -248,6 +249,7 @@ class Network(Sequence[Layer]):
 
 def as_list(x: Any, what: str) -> list[Any]:
     """Return the items of an iterable; `what` begins the message of the error for other things."""
+    complete(x)
     try:
         return list(x)
     except TypeError:

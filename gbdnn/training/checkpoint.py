@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_path
-from gbdnn.errors import FormatError
+from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.model.layer_info import LayerInfo
@@ -66,9 +66,10 @@ class Checkpoint:
 
     def load(self, begun: TrainingRun) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""
-        if not self.path.exists():
+        try:
+            content = read_bytes(self.path)
+        except MissingFileError:
             return None
-        content = read_bytes(self.path)
         try:
             arrays, text = self._read(content)
             known = json.loads(text)

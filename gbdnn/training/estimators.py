@@ -12,7 +12,7 @@ from sklearn.utils.validation import column_or_1d
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.training.fitting import SparseEstimator, described
+from gbdnn.training.fitting import SparseEstimator, described, whole
 from gbdnn.training.losses import CrossEntropy, SquaredError
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
@@ -58,6 +58,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """The trained network."""
         return self.run_.network
 
+    @whole
     def fit(self, X: Any, y: Any) -> SparseClassifier:
         """Learn from labelled inputs, from the beginning.
 
@@ -78,6 +79,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         self._fit(X, labels, len(self.classes_), CrossEntropy(), strata=labels)
         return self
 
+    @whole
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SparseClassifier:
         """Go once through some more inputs.
 
@@ -178,6 +180,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
+    @whole
     def fit(self, X: Any, y: Any) -> SparseRegressor:
         """Learn from inputs and targets, from the beginning.
 
@@ -195,6 +198,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self._fit(X, y, y.shape[1], SquaredError())
         return self
 
+    @whole
     def partial_fit(self, X: Any, y: Any) -> SparseRegressor:
         """Go once through some more inputs; the first ones say how y is scaled.
 

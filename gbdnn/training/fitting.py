@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbdnn.arrays.arguments import require_iterable
+from gbdnn.arrays.first_use import COMPLETION
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError
@@ -23,13 +25,16 @@ from gbdnn.training.schedules import Constant, Cosine
 from gbdnn.training.train import train
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described"]
+__all__ = ["SparseEstimator", "described", "whole"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024)
@@ -67,6 +72,22 @@ def described(kind: C) -> C:
     """Put the parameters that all estimators share into a docstring."""
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     return kind
+
+
+def whole(fit: F) -> F:
+    """Let a method that fails leave the estimator as it was, fitted or not."""
+
+    @wraps(fit)
+    def wrapped(self: SparseEstimator, *arguments: Any, **options: Any) -> Any:
+        before = dict(self.__dict__)
+        try:
+            return fit(self, *arguments, **options)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    return wrapped  # type: ignore[return-value]
 
 
 class SparseEstimator(BaseEstimator):
@@ -191,7 +212,8 @@ class SparseEstimator(BaseEstimator):
 
 def _seed(random_state: Any) -> int:
     try:
-        found: int = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        with COMPLETION:  # an error shows it
+            random = check_random_state(random_state)
     except ValueError as err:
         raise ArgumentError(f"random_state: {err}") from err
-    return found
+    return int(random.randint(np.iinfo(np.int32).max))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Diverged", "EpochResult", "Loop", "Plan"]
 
-_AT_ONCE = 0.1  # seconds of a call of compiled code
+_AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class Loop:
         if inputs.array is None or plan.input_dropout:
             self._staged = np.empty((self._batch, layers[0].info.nrows), layers[0].info.dtype)
         self._most = 1  # steps of a call
+        self._told = -_AT_ONCE  # when `progress` was called
 
     @property
     def steps_of_an_epoch(self) -> int:
@@ -154,8 +155,7 @@ class Loop:
             self._most = self._allowed(count, time.perf_counter() - clock)
             done += count
             self._adjust(step + count)
-            if self._progress is not None:
-                self._progress(step + count, self._plan.epochs * self._per_epoch)
+            self._tell(step + count)
         count = len(self._rows)
         accuracy = hits / count if self._targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
@@ -204,6 +204,12 @@ class Loop:
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(self._targets[rows])
         return self._steps.run(X, np.arange(len(rows)), targets, rates)
+
+    def _tell(self, step: int) -> None:
+        steps, now = self._plan.epochs * self._per_epoch, time.perf_counter()
+        if self._progress is not None and (step == steps or now - self._told >= _AT_ONCE):
+            self._told = now
+            self._progress(step, steps)
 
     def _adjust(self, step: int) -> None:
         """Ask all adjustments that are due after so many steps of this call."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gbdnn import training
 from gbdnn.arrays.arguments import require_method
+from gbdnn.arrays.first_use import shown
 from gbdnn.errors import ArgumentError
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.optimisers import SGD, Adam
@@ -40,11 +41,11 @@ def optimiser_named(name: Any, learning_rate: float | None = None) -> Optimiser:
     """
     if not isinstance(name, str):
         if learning_rate is not None:
-            raise ArgumentError(f"learning_rate beside {name!r}, which has one")
+            raise ArgumentError(f"learning_rate beside {shown(name)}, which has one")
         require_method(name, "corrections", f"optimiser is {_among(OptimiserName)}, SGD or Adam")
         return name
     if name not in get_args(OptimiserName):
-        raise ArgumentError(f"optimiser: {_among(OptimiserName)}, not {name!r}")
+        raise ArgumentError(f"optimiser: {_among(OptimiserName)}, not {shown(name)}")
     kind = SGD if name == "sgd" else Adam
     return kind() if learning_rate is None else kind(learning_rate)
 
@@ -66,7 +67,7 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
         return ()
     if isinstance(rewire, str):
         if rewire not in _RULES:
-            raise ArgumentError(f"rewire: {_among(RewiringName)}, not {rewire!r}")
+            raise ArgumentError(f"rewire: {_among(RewiringName)}, not {shown(rewire)}")
         return (getattr(training, _RULES[rewire])(),)
     found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
     for each in found:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag, require_method
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.values import as_array
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
@@ -146,7 +147,7 @@ def between(
     if not good:
         left, right = "more than" if above else "at least", "less than" if below else "at most"
         end = "" if math.isinf(most) else f" and {right} {most:g}"
-        raise ArgumentError(f"{name} is a number, {left} {least:g}{end}, not {value!r}")
+        raise ArgumentError(f"{name} is a number, {left} {least:g}{end}, not {shown(value)}")
     return float(number)
 
 

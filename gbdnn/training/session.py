@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gbdnn.errors import DivergenceError
 from gbdnn.training.loop import Diverged, Loop
 from gbdnn.training.run import BestEpoch, EpochRecord, TrainingRun, network_of
@@ -96,7 +98,8 @@ class Session:
             self._run, layers=loop.states(), history=(*self._run.history, record), steps=steps
         )
         self._stopped = self._is_enough(record)
-        if self._callback is not None and self._callback(record) is True:
+        stop = None if self._callback is None else self._callback(record)
+        if isinstance(stop, bool | np.bool_) and stop:
             self._stopped = True
         if self._checkpoint is not None:
             self._checkpoint.save(self._run, stopped=self._stopped)

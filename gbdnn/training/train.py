@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.arguments import require_callable, require_method
-from gbdnn.arrays.threads import MOST_THREADS, available
+from gbdnn.arrays.threads import MOST_THREADS, available, engaged
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.trainable import TrainableLayer
@@ -158,39 +158,42 @@ def train(
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
-    before = net if isinstance(net, TrainingRun) else _begun(net)
-    plan = Plan(
-        loss=loss or before.loss or default_loss(y),
-        optimiser=optimiser or before.optimiser or SGD(),
-        schedule=schedule or Cosine(),
-        adjustments=_adjustments(adjustments),
-        batch_size=_whole("batch_size", batch_size, before.batch_size),
-        input_dropout=between("input_dropout", input_dropout, 0, 1, below=True),
-        seed=_whole("seed", seed, before.seed, least=0),
-        epochs=whole_number(epochs, "epochs", least=0),
-    )
-    if patience is not None:
-        whole_number(patience, "patience", least=1)
-        if validation is None:
-            raise ArgumentError("patience: there is no validation; validation=0.2, for example")
     threads = _threads(nthreads)
-    network = before.network
-    data = TrainingData.of(X, y, network, plan.loss)
-    tested = None
-    if isinstance(validation, tuple):
-        tested = ValidationData.of(*_pair(validation), network, plan.loss)
-    elif validation is not None:
-        data, tested = data.split(between("validation", validation, 0, 1, below=True), plan.seed)
-    if plan.loss.every_label:
-        data.require_all_labels(network.shape[1])
-    saved = None
-    if checkpoint is not None:
-        saved = Checkpoint(checkpoint, before, plan, data, tested, patience)
-    session = Session(
-        before, data, tested, plan, patience=patience, nthreads=threads, callback=callback,
-        progress=progress, checkpoint=saved,
-    )  # fmt: skip
-    return session.run()
+    with engaged(nthreads):
+        before = net if isinstance(net, TrainingRun) else _begun(net)
+        plan = Plan(
+            loss=loss or before.loss or default_loss(y),
+            optimiser=optimiser or before.optimiser or SGD(),
+            schedule=schedule or Cosine(),
+            adjustments=_adjustments(adjustments),
+            batch_size=_whole("batch_size", batch_size, before.batch_size),
+            input_dropout=between("input_dropout", input_dropout, 0, 1, below=True),
+            seed=_whole("seed", seed, before.seed, least=0),
+            epochs=whole_number(epochs, "epochs", least=0),
+        )
+        if patience is not None:
+            whole_number(patience, "patience", least=1)
+            if validation is None:
+                raise ArgumentError("patience: there is no validation; validation=0.2, for example")
+        network = before.network
+        data = TrainingData.of(X, y, network, plan.loss)
+        tested = None
+        if isinstance(validation, tuple):
+            tested = ValidationData.of(*_pair(validation), network, plan.loss)
+        elif validation is not None:
+            data, tested = data.split(
+                between("validation", validation, 0, 1, below=True), plan.seed
+            )
+        if plan.loss.every_label:
+            data.require_all_labels(network.shape[1])
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(checkpoint, before, plan, data, tested, patience)
+        session = Session(
+            before, data, tested, plan, patience=patience, nthreads=threads, callback=callback,
+            progress=progress, checkpoint=saved,
+        )  # fmt: skip
+        return session.run()
 
 
 def _begun(net: Any) -> TrainingRun:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_records
+from gbdnn.arrays.first_use import complete, shown
 from gbdnn.arrays.values import as_array, whole_number
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
@@ -228,8 +229,9 @@ def _records(stats: Iterable[LayerStats]) -> list[LayerStats]:
 
 
 def _parts(parts: Any) -> list[str]:
+    complete(parts)
     if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise ArgumentTypeError(f"parts is a list of names, not {parts!r}")
+        raise ArgumentTypeError(f"parts is a list of names, not {shown(parts)}")
     return [str(part) for part in parts]
 
 
@@ -238,7 +240,9 @@ def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
     as_array(neurons, "neurons")
     given = np.asarray(neurons)
     if given.dtype.kind not in "iu" or given.ndim > 1 or (given < 0).any():
-        raise ArgumentTypeError(f"neurons is a whole number, or one per layer, not {neurons!r}")
+        raise ArgumentTypeError(
+            f"neurons is a whole number, or one per layer, not {shown(neurons)}"
+        )
     if given.ndim and len(given) != len(table):
         raise ArgumentError(f"neurons of {len(given)} layers, but the records are of {len(table)}")
     places = table["distinct"] * given

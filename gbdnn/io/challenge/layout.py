@@ -19,6 +19,7 @@ from gbdnn.arrays.arguments import as_path
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.io.numbered import in_order, numbered
+from gbdnn.io.reading import read_errors
 
 if TYPE_CHECKING:
     import os
@@ -182,7 +183,8 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
     1024
     """
     root = _folder(directory)
-    folders = [root, *root.glob("neuron*"), *root.glob("DNN/neuron*")]
+    with read_errors(root):
+        folders = [root, *root.glob("neuron*"), *root.glob("DNN/neuron*")]
     sizes = sorted(
         {int(n) for folder in folders if _is(Path.is_dir, folder) for n in numbered(folder, _LAYER)}
     )
@@ -222,9 +224,5 @@ def _folder(directory: str | os.PathLike[str]) -> Path:
 
 
 def _is(test: Callable[[Path], bool], path: Path) -> bool:
-    try:
+    with read_errors(path):  # a folder on the way may not be entered
         return test(path)
-    except OSError as err:  # a folder on the way may not be entered
-        raise MissingFileError(f"{path}: {err.strerror}") from err
-    except ValueError as err:  # a NUL in the name, where Path does not overlook it
-        raise MissingFileError(f"{path}: {err}") from err

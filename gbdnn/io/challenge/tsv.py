@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag, as_word
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
@@ -131,6 +131,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     '1\t2\t0.0625\n3\t1\t0.0625\n'
     """
     require_kind(matrix, gb.Matrix, "matrix: a graphblas.Matrix is needed")
+    complete(matrix)
     if matrix.dtype.np_type.kind not in "biuf":
         raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
     if 0 in matrix.shape:
@@ -236,6 +237,7 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     >>> file.read_text()  # counted from 1
     '4\n8\n'
     """
+    complete(rows)
     try:
         ids = np.asarray(rows)
     except ValueError as err:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_path, require_iterable
+from gbdnn.arrays.first_use import shown
 from gbdnn.arrays.values import as_dtype, require_room
 from gbdnn.errors import (
     ArgumentError,
@@ -102,7 +103,7 @@ def read_matrix_market(
     require_activation(last_activation)
     limit = as_limit(unpacked_limit)
     if prefix is not None and not isinstance(prefix, str):
-        raise ArgumentTypeError(f"prefix is a str, not {prefix!r}")
+        raise ArgumentTypeError(f"prefix is a str, not {shown(prefix)}")
     options: dict[str, Any] = {
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
@@ -215,13 +216,16 @@ def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
     """Return the bias of a layer, or None if there is no file of it."""
     plain = _bias_file(weights)
     for path in (plain, plain.with_name(plain.name + ".gz")):
-        if os.path.exists(path):  # noqa: PTH110 -- Path.exists() raises for names too long
-            A = parse(read_unzipped(path, limit), path)
-            if 1 not in A.shape:
-                raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
-            require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
-            dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
-            return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
+        try:
+            data = read_unzipped(path, limit)
+        except MissingFileError:
+            continue
+        A = parse(data, path)
+        if 1 not in A.shape:
+            raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
+        require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
+        dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
+        return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
     return None
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_callable
+from gbdnn.arrays.arguments import as_flag, require_callable
+from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
@@ -66,7 +67,8 @@ def save(
     Raises
     ------
     OutputError
-        The folder is not empty and no store, or cannot be written.
+        The folder is not empty and no store, holds what an unfinished run has completed, or cannot
+        be written.
     ArgumentTypeError, ArgumentError, ShapeError
         `x` is something else, or its layers do not fit each other.
     MissingPackageError
@@ -82,6 +84,7 @@ def save(
     (False, 32768, True)
     """
     require_callable(progress, "progress")
+    complete(x)
     if isinstance(x, np.ndarray) and x.ndim == 1:
         _write_categories(x, path)
     elif is_matrix(x):
@@ -168,13 +171,15 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     return kind
 
 
-def require_storable(path: str | os.PathLike[str]) -> None:
+def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> None:
     """Raise the OutputError that `save` would raise, before its content is computed.
 
     Parameters
     ----------
     path : path-like
         As for `save`; not changed.
+    resumes : bool, default False
+        Whether an unfinished run may be there: the writer will look whether it is its own.
 
     Examples
     --------
@@ -184,7 +189,7 @@ def require_storable(path: str | os.PathLike[str]) -> None:
     >>> folder = Path(tempfile.mkdtemp())
     >>> gbdnn.io.require_storable(folder / "net")  # nothing is raised: a store can be made there
     """
-    with Writer(path):
+    with Writer(path, any_run=as_flag(resumes, "resumes")):
         pass
 
 

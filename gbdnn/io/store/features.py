@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ def write_features(
     count = len(batches) if isinstance(batches, list | tuple) else None
     parts: list[dict[str, Any]] = []
     pending: list[SparseRows] = []
+    rows_pending = values_pending = 0
     with Writer(path) as writer:
 
         def flush() -> None:
@@ -110,10 +111,12 @@ def write_features(
             if dtype is None and own != kind:
                 raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
             for rows in as_rows(batch, what=what, dtype=kind).parts(PART):
-                together = [*pending, rows]
-                if max(sum(x.nrows for x in together), sum(x.nvals for x in together)) > PART:
+                if max(rows_pending + rows.nrows, values_pending + rows.nvals) > PART:
                     flush()
+                    rows_pending = values_pending = 0
                 pending.append(rows)
+                rows_pending += rows.nrows
+                values_pending += rows.nvals
             if progress is not None:
                 progress(n + 1, count)
         flush()
@@ -196,6 +199,8 @@ class StoredFeatures:
     array([0, 1, 2])
     """
 
+    is_checked = True
+
     def __init__(self, reader: Reader) -> None:
         if reader.index.get("kind") != "features":
             raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
@@ -266,9 +271,7 @@ class StoredFeatures:
 
     def batches(self, inputs: int) -> Iterator[gb.Matrix]:
         """Yield matrices of `inputs` rows each; the last one may have fewer."""
-        step = whole_number(inputs, "inputs", least=1)
-        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
-            yield self.rows(start, stop)
+        return starmap(self.rows, self._ranges(inputs))
 
     def part(self, start: int, stop: int) -> StoredRows:
         """Return rows `start` to before `stop`, which are read when they are computed.
@@ -279,9 +282,12 @@ class StoredFeatures:
 
     def parts(self, inputs: int) -> Iterator[StoredRows]:
         """Yield parts of `inputs` rows each, for `infer_batches`; the last one may have fewer."""
+        return starmap(self.part, self._ranges(inputs))
+
+    def _ranges(self, inputs: int) -> Iterable[tuple[int, int]]:
+        """Return the bounds of so many rows each, or raise the error of a wrong number at once."""
         step = whole_number(inputs, "inputs", least=1)
-        for start, stop in pairwise([*range(0, self.nrows, step), self.nrows]):
-            yield self.part(start, stop)
+        return pairwise([*range(0, self.nrows, step), self.nrows])
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:
         """Return the rows of a slice, which is not empty the other way around."""

@@ -11,8 +11,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError
-from gbdnn.io.reading import read_bytes
+from gbdnn.errors import FormatError, MissingFileError
+from gbdnn.io.reading import WRONG, read_bytes
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
@@ -42,19 +42,23 @@ def encode(kind: str, shards: list[dict[str, Any]], content: dict[str, Any]) -> 
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return the fields of a folder's index; raise MissingFileError or FormatError."""
+    """Return the fields of a folder's index; raise MissingFileError or FormatError.
+
+    A ReadError says that the system does not let it be read.
+    """
     path = folder / INDEX
-    if not os.path.isdir(folder):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+    try:
+        data = read_bytes(path)
+    except MissingFileError as err:
+        if os.path.isdir(folder):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+            raise MissingFileError(
+                f"{folder}: no {INDEX}: no store, or one that was never finished; the index is"
+                " written last"
+            ) from err
         there = os.path.exists(folder)  # noqa: PTH110
         what = "is no folder" if there else "there is no such folder"
         kind = FormatError if there else MissingFileError
-        raise kind(f"{folder}: {what}; a store is a folder with {INDEX} and its shards")
-    if not path.exists():
-        raise MissingFileError(
-            f"{folder}: no {INDEX}: no store, or one that was never finished; the index is written"
-            " last"
-        )
-    data = read_bytes(path)
+        raise kind(f"{folder}: {what}; a store is a folder with {INDEX} and its shards") from err
     whole = _has_checksum(data)
     try:
         found = json.loads(data, parse_constant=_refuse)
@@ -82,7 +86,7 @@ def is_index(path: Path) -> bool:
     """Whether a file is the index of a store, of any version."""
     try:
         found = json.loads(read_bytes(path))
-    except (ValueError, RecursionError, GbdnnError):
+    except (RecursionError, *WRONG):
         return False
     return isinstance(found, dict) and found.get("format") == FORMAT
 

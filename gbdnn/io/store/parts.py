@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gbdnn.arrays.arguments import as_path
-from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.errors import MissingFileError, OutputError
 from gbdnn.io.atomic import output_errors
-from gbdnn.io.store.features import open_features, write_features
-from gbdnn.io.store.index import INDEX, read_index
+from gbdnn.io.reading import WRONG
+from gbdnn.io.store.features import StoredFeatures, write_features
+from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.unfinished import (
     RUN,
     Origin,
+    bring_back,
     find_unfinished,
     finished_key,
-    named_by_index,
     part_name,
     read_run,
-    require_same_run,
     run_folder,
     write_run,
 )
-from gbdnn.io.store.writer import Writer
+from gbdnn.io.store.writer import Writer, remove_left
 
 if TYPE_CHECKING:
     import os
@@ -70,6 +70,8 @@ class PartWriter:
     ----------
     starts : list of int
         Where the parts begin.
+    is_finished : bool
+        Whether the store was there already, of the same origin.
     """
 
     def __init__(
@@ -84,18 +86,22 @@ class PartWriter:
     ) -> None:
         self._folder, self._origin, self._restart = as_path(path).absolute(), origin, restart
         self._parts = run_folder(self._folder, origin.key)
-        self._writer = _Writer(path, origin, restart=restart)
+        self._writer = Writer(path, origin=origin, restart=restart)
         self._batch, self._layers = batch, layers
         self.starts = starts
+        self.is_finished = False
 
     def __enter__(self) -> Self:
+        self.is_finished = self._finds_finished()
+        if self.is_finished:
+            remove_left(self._folder)
+            return self
         self._writer.__enter__()
         try:
-            with output_errors(self._parts, "made"):
-                self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
-            if self.is_finished:  # perhaps killed before the parts were removed
-                self._writer.tidy(named_by_index(self._folder))
-            else:
+            self.is_finished = self._finds_finished()  # by a process that had the lock
+            if not self.is_finished:
+                with output_errors(self._parts, "made"):
+                    self._parts.mkdir(self._writer.folder_mode, exist_ok=True)
                 self._take_starts()
         except BaseException:
             self.__exit__()
@@ -103,11 +109,18 @@ class PartWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        try:
+            if not self.is_finished:
+                self._remove_empty()
+        finally:
+            self._writer.__exit__()
+
+    def _remove_empty(self) -> None:
+        """Remove the folder of the parts if there are none."""
         with contextlib.suppress(OSError):
             if all(each.name == RUN for each in self._parts.iterdir()):
                 (self._parts / RUN).unlink(missing_ok=True)
                 self._parts.rmdir()  # a worker whose answer nobody waits for may write all the same
-        self._writer.__exit__()
 
     def _take_starts(self) -> None:
         """Go on with the parts of an earlier call, or write down those of this one."""
@@ -134,13 +147,11 @@ class PartWriter:
             return None
         try:
             starts = [int(each) for each in read_run(self._parts)[1]["starts"]]
-        except (GbdnnError, LookupError, TypeError, ValueError):
+        except WRONG:
             return None
         return starts if starts[-1] == self.starts[-1] else None
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the store is there already, of the same origin."""
+    def _finds_finished(self) -> bool:
         return not self._restart and finished_key(self._folder) == self._origin.key
 
     @property
@@ -158,10 +169,16 @@ class PartWriter:
 
     def _has(self, k: int) -> bool:
         folder = self.folder(k)
+        try:
+            shards = Reader(folder).index["shards"]
+        except MissingFileError:  # written last: somebody may be writing it
+            return False
+        except WRONG:
+            shards = []
+        bring_back(self._folder, {shard["file"]: folder for shard in shards})
         if _is_whole(folder, self.starts[k + 1] - self.starts[k], verify=True):
             return True
-        if (folder / INDEX).exists():  # written last: nobody is writing it
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return False
 
     def finish(self, shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -170,18 +187,6 @@ class PartWriter:
         parts: list[dict[str, Any]] = [part for index in shards for part in index["parts"]]
         content = {"shape": list(shape), "dtype": dtype.name, "parts": parts}
         self._writer.finish("features", {**content, "made_from": self._origin.key})
-
-
-class _Writer(Writer):
-    """A Writer that refuses a folder in which another run can go on."""
-
-    def __init__(self, path: str | os.PathLike[str], origin: Origin, *, restart: bool) -> None:
-        super().__init__(path)
-        self._origin, self._restart = origin, restart
-
-    def _begin(self) -> None:
-        require_same_run(self._folder, self._origin, restart=self._restart)
-        super()._begin()
 
 
 def write_part(folder: str | os.PathLike[str], Y: gb.Matrix) -> None:
@@ -201,13 +206,11 @@ def write_part(folder: str | os.PathLike[str], Y: gb.Matrix) -> None:
 def _is_whole(folder: Path, rows: int, *, verify: bool = False) -> bool:
     """Whether a part is complete, with so many rows; if `verify`, with the bytes it was given."""
     try:
-        found = open_features(folder)
-        sizes = [(shard["file"], shard["bytes"]) for shard in read_index(folder)["shards"]]
-        there = all((folder / file).stat().st_size == size for file, size in sizes)
-        if not there or found.nrows != rows:
-            return False
-        for start in range(0, rows, _AT_ONCE) if verify else ():
+        reader = Reader(folder)
+        found = StoredFeatures(reader)
+        reader.require_shards()
+        for start in range(0, rows, _AT_ONCE) if verify and found.nrows == rows else ():
             found.sparse_rows(start, min(start + _AT_ONCE, rows))
-    except (GbdnnError, OSError):
+    except WRONG:
         return False
-    return True
+    return found.nrows == rows

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.arrays.arguments import as_flag, as_path
-from gbdnn.errors import FormatError, GbdnnError, MissingFileError, naming
+from gbdnn.errors import FormatError, GbdnnError, ReadError, naming
 from gbdnn.io.reading import foreign_errors
-from gbdnn.io.store.index import INDEX, checksum, content_checksum, read_index
+from gbdnn.io.store.index import INDEX, content_checksum, read_index
 from gbdnn.io.store.schema import require_index
-from gbdnn.io.store.writer import header_of, safetensors
+from gbdnn.io.store.shards import Shards, safetensors
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
     from typing import TypeVar
 
     T = TypeVar("T")
 
 __all__ = ["Address", "Reader"]
-
-_OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,7 @@ class Reader:
         self.path, self._verify = as_path(path).absolute(), as_flag(verify, "verify")
         self.index = read_index(self.path)
         require_index(self.index, self.path / INDEX)
-        self._shards = {
-            shard["file"]: (shard["bytes"], shard["header_xxh3_64"])
-            for shard in self.index["shards"]
-        }
-        self._opened: dict[str, Any] = {}
+        self._shards = Shards(self.path, self.index["shards"], verify=self._verify)
 
     @property
     def address(self) -> Address:
@@ -75,9 +66,11 @@ class Reader:
         return Address(str(self.path), str(self.index["checksum"]), self._verify)
 
     def parsed(self, where: str, parse: Callable[[], T]) -> T:
-        """Return ``parse()``, which reads the index; its errors become a FormatError."""
+        """Return ``parse()``, which reads the index; what is wrong in it is a FormatError."""
         try:
             return parse()
+        except (ReadError, MemoryError):
+            raise
         except GbdnnError as err:
             raise FormatError(f"{self.path / INDEX}: {where}: {err}") from err
 
@@ -90,46 +83,18 @@ class Reader:
         expected ones. A MissingFileError says that the shard is missing, a FormatError that shard
         or array differ from the index.
         """
-        tensor, file = place["tensors"][role], place["shard"]
-        name, digest = tensor["name"], tensor["xxh3_64"]
+        file = place["shard"]
         there = f"{self.path / file}: {where}: {role}"
         with foreign_errors(there, "cannot be read"), naming(there):
-            try:
-                found: np.ndarray = self._open(file).get_tensor(name)
-            except FileNotFoundError as err:
-                again = "if the store has been saved anew, load it again"
-                raise MissingFileError(f"the shard is missing; {again}") from err
+            found = self._shards.array(file, place["tensors"][role])
             if found.dtype != dtype or found.shape != (length,):
                 raise FormatError(
                     f"is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of shape"
                     f" {(length,)}"
                 )
-            if self._verify and checksum(found.view(np.uint8)) != digest:
-                raise FormatError("is damaged: its bytes do not have the index's checksum")
             return found
 
-    def _open(self, file: str) -> Any:
-        """Return a memory-mapped shard; it stays open."""
-        path, (size, digest) = os.path.join(self.path, file), self._shards[file]  # noqa: PTH118
-        try:
-            # At each read: reading past the end of a mapped file would end the process.
-            there = os.stat(path)  # noqa: PTH116 -- often
-        except FileNotFoundError:
-            if file in self._opened:  # it lost its name, not its content
-                return self._opened[file]
-            raise
-        if not stat.S_ISREG(there.st_mode):
-            raise FormatError("the shard is no regular file")
-        if there.st_size != size:
-            raise FormatError(
-                f"the shard has {there.st_size} bytes, not {size}: cut off, or written to"
-            )
-        with _OPENING:
-            if file not in self._opened:
-                if checksum(header_of(Path(path))) != digest:
-                    raise FormatError("the shard's header is damaged")
-                self._opened[file] = safetensors().safe_open(path, framework="np")
-            return self._opened[file]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": {}}
+    def require_shards(self) -> None:
+        """Raise the error of a shard that is missing, or has another size or header."""
+        with foreign_errors(self.path, "cannot be read"), naming(self.path):
+            self._shards.require()

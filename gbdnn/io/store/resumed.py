@@ -11,20 +11,21 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from gbdnn.errors import FormatError, GbdnnError, OutputError
+from gbdnn.errors import OutputError
+from gbdnn.io.reading import WRONG, foreign_errors
 from gbdnn.io.store.index import checksum
 from gbdnn.io.store.network import LayerWriter
+from gbdnn.io.store.shards import Shards
 from gbdnn.io.store.unfinished import (
+    RUN,
     Origin,
+    bring_back,
     named_by_index,
     read_run,
-    require_same_run,
     run_folder,
     write_run,
 )
-from gbdnn.io.store.writer import Writer, header_of, safetensors
+from gbdnn.io.store.writer import Writer
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Layer
 
-__all__ = ["LayerSource", "remove_left", "save_layers"]
+__all__ = ["LayerSource", "save_layers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,8 @@ def save_layers(
     OutputError
         As `gbdnn.save`; or the folder holds layers of another run; or a file that a written layer
         was read from is another one now.
+    ReadError
+        The system does not let what has been done be read; it is kept.
     """
     with _Keeper(path, source, restart=restart) as writer:
         layers = LayerWriter(writer, writer.entries)
@@ -100,19 +103,11 @@ def save_layers(
             progress(len(writer.entries), source.count)
         for layer in source.layers(len(writer.entries)):
             mark = "" if source.mark is None else source.mark(len(writer.entries))
-            writer.keep(layers.write(layer), mark)
+            writer.take(layers.write(layer), mark)
             del layer
             if progress is not None:
                 progress(len(writer.entries), source.count)
         writer.finish("network", {"layers": writer.entries, "made_from": source.key(writer.marks)})
-
-
-def remove_left(path: Path) -> None:
-    """Remove what a run has left that was killed when its store was finished, if one was."""
-    if any(path.glob(".gbdnn-*.tmp")):
-        with contextlib.suppress(OutputError), Writer(path) as writer:
-            if named := named_by_index(path):
-                writer.tidy(named)
 
 
 class _Keeper(Writer):
@@ -127,29 +122,28 @@ class _Keeper(Writer):
     """
 
     def __init__(self, path: str | os.PathLike[str], source: LayerSource, *, restart: bool) -> None:
-        super().__init__(path)
-        self._source, self._restart = source, restart
+        super().__init__(path, origin=source.origin, restart=restart)
+        self._source = source
         self._new = run_folder(self._folder, source.origin.key)
         self.entries: list[dict[str, Any]] = []
         self.marks: list[str] = []
 
-    def keep(self, entry: dict[str, Any], mark: str) -> None:
+    def take(self, entry: dict[str, Any], mark: str) -> None:
         """Take the entry of the layer that has been added last."""
         self.entries.append(entry)
         self.marks.append(mark)
 
     def _begin(self) -> None:
-        require_same_run(self._folder, self._source.origin, restart=self._restart)
         self._new.mkdir(self.folder_mode, exist_ok=True)
-        with contextlib.suppress(GbdnnError, LookupError, TypeError, ValueError):
-            self._take(read_run(self._new)[1])
+        with contextlib.suppress(*WRONG):
+            self._take_run(read_run(self._new)[1])
         self._require_marks()
-        named = {shard["file"] for shard in self._shards}
-        for path in self._new.iterdir():  # shards that were not complete
-            if path.name.startswith("shard-") and path.name not in named:
+        needed = {RUN, *self._places} if self._places else set()
+        for path in self._new.iterdir():  # shards that were not complete, or are damaged
+            if path.name not in needed:
                 path.unlink()
 
-    def _take(self, run: dict[str, Any]) -> None:
+    def _take_run(self, run: dict[str, Any]) -> None:
         """Take shards and layers of an earlier call, up to the first one that is damaged."""
         entries, marks, finished = run["layers"], run["marks"], named_by_index(self._folder)
         by_shard: dict[str, list[dict[str, Any]]] = {}
@@ -159,10 +153,10 @@ class _Keeper(Writer):
             here = by_shard[shard["file"]]
             if shard["file"] in finished:  # killed when all was done but the cleaning up
                 return
-            self._bring_back(shard["file"])
-            if not _is_whole(self._new / shard["file"], shard, here):
+            bring_back(self._folder, {shard["file"]: self._new})
+            if not _is_whole(self._new, shard, here):
                 return
-            self._shards.append(shard)
+            self._keep(shard, self._new)
             self.entries += here
             self.marks = marks[: len(self.entries)]
 
@@ -174,12 +168,6 @@ class _Keeper(Writer):
                     f" and the file of layer {k} (counted from 0) has another content than when it"
                     " was read; restart=True (in the shell --restart) begins anew"
                 )
-
-    def _bring_back(self, file: str) -> None:
-        """Move a shard back that stands in the store already: the index was not yet written."""
-        if not (self._new / file).exists():
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / file).rename(self._new / file)
 
     def _flush(self) -> None:
         super()._flush()
@@ -193,26 +181,24 @@ class _Keeper(Writer):
         }
         write_run(self._new, source.origin, fields)
 
-    def _withdraw(self, files: list[str]) -> None:
-        for file in files:
-            self._bring_back(file)
-
     def _abandon(self) -> None:
-        if not self._shards:
+        """Remove the folder if nothing is kept: a record is there when a shard is complete."""
+        try:
+            (self._new / RUN).lstat()
+        except FileNotFoundError:
             super()._abandon()
+        except OSError:
+            return
 
 
-def _is_whole(path: Path, shard: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
+def _is_whole(folder: Path, shard: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
     """Whether a shard has the size, the header and the arrays that the record tells."""
-    with contextlib.suppress(OSError, FormatError, ValueError, safetensors().SafetensorError):
-        if path.stat().st_size != shard["bytes"]:
-            return False
-        if checksum(header_of(path)) != shard["header_xxh3_64"]:
-            return False
-        with safetensors().safe_open(path, framework="np") as opened:
-            return all(
-                checksum(opened.get_tensor(tensor["name"]).view(np.uint8)) == tensor["xxh3_64"]
-                for entry in entries
-                for tensor in entry["tensors"].values()
-            )
-    return False
+    shards = Shards(folder, [shard], verify=True)
+    try:
+        with foreign_errors(folder / shard["file"], "cannot be read"):
+            for entry in entries:
+                for tensor in entry["tensors"].values():
+                    shards.array(shard["file"], tensor)
+    except WRONG:
+        return False
+    return True

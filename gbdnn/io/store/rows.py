@@ -30,6 +30,8 @@ class StoredRows:
         Number of stored values, taken to be spread evenly over all rows.
     """
 
+    is_checked = True
+
     def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:
         self.features, self.start, self.stop = features, start, stop
         self.nrows, self.ncols, self.dtype = stop - start, features.ncols, features.dtype

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.checked_rows import fault_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import FormatError
 
@@ -103,7 +104,7 @@ def read_arrays(
     indices = reader.array(entry, "indices_1", given.indices, given.nvals, where)
     count = 1 if given.is_iso else given.nvals
     values = reader.array(entry, "values", given.values, count, where)
-    if fault := _fault(pointers, indices, across) or _fault_of_values(values):
+    if fault := fault_of(pointers, indices, across) or _fault_of_values(values):
         raise FormatError(f"{reader.path}: {where}: {fault}")
     return SparseRows(
         pointers.astype(np.uint64),
@@ -111,21 +112,6 @@ def read_arrays(
         values.astype(values.dtype.newbyteorder("=")),
         across,
     )
-
-
-def _fault(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | None:
-    """Return the fault of pointers or indices, None if there is none."""
-    n = len(indices)
-    if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
-        return f"the pointers do not ascend from 0 to {n}"
-    if not n:
-        return None
-    if indices.max() >= across:
-        return f"an index of {indices.max()}, of {across}"
-    ascending = indices[1:] > indices[:-1]
-    starts = pointers[(pointers > 0) & (pointers < n)]
-    ascending[starts - starts.dtype.type(1)] = True  # from one row or column to the next
-    return None if ascending.all() else "indices do not ascend, or come twice"
 
 
 def _fault_of_values(values: np.ndarray) -> str | None:

@@ -21,19 +21,21 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__
 from gbdnn.arrays.arguments import as_path
-from gbdnn.errors import FormatError, GbdnnError, OutputError
-from gbdnn.io.atomic import whole_file
-from gbdnn.io.reading import read_bytes
-from gbdnn.io.store.index import INDEX, checksum, read_index
+from gbdnn.errors import FormatError, GbdnnError, MissingFileError, OutputError
+from gbdnn.io.atomic import output_errors, whole_file
+from gbdnn.io.reading import WRONG, read_bytes, read_errors
+from gbdnn.io.store.index import checksum, read_index
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from pathlib import Path
 
 __all__ = [
     "RUN",
     "Origin",
     "Unfinished",
+    "bring_back",
     "find_unfinished",
     "finished_key",
     "named_by_index",
@@ -158,6 +160,11 @@ def find_unfinished(path: str | os.PathLike[str]) -> Unfinished | None:
         None if nothing unfinished is there, or nothing that could be gone on with. Of several runs
         the one that is furthest.
 
+    Raises
+    ------
+    ReadError
+        The system does not let it be read.
+
     Examples
     --------
     >>> import tempfile, gbdnn
@@ -194,6 +201,8 @@ def read_run(folder: Path) -> tuple[Origin, dict[str, Any]]:
     ------
     MissingFileError, FormatError
         There is none, or it is damaged.
+    ReadError
+        The system does not let it be read.
     """
     path = folder / RUN
     head, _, text = read_bytes(path).partition(b"\n")
@@ -212,26 +221,44 @@ def read_run(folder: Path) -> tuple[Origin, dict[str, Any]]:
         raise FormatError(f"{path}: is damaged: {type(err).__name__}: {err}") from err
 
 
-def require_same_run(path: Path, origin: Origin, *, restart: bool) -> None:
+def require_same_run(path: Path, origin: Origin | None, *, restart: bool) -> None:
     """Raise OutputError if a folder holds what another run has completed; with `restart` remove it.
 
-    Of the run itself all is removed too, with `restart`.
+    Of the run itself all is removed too, with `restart`. Without an origin every run is another.
     """
     for folder in _folders(path):
         if restart:
             shutil.rmtree(folder, ignore_errors=True)
             continue
-        found = None if folder == run_folder(path, origin.key) else _look(folder)
-        if found is not None:
-            raise OutputError(
-                f"{path}: holds {found.done:,} of {found.total:,} {found.what} of another run"
-                f" ({origin.difference(found.origin)}). That run can go on; restart=True (in the"
-                " shell --restart) discards what it has done"
-            )
+        is_same = origin is not None and folder == run_folder(path, origin.key)
+        if is_same or (found := _look(folder)) is None:
+            continue
+        other, way = "an unfinished run", f"removing {folder}"
+        if origin is not None:
+            other = f"another run ({origin.difference(found.origin)})"
+            way = "restart=True (in the shell --restart)"
+        raise OutputError(
+            f"{path}: holds {found.done:,} of {found.total:,} {found.what} of {other}. That run can"
+            f" go on; {way} discards what it has done"
+        )
+
+
+def bring_back(path: Path, places: Mapping[str, Path]) -> None:
+    """Move shards back into their folders, from a store whose index was not written.
+
+    A shard that the index names belongs to the store.
+    """
+    with output_errors(path):
+        away = [file for file, folder in places.items() if not (folder / file).exists()]
+        named = named_by_index(path) if away else set()
+        for file in away:
+            if file not in named:
+                with contextlib.suppress(FileNotFoundError):
+                    (path / file).rename(places[file] / file)
 
 
 def _folders(path: Path) -> list[Path]:
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(MissingFileError), read_errors(path):
         return sorted(each for each in path.iterdir() if _FOLDER.fullmatch(each.name))
     return []
 
@@ -239,43 +266,49 @@ def _folders(path: Path) -> list[Path]:
 def _look(folder: Path) -> Unfinished | None:
     """Return what a run has kept, None if that is nothing."""
     try:
-        origin, run = read_run(folder)
-        kind, layers = str(run["kind"]), None
-        layer: int | None = None
-        if kind == "network":
-            done, total, parts = _layers(folder, run), int(run["count"]), []
-        else:
-            starts = [int(each) for each in run["starts"]]
-            parts = [
-                (start, stop)
-                for start, stop in pairwise(starts)
-                if (folder / part_name(start, stop) / INDEX).exists()
-            ]
-            done, total = sum(stop - start for start, stop in parts), starts[-1]
-            if finished_key(folder.parent) == origin.key:
-                return None
-            layers = int(run["layers"])
-            layer = _checkpoint(folder)
-        found = Unfinished(
-            kind=kind, done=done, total=total, parts_done=len(parts), layer=layer, layers=layers,
-            parts=0 if kind == "network" else len(starts) - 1, nbytes=_bytes(folder), origin=origin,
-        )  # fmt: skip
-    except (GbdnnError, OSError, LookupError, TypeError, ValueError):
+        with read_errors(folder):
+            return _found(folder)
+    except WRONG:
         return None
+
+
+def _found(folder: Path) -> Unfinished | None:
+    origin, run = read_run(folder)
+    kind, layers = str(run["kind"]), None
+    layer: int | None = None
+    if kind == "network":
+        done, total, parts = _layers(folder, run), int(run["count"]), []
+    else:
+        starts = [int(each) for each in run["starts"]]
+        named = named_by_index(folder.parent)
+        parts = [
+            (start, stop)
+            for start, stop in pairwise(starts)
+            if _is_there(folder / part_name(start, stop), named)
+        ]
+        done, total = sum(stop - start for start, stop in parts), starts[-1]
+        if finished_key(folder.parent) == origin.key:
+            return None
+        layers = int(run["layers"])
+        layer = _checkpoint(folder)
+    found = Unfinished(
+        kind=kind, done=done, total=total, parts_done=len(parts), layer=layer, layers=layers,
+        parts=0 if kind == "network" else len(starts) - 1, nbytes=_bytes(folder), origin=origin,
+    )  # fmt: skip
     return None if found.is_empty else found
 
 
 def named_by_index(path: Path) -> set[str]:
-    """Return the shards of the store in a folder; none if there is no store."""
+    """Return the shards of the store in a folder; none if there is no store, or a damaged one."""
     try:
         return {str(shard["file"]) for shard in read_index(path)["shards"]}
-    except (GbdnnError, LookupError, TypeError):
+    except WRONG:
         return set()
 
 
 def finished_key(path: Path) -> str | None:
     """Return the key of the run whose answer is the store in a folder, None if there is none."""
-    with contextlib.suppress(GbdnnError):
+    with contextlib.suppress(*WRONG):
         key = read_index(path).get("made_from")
         return None if key is None else str(key)
     return None
@@ -283,15 +316,29 @@ def finished_key(path: Path) -> str | None:
 
 def _layers(folder: Path, run: dict[str, Any]) -> int:
     """Return how many layers of the record have their shard, and no finished store has it."""
-    files = {str(shard["file"]) for shard in run["shards"]} - named_by_index(folder.parent)
-    there = {file for file in files if any((at / file).exists() for at in (folder, folder.parent))}
+    there = _there(folder, run, named_by_index(folder.parent), folder.parent)
     return sum(entry["shard"] in there for entry in run["layers"])
+
+
+def _is_there(part: Path, named: set[str]) -> bool:
+    """Whether a part is complete, and no finished store has it; nothing is verified."""
+    try:
+        index = read_index(part)
+        return len(_there(part, index, named, part.parent.parent)) == len(index["shards"])
+    except WRONG:
+        return False
+
+
+def _there(folder: Path, index: dict[str, Any], named: set[str], store: Path) -> set[str]:
+    """Return the shards in a folder, or on their way into the store."""
+    files = {str(shard["file"]) for shard in index["shards"]} - named
+    return {file for file in files if any((at / file).exists() for at in (folder, store))}
 
 
 def _checkpoint(folder: Path) -> int | None:
     """Return the layer at which the first part in the making goes on."""
     for each in sorted(folder.glob("part-*.run")):
-        with contextlib.suppress(GbdnnError, LookupError, TypeError, ValueError):
+        with contextlib.suppress(*WRONG):
             return int(read_index(each)["next_layer"])
     return None
 

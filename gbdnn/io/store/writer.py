@@ -20,14 +20,21 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from gbdnn.arrays.arguments import as_path
-from gbdnn.errors import OutputError
+from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.atomic import give_permissions, output_errors, whole_file
+from gbdnn.io.links import resolved
+from gbdnn.io.reading import read_bytes, read_errors
 from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
-from gbdnn.optional import require
+from gbdnn.io.store.shards import safetensors, write_shard
+from gbdnn.io.store.unfinished import bring_back, named_by_index, require_same_run
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+
+    from gbdnn.io.store.unfinished import Origin
+
+__all__ = ["SHARD_BYTES", "Writer", "remove_left"]
 
 SHARD_BYTES = 256 << 20
 """Largest size of a shard, unless a single layer is larger."""
@@ -40,7 +47,7 @@ class Writer:
     """A context manager that writes a store; without `finish` the folder is unchanged.
 
     An OutputError says that the folder is no store and not empty, is a file, is being written to by
-    another process, or cannot be written.
+    another process, holds what another run has completed, or cannot be written.
 
     Parameters
     ----------
@@ -48,31 +55,51 @@ class Writer:
         The folder.
     shard_bytes : int, optional
         Largest size of a shard, unless a single array is larger (default: `SHARD_BYTES`).
+    origin : Origin, optional
+        Of the run: what it has completed itself may be in the folder.
+    restart : bool, default False
+        Whether what runs have completed is removed.
+    any_run : bool, default False
+        Whether no run is looked for.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, shard_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        shard_bytes: int | None = None,
+        origin: Origin | None = None,
+        restart: bool = False,
+        any_run: bool = False,
+    ) -> None:
         safetensors()
         checksum(b"")
         self._folder = as_path(path).absolute()
         self._token = secrets.token_hex(8)
         self._new = self._folder / f".gbdnn-{self._token}.tmp"
         self._most = SHARD_BYTES if shard_bytes is None else shard_bytes
+        self._origin, self._restart, self._any_run = origin, restart, any_run
         self._shards: list[dict[str, Any]] = []
+        self._places: dict[str, Path] = {}  # the folder in which a shard waits for the end
         self._tensors: dict[str, np.ndarray] = {}
         self._bytes = 0
         self._lock = -1
-        self._made = False
+        self._has_begun = False
+        self._made: list[Path] = []
         self._old: os.stat_result | None = None
 
     def __enter__(self) -> Self:
         try:
             with output_errors(self._folder):
-                self._made = not self._folder.exists()
-                self._folder.mkdir(parents=True, exist_ok=True)
+                resolved(self._folder)
+                self._make_folders()
                 self._lock = _locked(self._folder)
                 self._require_ours()
                 with contextlib.suppress(FileNotFoundError):
                     self._old = (self._folder / INDEX).stat()
+                if not self._any_run:
+                    require_same_run(self._folder, self._origin, restart=self._restart)
+                self._has_begun = True
                 self._begin()
         except BaseException:
             self.__exit__()
@@ -81,13 +108,16 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         """Remove temporary files and release the lock."""
-        self._abandon()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-        if self._made:
+        try:
+            if self._has_begun:
+                self._abandon()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
             with contextlib.suppress(OSError, ValueError):
-                self._folder.rmdir()
+                while self._made:
+                    self._made.pop().rmdir()
 
     @property
     def folder_mode(self) -> int:
@@ -112,17 +142,10 @@ class Writer:
         """Add the shards of another store, which is to be removed, and return its index."""
         index = read_index(folder)
         for shard in index["shards"]:
-            source, target = folder / shard["file"], self._new / shard["file"]
-            with output_errors(self._folder):
-                try:
-                    os.link(source, target)  # the other store stays whole until this one is
-                except FileNotFoundError:
-                    raise
-                except OSError:  # a file system without links
-                    source.rename(target)
-                if self._old is not None:
-                    give_permissions(target, self._old)
-            self._shards.append(shard)
+            if self._old is not None:
+                with output_errors(self._folder):
+                    _give_permissions(folder / shard["file"], self._old)
+            self._keep(shard, folder)
         return index
 
     def finish(self, kind: str, content: dict[str, Any]) -> None:
@@ -130,25 +153,30 @@ class Writer:
         if self._tensors:
             self._flush()
         data = encode(kind, self._shards, content)
-        named = [shard["file"] for shard in self._shards]
-        try:
-            for file in named:
-                (self._new / file).rename(self._folder / file)
+        with output_errors(self._folder):
+            try:
+                for file, folder in self._places.items():
+                    (folder / file).rename(self._folder / file)
+                _sync(self._folder)
+                with whole_file(self._folder / INDEX) as index:
+                    index.write(data)
+            except BaseException:
+                if self._has_other_index(data):  # Ctrl-C may come right after the rename
+                    with contextlib.suppress(GbdnnError, OSError):
+                        bring_back(self._folder, self._places)
+                raise
+            self._made.clear()
             _sync(self._folder)
-            with whole_file(self._folder / INDEX) as index:
-                index.write(data)
-        except BaseException:
-            if not self._is_index(data):  # Ctrl-C may come right after the rename
-                self._withdraw(named)
-            raise
-        _sync(self._folder)
-        self._made = False
-        self.tidy(named)
+        self.tidy(self._places)
 
     def tidy(self, named: Collection[str]) -> None:
-        """Remove temporary folders, and all shards but these: those that the index names."""
-        for path in self._leftovers():
-            if path.name not in named:
+        """Remove all shards but these, those that the index names, and then temporary folders.
+
+        In this order: after a kill a folder that is left tells that there is something to remove.
+        """
+        with contextlib.suppress(OSError):
+            left = [path for path in _leftovers(self._folder) if path.name not in named]
+            for path in sorted(left, key=lambda path: _SHARD.fullmatch(path.name) is None):
                 _remove(path)
 
     def _begin(self) -> None:
@@ -159,41 +187,42 @@ class Writer:
         """Remove the temporary folder, if it is there."""
         _remove(self._new)
 
-    def _withdraw(self, files: list[str]) -> None:
-        """Take back shards that no index names."""
-        for file in files:
-            _remove(self._folder / file)
+    def _keep(self, shard: dict[str, Any], folder: Path) -> None:
+        """Take a shard that is complete; it stays where it is until the end."""
+        self._shards.append(shard)
+        self._places[shard["file"]] = folder
 
     def _flush(self) -> None:
         """Write the arrays added since the last shard."""
-        from safetensors.numpy import save_file
-
         path = self._new / self._shard()
         try:
-            save_file(self._tensors, path)
-            self._give_permissions(path)
-            _sync(path)
-            header = header_of(path)
-        except (OSError, safetensors().SafetensorError) as err:
-            raise OutputError(f"{self._folder}: cannot be written: {err}") from err
+            with output_errors(self._folder):
+                header, size = write_shard(path, self._tensors, self._old)
+        except BaseException:
+            _remove(path)
+            raise
         digest = checksum(header)
-        size = path.stat().st_size
-        self._shards.append({"file": path.name, "bytes": size, "header_xxh3_64": digest})
+        self._keep({"file": path.name, "bytes": size, "header_xxh3_64": digest}, self._new)
         self._tensors, self._bytes = {}, 0
 
-    def _give_permissions(self, shard: Path) -> None:
-        """Give a shard the permissions of the old store's index, else those that are usual."""
-        if self._old is not None:
-            give_permissions(shard, self._old)
-        else:
-            # The package makes files private to their owner; a new folder has the umask's mode.
-            shard.chmod(self._new.stat().st_mode & 0o666)
-
-    def _is_index(self, data: bytes) -> bool:
+    def _has_other_index(self, data: bytes) -> bool:
+        """Whether the index is known not to be this one."""
         try:
-            return (self._folder / INDEX).read_bytes() == data
-        except OSError:
+            return read_bytes(self._folder / INDEX) != data
+        except FileNotFoundError:
+            return True
+        except (GbdnnError, OSError):
             return False
+
+    def _make_folders(self) -> None:
+        """Make the folder, and those that it is in."""
+        missing, at = [], self._folder
+        while not at.exists():
+            missing.append(at)
+            at = at.parent
+        while missing:
+            self._made.append(missing.pop())
+            self._made[-1].mkdir(exist_ok=True)
 
     def _shard(self) -> str:
         return f"shard-{self._token}-{len(self._shards):05}.safetensors"
@@ -204,33 +233,42 @@ class Writer:
         if index.exists():
             ours = is_index(index)
         else:
-            ours = len(self._leftovers()) == len(list(self._folder.iterdir()))
+            ours = len(_leftovers(self._folder)) == len(list(self._folder.iterdir()))
         if not ours:
             raise OutputError(
                 f"{self._folder}: is not empty and no store; choose another folder, or remove what"
                 " is in it"
             )
 
-    def _leftovers(self) -> list[Path]:
-        """Return the shards and temporary folders of this and other writers."""
-        return [
-            path
-            for path in self._folder.iterdir()
-            if _SHARD.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
-        ]
+
+def remove_left(path: Path) -> None:
+    """Remove what a run has left that was killed when its store was finished.
+
+    Nothing, if a run that can be resumed has something there, or the store is being written.
+    """
+    named = named_by_index(path)
+    with read_errors(path):
+        left = [each for each in _leftovers(path) if each.name not in named]
+    if named and left:
+        with contextlib.suppress(OutputError), Writer(path) as writer:
+            writer.tidy(named_by_index(path))
 
 
-def safetensors() -> Any:
-    """Return the package safetensors, or raise MissingPackageError."""
-    return require("safetensors", "store", "a store has shards of safetensors")
+def _leftovers(folder: Path) -> list[Path]:
+    """Return the shards and temporary folders of all writers."""
+    return [
+        path
+        for path in folder.iterdir()
+        if _SHARD.fullmatch(path.name) or _UNFINISHED.fullmatch(path.name)
+    ]
 
 
-def header_of(path: Path) -> bytes:
-    """Return the first bytes of a shard: its header's length, and the header."""
-    with path.open("rb") as file:
-        length = file.read(8)
-        # A damaged length may exceed the file's.
-        return length + file.read(min(int.from_bytes(length, "little"), path.stat().st_size))
+def _give_permissions(path: Path, old: os.stat_result) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        give_permissions(descriptor, old)
+    finally:
+        os.close(descriptor)
 
 
 def _locked(folder: Path) -> int:
@@ -249,14 +287,17 @@ def _locked(folder: Path) -> int:
         raise failure from None
     except OSError:  # a file system without locks
         pass
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
-def _sync(path: Path) -> None:
-    """Flush a file, or a folder's names, to the disk."""
-    if path.is_dir() and os.name == "nt":
+def _sync(folder: Path) -> None:
+    """Flush a folder's names to the disk."""
+    if os.name == "nt":
         return
-    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

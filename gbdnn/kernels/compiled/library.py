@@ -7,9 +7,9 @@ hands this file to LLVM's loader: a few milliseconds, and nothing of numba but l
 What may be compiled so: functions of integers, floats and pointers that allocate nothing and raise
 nothing. They are called through ctypes, which releases Python's lock.
 
-A file's name is the hash of all that its content follows from: sources, versions, the processor and
-its features. It is written beside and then renamed: two processes that compile at once write the
-same file twice. Where it cannot be written, the code lives in this process alone.
+Code follows from sources, versions, the processor and its features: a change of any of them is
+another file (`gbdnn.kernels.compiled.code_file`). Where none can be written, or trusted, the code
+lives in this process alone.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ import hashlib
 import os
 import re
 import sys
-import tempfile
 import threading
+import warnings
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Library", "cache_folder"]
+__all__ = ["Library", "cache_folder", "has_fma"]
 
 _CTYPES = {
     "void": None,
@@ -76,20 +78,28 @@ class Library:
                 code = self._read()
                 if code is None:
                     code = self.compile()
-                    self._write(code)
+                    if (file := self._code_file) is not None:
+                        file.write(code)
                 self._functions = self._load(code)
             return self._functions
 
     @property
     def is_at_hand(self) -> bool:
         """Whether the functions are loaded or on disk: nothing has to be compiled."""
-        return self._functions is not None or bool(self.file and self.file.is_file())
+        if self._functions is not None:
+            return True
+        file = self._code_file
+        return file is not None and file.is_there
 
     @property
     def file(self) -> Path | None:
         """Where the machine code is, or will be."""
+        return None if self._code_file is None else self._code_file.path
+
+    @property
+    def _code_file(self) -> CodeFile | None:
         folder = cache_folder()
-        return None if folder is None else folder / f"kernels-{self._label}-{self._key}.o"
+        return None if folder is None else CodeFile(folder, self._label, self._key)
 
     def compile(self) -> bytes:
         """Return machine code for this processor, of all functions in one object file."""
@@ -103,29 +113,15 @@ class Library:
         return _machine().emit_object(module)
 
     def _read(self) -> bytes | None:
+        file = self._code_file
         try:
-            data = self.file.read_bytes() if self.file else b""
-        except OSError:
+            return None if file is None else file.read()
+        except UntrustedError as err:
+            if str(err) not in _told:
+                _told.add(str(err))
+                text = f"{err}: its machine code is not loaded, but compiled, which takes seconds"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
             return None
-        digest, code = data[:32], data[32:]
-        return code if code and hashlib.sha256(code).digest() == digest else None
-
-    def _write(self, code: bytes) -> None:
-        file = self.file
-        if file is None:
-            return
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=file.parent)
-            try:
-                with os.fdopen(handle, "wb") as out:
-                    out.write(hashlib.sha256(code).digest() + code)
-                Path(name).replace(file)
-            except BaseException:
-                Path(name).unlink()
-                raise
-        except OSError:
-            return
 
     def _load(self, code: bytes) -> dict[str, Callable]:
         import llvmlite.binding as llvm
@@ -141,19 +137,32 @@ class Library:
         }
 
     @cached_property
-    def _key(self) -> str:
+    def _key(self) -> bytes:
+        """All that the code follows from, and what it has."""
         import llvmlite.binding as llvm
 
-        key = hashlib.sha256()
-        for word in (
-            *(version("numba"), version("llvmlite"), sys.platform, llvm.get_process_triple()),
-            *(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), self._label),
-            *(f"{name}:{signature}" for name, signature in self._signatures.items()),
-        ):
-            key.update(word.encode() + b"\0")
-        for source in self._sources:
-            key.update(source.read_bytes())
-        return key.hexdigest()[:32]
+        words = [
+            *(f"numba {version('numba')}", f"llvmlite {version('llvmlite')}"),
+            *(f"Python {sys.version_info[0]}.{sys.version_info[1]}", sys.platform),
+            *(llvm.get_process_triple(), llvm.get_host_cpu_name()),
+            *(llvm.get_host_cpu_features().flatten(), self._label),
+            *(f"{name} {signature}" for name, signature in self._signatures.items()),
+            *(f"{each.name} {hashlib.sha256(each.read_bytes()).hexdigest()}"
+              for each in self._sources),
+        ]  # fmt: skip
+        return "\n".join(words).encode()
+
+
+def has_fma() -> bool:
+    """Whether the processor has fused multiply-adds; without, each is a call of the C library."""
+    import llvmlite.binding as llvm
+
+    architecture = llvm.get_process_triple().partition("-")[0]
+    is_x86 = architecture == "x86_64" or re.fullmatch(r"i[3-6]86", architecture) is not None
+    return not is_x86 or bool(llvm.get_host_cpu_features().get("fma"))
+
+
+_told: set[str] = set()  # why code was not loaded: said once
 
 
 def cache_folder() -> Path | None:
