@@ -194,6 +194,10 @@ def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
         (f"{HEAD} coordinate real general\n5 4 1\n5 4 1\n5 3 1\n", "2 entries.* promises 1"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* no whole number"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**63}\n", "line 3: .* too large"),
+        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**53 + 1}\n", "more digits"),
+        (f"{HEAD} array integer general\n1 1\n{2**63 - 1}\n", "more digits than float64"),
+        (f"{HEAD} array unsigned-integer general\n1 1\n-3\n", "-3 among unsigned integers"),
+        ("%%matrixmarket matrix array real general\n1 1\n3\n", "line 1: no Matrix Market banner"),
         (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* no whole number"),
         (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
@@ -220,7 +224,7 @@ def test_blanks_and_line_ends(tmp_path):
         text.replace(" ", "  \t"),
         text.replace("\n", "\n\n").replace(HEAD, f"{HEAD}"),
         text.replace("\n1", "\n  1").replace("\n", " \n"),
-        text.replace("%%MatrixMarket matrix coordinate", "%%MATRIXMARKET Matrix Coordinate"),
+        text.replace("matrix coordinate real", "MATRIX Coordinate rEaL"),
     ):
         (tmp_path / "w1.mtx").write_bytes(other.encode())
         W = io.read_matrix_market(tmp_path)[0].weights
@@ -239,6 +243,25 @@ def test_what_scipy_writes(tmp_path, symmetry, field, layout):
     (tmp_path / "w1.mtx").write_bytes(text.getvalue())
     W = io.read_matrix_market(tmp_path)[0].weights
     np.testing.assert_array_equal(W.to_dense(fill_value=0), A)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (2**24, "FP32"),
+        (2**24 + 1, "FP64"),
+        (2**53, "FP32"),
+        (2**53 - 1, "FP64"),
+        (-(2**63), "FP32"),
+    ],
+)
+def test_integers_are_read_as_they_are(tmp_path, value, dtype):
+    text = f"{HEAD} coordinate integer skew-symmetric\n2 2 1\n2 1 {value}\n"
+    (tmp_path / "w1.mtx").write_text(text)
+    (layer,) = io.read_matrix_market(tmp_path)
+    assert layer.dtype == gbdnn.Layer(E, dtype=dtype).dtype
+    assert [int(x) for x in layer.weights.to_dense(fill_value=0).ravel()] == [0, -value, value, 0]
+    assert io.read_features(tmp_path / "w1.mtx").toarray().tolist() == [[0, -value], [value, 0]]
 
 
 # Networks without neurons
