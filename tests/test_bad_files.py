@@ -7,6 +7,8 @@ import gzip
 import io as bytes_io
 import json
 import os
+import pickle
+import pickletools
 import shutil
 import signal
 import socket
@@ -147,14 +149,50 @@ def test_sparse_tensors(tmp_path):
                 {"a.weight_orig": torch.eye(4), "a.weight_mask": tensor}
             ),
             lambda tensor=tensor: io.from_torch({"a.weight": torch.eye(4), "a.bias": tensor}),
-            lambda: io.read_torch(tmp_path / "net.pt"),
         ):
             with pytest.raises(ArgumentError, match="a corrupt sparse tensor"):
                 call()
+        with pytest.raises(FormatError, match=r"net.pt: .*'a.weight' is a corrupt sparse tensor"):
+            io.read_torch(tmp_path / "net.pt")
     for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_coo):
         assert io.from_torch({"a.weight": torch.eye(4).to_sparse(layout=layout)}).edges == 4
     with pytest.raises(ArgumentError, match="no values to be had"):
         io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (3, "no state_dict, but int"),
+        ((), "no state_dict, but tuple"),
+        ({"a.weight": 3}, "no state_dict: 'a.weight' is int"),
+        ({"model": {"a.weight": 3}}, "no state_dict: 'model' is dict"),
+        ({3: None}, "no state_dict: 3 is NoneType"),
+    ],
+)
+def test_files_of_pytorch_without_a_state_dict(tmp_path, content, fault):
+    torch = pytest.importorskip("torch")
+    torch.save(content, tmp_path / "net.pt")
+    with pytest.raises(FormatError, match=rf"net.pt: .*{fault}"):
+        io.read_torch(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize("change", [lambda x: x[1:], lambda x: x[:-1], lambda x: [x[0], *x[:-1]]])
+def test_numbers_that_a_file_of_pytorch_does_not_have(tmp_path, change):
+    """PyTorch takes them from uninitialised memory."""
+    torch = pytest.importorskip("torch")
+    path, state = tmp_path / "net.pt", {"a.weight": torch.eye(4), "b.weight": 2 * torch.eye(4)}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    assert io.read_torch(path).edges == 8
+    data, start = path.read_bytes(), 0
+    for _ in range(4):  # before the list of what has values
+        *_, (_, _, last) = pickletools.genops(data[start:])
+        start += last + 1
+    keys = pickle.loads(data[start:])  # noqa: S301 -- our own
+    *_, (_, _, last) = pickletools.genops(data[start:])
+    path.write_bytes(data[:start] + pickle.dumps(change(keys), 2) + data[start + last + 1 :])
+    with pytest.raises(FormatError, match="2 storages, of which 1 have values"):
+        io.read_torch(path)
 
 
 # Matrix Market
