@@ -15,7 +15,8 @@ import numpy as np
 
 from gbdnn.errors import FormatError, GbdnnError, OutputError
 from gbdnn.io.store.index import checksum
-from gbdnn.io.store.network import LayerWriter
+from gbdnn.io.store.network import LayerWriter, read_network
+from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.unfinished import (
     Origin,
     named_by_index,
@@ -143,6 +144,7 @@ class _Keeper(Writer):
         self._new.mkdir(self.folder_mode, exist_ok=True)
         with contextlib.suppress(GbdnnError, LookupError, TypeError, ValueError):
             self._take(read_run(self._new)[1])
+        self._drop_unsound()
         self._require_marks()
         named = {shard["file"] for shard in self._shards}
         for path in self._new.iterdir():  # shards that were not complete
@@ -165,6 +167,25 @@ class _Keeper(Writer):
             self._shards.append(shard)
             self.entries += here
             self.marks = marks[: len(self.entries)]
+
+    def _drop_unsound(self) -> None:
+        """Forget layers from the first one whose entry in the record is not what its arrays are."""
+        index = {"kind": "network", "shards": self._shards, "layers": self.entries, "checksum": ""}
+        sound = 0
+        try:
+            net = read_network(Reader(self._new, verify=False, index=index))
+            while sound < len(net):
+                net[sound]
+                sound += 1
+        except GbdnnError as err:
+            if _is_of_the_system(err):  # it says nothing of the layer
+                raise
+        if sound < len(self.entries):
+            bad = self.entries[sound]["shard"]
+            sound = next(k for k, entry in enumerate(self.entries) if entry["shard"] == bad)
+            self.entries, self.marks = self.entries[:sound], self.marks[:sound]
+            kept = {entry["shard"] for entry in self.entries}
+            self._shards = [shard for shard in self._shards if shard["file"] in kept]
 
     def _require_marks(self) -> None:
         for k, mark in enumerate(self.marks):
@@ -200,6 +221,15 @@ class _Keeper(Writer):
     def _abandon(self) -> None:
         if not self._shards:
             super()._abandon()
+
+
+def _is_of_the_system(err: BaseException | None) -> bool:
+    """Whether an error, or one that it follows from, is about files or memory and no content."""
+    while err is not None:
+        if isinstance(err, OSError | MemoryError):
+            return True
+        err = err.__cause__
+    return False
 
 
 def _is_whole(path: Path, shard: dict[str, Any], entries: list[dict[str, Any]]) -> bool:
