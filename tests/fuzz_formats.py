@@ -45,6 +45,7 @@ NEEDS = {
     "store": ("fuzz_networks", "safetensors", "xxhash"),
     "torch": ("fuzz_networks", "torch"),
     "onnx": ("fuzz_onnx", "onnx", "scipy"),
+    "checkpoint": ("fuzz_training", "safetensors", "xxhash", "numba"),
     "conversion": ("fuzz_resume", "safetensors", "xxhash"),
     "parts": ("fuzz_resume", "safetensors", "xxhash", "scipy"),
     "streamed": ("fuzz_resume", "safetensors", "xxhash", "scipy"),
