@@ -62,6 +62,8 @@ def _chains():
 
 
 def onnx_files():
+    import onnx
+
     import gbdnn
 
     files = [each.SerializeToString(deterministic=True) for each in _chains()]
@@ -71,6 +73,12 @@ def onnx_files():
             for dtype in ("FP32", "FP64"):
                 gbdnn.io.write_onnx(a_network(dtype), path, sparse=sparse)
                 files.append(path.read_bytes())
+        files = [(data, b"") for data in files]
+        place = "weights.bin"
+        gbdnn.io.write_onnx(a_network("FP32"), path)
+        model = onnx.load(str(path))
+        onnx.save(model, str(path), save_as_external_data=True, location=place, size_threshold=0)
+        files += [(path.read_bytes(), path.with_name(place).read_bytes())] * 2
     return files
 
 
@@ -78,17 +86,19 @@ def has_runtime():
     return importlib.util.find_spec("onnxruntime") is not None
 
 
-def answers(data, width):
+def answers(path, width):
     """Inputs and the model's answer; None if nothing is to be said of it."""
     if not has_runtime():
-        return _reference(data, width)
+        return _reference(path, width)
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as err:
         # Operator sets newer than this runtime, operators that it has in single precision alone.
         if "is under development" in str(err) or "NOT_IMPLEMENTED" in str(err):
@@ -102,11 +112,11 @@ def answers(data, width):
     return X, session.run(None, {given.name: X})[0]
 
 
-def _reference(data, width):
+def _reference(path, width):
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    model = onnx.load_model_from_string(data)
+    model = onnx.load(str(path))
     (given,) = (x for x in model.graph.input if x.name in ("x", "inputs"))
     tensor = given.type.tensor_type
     dtype = {1: np.float32, 11: np.float64}[tensor.elem_type]
@@ -127,16 +137,19 @@ def _inputs(shape, width, dtype):
 def case_onnx(rng, folder):
     import gbdnn
 
-    data = rng.choice(made("onnx", onnx_files))
+    data, weights = rng.choice(made("onnx", onnx_files))
     if rng.random() < 0.8:
         data = fuzz_protobuf.other_message(data, rng)
     else:
         data = mutate.damaged(data, rng, mutate.BINARY)
     path = folder / "net.onnx"
     path.write_bytes(data)
+    if weights:
+        weights = weights if rng.random() < 0.8 else mutate.damaged(weights, rng, mutate.BINARY)
+        path.with_name("weights.bin").write_bytes(weights)
 
     def compare(layers, _):
-        if (expected := answers(data, len(layers[0][0]))) is None:
+        if (expected := answers(path, len(layers[0][0]))) is None:
             return
         X, Z = expected
         eps = 16 * max(X.shape[-1], 16) * np.finfo(X.dtype).eps
@@ -154,5 +167,5 @@ def case_onnx(rng, folder):
             raise MisreadError(f"answers {Y.tolist()} where the model answers {Z.tolist()}")
 
     return judged(
-        lambda: layers_of(gbdnn.io.read_onnx(path)), lambda: data, compare, errors=WRONG_NETWORK
+        lambda: layers_of(gbdnn.io.read_onnx(path)), lambda: path, compare, errors=WRONG_NETWORK
     )

@@ -17,7 +17,7 @@ from gbdnn.errors import (
 )
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
-from gbdnn.io.frameworks.onnx_check import require_valid
+from gbdnn.io.frameworks.onnx_check import require_places, require_valid
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, require_regular
@@ -78,7 +78,9 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     file = as_path(path)
     require_regular(file)
     with foreign_errors(file, "cannot be read as ONNX"):
-        model = onnx.load(str(file))
+        model = onnx.load(str(file), load_external_data=False)
+        require_places(model.graph)
+        onnx.load_external_data_for_model(model, str(file.parent))
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
     why = "a node lacks an input, or has one of another kind"

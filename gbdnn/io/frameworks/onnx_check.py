@@ -6,11 +6,30 @@ merged, skipped or left at its default.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-__all__ = ["require_valid"]
+__all__ = ["require_places", "require_valid"]
 
+_PLACE = {"location", "offset", "length", "checksum"}
 _OLDEST = 7  # before, an operand of another shape needs the attributes ``broadcast`` and ``axis``
+
+
+def require_places(graph: Any) -> None:
+    """Raise an exception unless external weights have a place that every reader takes for the same.
+
+    The package onnx passes over entries that it does not know, and takes the last of two.
+    """
+    sparse = [x for each in graph.sparse_initializer for x in (each.values, each.indices)]
+    for tensor in (*graph.initializer, *sparse):
+        found = {entry.key: entry.value for entry in tensor.external_data}
+        numbers = [found[key] for key in ("offset", "length") if key in found]
+        if (
+            len(found) < len(tensor.external_data)
+            or not found.keys() <= _PLACE
+            or not all(isinstance(x, str) and re.fullmatch("[0-9]+", x, re.ASCII) for x in numbers)
+        ):
+            raise ValueError(f"the place of {tensor.name!r} is {found!r:.80}")
 
 
 def require_valid(model: Any) -> None:
