@@ -104,8 +104,10 @@ class Run:
 
         With a checkpoint the run goes on from there, and is written down between two windows.
         """
-        saved = None if checkpoint is None else checkpoint.restore()
-        if saved is None:
+        saved, merges = None, self.state.duplicates is not None
+        if checkpoint is not None:
+            saved = checkpoint.restore()
+        if saved is None or not saved.is_sound(self._net.infos, self._X.nrows, merges=merges):
             self.state.add(0, self._X)
         else:
             self.state.restore(saved, self._X)
