@@ -5,8 +5,8 @@
 prints one case: the peak of this process, beside what it held before the run. Pages of files, a
 store's or a library's, are not counted: the system has them back when it needs them. FEATURES are
 "matrix" or "array" in FP32, "fp64": a matrix in FP64, or "csr", "csc" and "coo": SciPy's. KIND and
-"-fp64" ("lives-fp64"): the network is in FP64. "cold" in place of a kind: the same, at the process's
-first call.
+"-fp64" ("lives-fp64"): the network is in FP64. "cold" in place of a kind: the same, at the first
+call of the process.
 
     python tests/memory_grid.py [FORM ...]
 

@@ -400,8 +400,8 @@ def test_an_error_of_the_system_is_none_of_the_layers(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("gbdnn.io.store.reader.Reader._open", fail)
-        with pytest.raises((gbdnn.FormatError, gbdnn.TooLargeError)):
+        patch.setattr("gbdnn.io.store.shards.Shards._mapped", fail)
+        with pytest.raises((gbdnn.ReadError, gbdnn.TooLargeError)):
             resumed.save_layers(whole, tmp_path)
     assert sorted(tmp_path.glob(".gbdnn-*/shard-*")) == shards
     assert gbdnn.io.find_unfinished(tmp_path).done == 7
