@@ -67,7 +67,9 @@ def infer(
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         One row per input. A NumPy array (any order, any real dtype), a full Matrix, or a bitmap one
-        with many entries is read as an array: nothing is made sparse. Stored features,
+        with many entries is read as an array: nothing is made sparse. Rows that are at hand, of a
+        row-wise Matrix or SciPy's CSR with sorted indices, of any real dtype, are read where they
+        are; other matrices are converted, which `memory` has to have room for. Stored features,
         ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are read, when
         the block is computed.
     bias : float, or a sequence with one item (a number or a vector) per layer, optional

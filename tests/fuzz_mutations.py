@@ -1,11 +1,11 @@
 """Damage: bytes, text, JSON and zip archives that are changed a little, as a seed says."""
 
-import copy
 import gzip
 import io
-import json
 import re
+import struct
 import zipfile
+import zlib
 
 EXTREMES = [
     b"0", b"-1", b"1", b"2147483647", b"-2147483648", b"4294967296", b"9223372036854775808",
@@ -13,10 +13,6 @@ EXTREMES = [
     b"1.5", b"1_0", b"+3", b"-0.0", b"1" * 400,
 ]  # fmt: skip
 PIECES = [b"\0", b"\r", b"\n", b"\t", b" ", b"e", b".", b"-", b"%", b"\xff", b"\n\n", b"9", b"0"]
-ODD = [
-    None, True, False, -1, 0, 1, 1.5, 2**31, 2**63, 2**70, 1e308, -1e-300, "", "3", "x", [], {},
-    [3], "ab", [None, 3], [3, 3], "float64", "iso[float32]", "all", "identity", {"lowest": 0},
-]  # fmt: skip
 
 
 def flip(data, rng):
@@ -103,46 +99,69 @@ def damaged(data, rng, kinds):
 
 
 def packed_or_plain(data, rng, kinds):
-    """Damaged bytes, in a third of the cases gzipped, before or after the damage."""
+    """Damaged bytes, in half of the cases gzipped, before or after the damage."""
     how = rng.randrange(6)
     if how == 0:
         return damaged(gzip.compress(data, mtime=0), rng, BINARY)
     if how == 1:
         return gzip.compress(damaged(data, rng, kinds), mtime=0)
+    if how == 2:
+        return other_gzip(data, rng)
     return damaged(data, rng, kinds)
 
 
-def places(tree, at=()):
-    """The places of all values in a tree of JSON."""
-    yield at
-    if isinstance(tree, dict):
-        for name in tree:
-            yield from places(tree[name], (*at, name))
-    elif isinstance(tree, list):
-        for k, item in enumerate(tree):
-            yield from places(item, (*at, k))
+def other_gzip(data, rng):
+    """A stream of gzip of some members, with optional fields, sums and sizes that may be wrong."""
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice([0, 1, 2])))
+    members = []
+    for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        part = data[start:stop]
+        flags = rng.choice([0, 0, 0, 1, 2, 4, 8, 16, 31, 32, 128])
+        head = b"\x1f\x8b" + bytes([rng.choice([8, 8, 8, 8, 8, 8, 0, 7]), flags]) + bytes(6)
+        if flags & 4:
+            head += struct.pack("<H", rng.choice([3, 3, 2, 200])) + b"abc"
+        head += (b"name\0" if flags & 8 else b"") + (b"words\0" if flags & 16 else b"")
+        head += struct.pack("<H", zlib.crc32(head) & 0xFFFF) if flags & 2 else b""
+        packer = zlib.compressobj(rng.choice([0, 1, 9]), zlib.DEFLATED, -15)
+        body = packer.compress(part) + packer.flush()
+        ends = [zlib.crc32(part), len(part)]
+        if rng.random() < 0.15:
+            ends[rng.randrange(2)] ^= 1 << rng.randrange(32)
+        members.append(head + body + struct.pack("<II", *ends))
+    how = rng.randrange(8)
+    if how == 0:
+        members.pop(rng.randrange(len(members)))
+    elif how == 1:
+        rng.shuffle(members)
+    behind = rng.choice([b""] * 8 + [b"\0", b"\0" * 20, b"x", b"\x1f\x8b", b"\0\x1f", members[0:1]])
+    return b"".join([*members, *([behind] if isinstance(behind, bytes) else behind)])
 
 
-def other_json(tree, rng):
-    """A tree of JSON in which a value is missing, another one, or of another kind."""
-    tree = json.loads(json.dumps(tree))
+BANNER = [
+    ["%%MatrixMarket"] * 6 + ["%MatrixMarket", "%%matrixmarket", "%%MATRIXMARKET", "%%MatrixMarke"],
+    ["matrix"] * 6 + ["Matrix", "MATRIX", "vector", "tensor"],
+    ["coordinate", "array", "Coordinate", "ARRAY", "coo"],
+    ["real", "integer", "pattern", "complex", "unsigned-integer", "double", "Integer", "REAL"],
+    ["general", "symmetric", "skew-symmetric", "hermitian", "SYMMETRIC", "Skew-Symmetric"],
+]
+
+
+def other_banner(data, rng):
+    """A Matrix Market file whose first line says something else of the same numbers."""
+    first, _, rest = data.partition(b"\n")
+    words = first.decode("latin-1").split()
     for _ in range(rng.choice([1, 1, 2])):
-        *way, last = rng.choice([at for at in places(tree) if at] or [("kind",)])
-        here = tree
-        for name in way:
-            here = here[name]
-        old, how = here[last], rng.randrange(5)
-        if how == 0:
-            del here[last]
-        elif how == 1 and isinstance(old, int | float) and not isinstance(old, bool):
-            here[last] = rng.choice(
-                [old + 1, old - 1, float(old), str(old), -old, old / 2, old * 2]
-            )
-        elif how == 2:
-            here[last] = [old]
-        else:
-            here[last] = copy.deepcopy(rng.choice(ODD))
-    return tree
+        k = min(rng.choice([0, 1, 2, 3, 3, 3, 4, 4]), len(words) - 1)
+        words[k] = rng.choice(BANNER[k])
+    if rng.random() < 0.3:  # sizes, too
+        lines = rest.split(b"\n")
+        at = next((k for k, line in enumerate(lines) if line and line[:1] != b"%"), 0)
+        sizes = lines[at].split()
+        if sizes:
+            sizes[rng.randrange(len(sizes))] = b"%d" % rng.randint(0, 12)
+            lines[at] = b" ".join(sizes)
+            rest = b"\n".join(lines)
+    return " ".join(words).encode() + b"\n" + rest
 
 
 NPY = {
@@ -174,6 +193,9 @@ def other_npy(data, rng):
         text = re.sub(field, lambda found: found[1] + rng.choice(NPY[name]), text)  # noqa: B023
     if rng.random() < 0.2:
         text = damaged(text, rng, TEXT)
+    if rng.random() < 0.1:  # blanks that NumPy does not know
+        at = rng.choice([0, max(0, len(text) - 1), rng.randint(0, len(text))])
+        text = text[:at] + rng.choice([b"\xa0", b"\x85", b"\x1f", b"\xc2\xa0", b"\f"]) + text[at:]
     if rng.random() < 0.3:
         version = rng.choice([1, 2, 3, 3, 4, 0])
     width = 2 if version == 1 else 4
@@ -185,7 +207,8 @@ def other_zip(data, rng, damage=lambda data, rng: damaged(data, rng, BINARY)):
     target = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as found:
         members = source.namelist()
-        bad = rng.choice([name for name in members if name.endswith("pkl")] + members)
+        pickles = [name for name in members if name.endswith("pkl")]
+        bad = rng.choice(pickles * len(members) + members)
         for name in members:
             content = source.read(name)
             found.writestr(name, damage(content, rng) if name == bad else content)

@@ -4,13 +4,12 @@ nothing.
 Each returns content, a list of layers ``(W, b, activation, clip)`` or an array, or raises.
 """
 
-import ast
 import gzip
+import io
 import json
 import math
 import re
 import struct
-import zlib
 from fractions import Fraction
 
 import numpy as np
@@ -110,12 +109,24 @@ def matrix_market(data):
         entries = [(whole(x[0]), whole(x[1]), "1" if len(x) == 2 else x[2]) for x in body]
     for i, j, text in entries:
         x = value(text, pattern)
+        require(field == "real" or x == int(text))
         x = single(text) if is_single and field == "real" else x
         put(i, j, x)
         if symmetry != "general" and i != j:
             put(j, i, x if symmetry == "symmetric" else -x)
         require(symmetry != "skew-symmetric" or i != j)
+    _require_scipys(data, A, is_single)
     return A
+
+
+def _require_scipys(data, A, is_single):
+    """SciPy, which knows nothing of a comment that tells single precision, reads the same."""
+    import scipy.io
+
+    plain = re.sub(rb"(?m)(^|[ \t])\+", rb"\1", unpacked(data))  # it knows no sign but "-"
+    found = scipy.io.mmread(io.BytesIO(plain))
+    found = found.toarray() if hasattr(found, "toarray") else found
+    require(np.array_equal(found.astype(np.float32), A) if is_single else np.array_equal(found, A))
 
 
 def tsv(data):
@@ -166,103 +177,18 @@ def labels(data):
     return np.array(found)
 
 
-def npy(data):
-    require(data[:6] == b"\x93NUMPY" and data[6] in (1, 2, 3) and data[7] == 0)
-    at = 10 if data[6] == 1 else 12
-    stop = at + int.from_bytes(data[8:at], "little")
-    text = data[at:stop]
-    require(len(text) == stop - at and text.endswith(b"\n"))
-    head = ast.literal_eval(text.decode("utf-8" if data[6] == 3 else "latin-1").strip())
-    require(sorted(head) == ["descr", "fortran_order", "shape"])
-    order, kind, size = re.fullmatch("([<>=|]?)([biufS])([0-9]+)", head["descr"]).groups()
-    shape, size = head["shape"], int(size)
-    require(type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape))
-    require(type(head["fortran_order"]) is bool)
-    body = data[stop:]
-    require(len(body) == math.prod(shape) * size and (size or kind == "S"))
-    items = [body[k : k + size] for k in range(0, len(body), max(1, size))]
-    if kind == "S":
-        found = [item.rstrip(b"\0") for item in items]
-    elif kind == "f":
-        letter = {2: "e", 4: "f", 8: "d"}[size]
-        found = [struct.unpack((">" if order == ">" else "<") + letter, x)[0] for x in items]
-    else:
-        require((size == 1) if kind == "b" else size in (1, 2, 4, 8))
-        found = [
-            int.from_bytes(x, "big" if order == ">" else "little", signed=kind == "i")
-            for x in items
-        ]
-        require(kind != "b" or set(found) <= {0, 1})
-    dtype = {"S": object, "f": float, "u": np.uint64}.get(kind, np.int64)
-    array = np.empty(len(found), dtype)
-    array[:] = found
-    return array.reshape(shape, order="F" if head["fortran_order"] else "C")
-
-
-def members(data):
-    """The files of a zip archive, by name."""
-    end = data.rindex(b"PK\5\6")
-    count, _, at, comment = struct.unpack("<HIIH", data[end + 10 : end + 22])
-    require(len(data) == end + 22 + comment)
-    found = {}
-    for _ in range(count):
-        require(data[at : at + 4] == b"PK\1\2")
-        flags, method = struct.unpack("<HH", data[at + 8 : at + 12])
-        crc, packed, size, name, extra, comment = struct.unpack("<IIIHHH", data[at + 16 : at + 34])
-        (local,) = struct.unpack("<I", data[at + 42 : at + 46])
-        title = data[at + 46 : at + 46 + name]
-        at += 46 + name + extra + comment
-        require(data[local : local + 4] == b"PK\3\4" and not flags & 1)
-        sizes = struct.unpack("<HH", data[local + 26 : local + 30])
-        require(data[local + 30 : local + 30 + sizes[0]] == title)
-        start = local + 30 + sum(sizes)
-        content = data[start : start + packed]
-        require(method in (0, 8))
-        content = zlib.decompress(content, -15) if method == 8 else content
-        require(len(content) == size and zlib.crc32(content) == crc and title not in found)
-        found[title] = content
-    return found
-
-
 def npz(data):
     """The array of an archive, or the matrix that SciPy wrote into it, dense."""
-    arrays = {
-        name.decode("latin-1").removesuffix(".npy"): npy(x) for name, x in members(data).items()
-    }
-    if not {"format", "shape"} <= set(arrays):
-        (found,) = arrays.values()
-        return found
-    n, m = arrays["shape"].tolist()
-    form, x = arrays["format"].item().decode(), arrays["data"]
-    require(n * m < 10**6)
-    A = np.zeros((n, m), object)
-    A[:] = 0
-    if form == "coo":
-        places = zip(arrays["row"].tolist(), arrays["col"].tolist(), x.tolist(), strict=True)
-        for i, j, v in places:
-            require(0 <= i < n and 0 <= j < m)
-            A[i, j] += v
-    elif form == "dia":
-        require(x.ndim == 2 and len(x) == len(arrays["offsets"]))
-        for k, offset in enumerate(arrays["offsets"].tolist()):
-            for j in range(min(m, x.shape[1])):
-                if 0 <= j - offset < n:
-                    A[j - offset, j] += x[k, j]
-    else:
-        r, c = x.shape[1:] if form == "bsr" else (1, 1)
-        starts, ends, places = arrays["indptr"], arrays["indptr"][1:], arrays["indices"].tolist()
-        require(starts[0] == 0 and starts[-1] == len(places) == len(x))
-        require(len(starts) == (m if form == "csc" else n) // r + 1)
-        for k, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=False)):
-            require(start <= stop)
-            for p in range(start, stop):
-                i, j = (places[p], k) if form == "csc" else (k, places[p])
-                require(0 <= i < n // r and 0 <= j < m // c)
-                A[i * r : (i + 1) * r, j * c : (j + 1) * c] += x[p]
-    return A.astype(float)
+    import scipy.sparse
+
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        if {"format", "shape"} <= set(archive.files):
+            return scipy.sparse.load_npz(io.BytesIO(data)).toarray()
+        (name,) = archive.files
+        return archive[name]
 
 
-def _tensors(data):
+def tensors(data):
     """The arrays of a safetensors file."""
     length = int.from_bytes(data[:8], "little")
     head, body = json.loads(data[8 : 8 + length]), data[8 + length :]
@@ -275,51 +201,53 @@ def _tensors(data):
     return found
 
 
+def matrix(entry, shards):
+    """A matrix of a store, dense; its arrays by their names, the type of its values."""
+    held = tensors(shards[entry["shard"]])
+    array = {role: held[place["name"]] for role, place in entry["tensors"].items()}
+    given = entry["binsparse"]
+    require(type(given["shape"]) is list and all(type(n) is int for n in given["shape"]))
+    n, m = given["shape"]
+    by_row = given["format"] == "CSR"
+    require(by_row or given["format"] == "CSC")
+    pointers, indices = array["pointers_to_1"], array["indices_1"]
+    nvals = given["number_of_stored_values"]
+    require(type(nvals) is int and nvals == len(indices))
+    iso = given["data_types"]["values"] in ("iso[float32]", "iso[float64]")
+    kind = given["data_types"]["values"].removeprefix("iso[").removesuffix("]")
+    require(array["values"].dtype == np.dtype(kind) and (not iso or len(array["values"]) == 1))
+    for role in ("pointers_to_1", "indices_1"):
+        require(array[role].dtype == np.dtype(given["data_types"][role]))
+    values = np.broadcast_to(array["values"], nvals) if iso else array["values"]
+    require(np.isfinite(values).all() and len(values) == nvals)
+    along, across = (n, m) if by_row else (m, n)
+    require(len(pointers) == along + 1 and pointers[0] == 0 and pointers[-1] == nvals)
+    A = np.zeros((along, across))
+    for k in range(along):
+        for p in range(int(pointers[k]), int(pointers[k + 1])):
+            A[k, int(indices[p])] = values[p]
+    return (A if by_row else A.T), array, kind
+
+
 def store(index, shards):
     """The content of a store: its index, parsed, and the bytes of its shards by name."""
     require(type(index) is dict and index["kind"] in ("network", "features", "categories"))
     for shard in index["shards"]:
         require(type(shard["bytes"]) is int and len(shards[shard["file"]]) == shard["bytes"])
 
-    def arrays(entry):
-        held = _tensors(shards[entry["shard"]])
-        return {role: held[place["name"]] for role, place in entry["tensors"].items()}
-
-    def matrix(entry):
-        given, array = entry["binsparse"], arrays(entry)
-        require(type(given["shape"]) is list and all(type(n) is int for n in given["shape"]))
-        n, m = given["shape"]
-        by_row = given["format"] == "CSR"
-        require(by_row or given["format"] == "CSC")
-        pointers, indices = array["pointers_to_1"], array["indices_1"]
-        nvals = given["number_of_stored_values"]
-        require(type(nvals) is int and nvals == len(indices))
-        iso = given["data_types"]["values"] in ("iso[float32]", "iso[float64]")
-        kind = given["data_types"]["values"].removeprefix("iso[").removesuffix("]")
-        require(array["values"].dtype == np.dtype(kind) and (not iso or len(array["values"]) == 1))
-        for role in ("pointers_to_1", "indices_1"):
-            require(array[role].dtype == np.dtype(given["data_types"][role]))
-        values = np.broadcast_to(array["values"], nvals) if iso else array["values"]
-        along, across = (n, m) if by_row else (m, n)
-        require(len(pointers) == along + 1 and pointers[0] == 0 and pointers[-1] == nvals)
-        A = np.zeros((along, across))
-        for k in range(along):
-            for p in range(int(pointers[k]), int(pointers[k + 1])):
-                A[k, int(indices[p])] = values[p]
-        return (A if by_row else A.T), array, kind
-
     def plain(x):
         require(type(x) in (int, float) and math.isfinite(x))
         return x
 
     if index["kind"] == "categories":
-        ids = arrays(index["categories"])["ids"]
+        entry = index["categories"]
+        ids = tensors(shards[entry["shard"]])[entry["tensors"]["ids"]["name"]]
         require(
             ids.dtype == np.int64 and type(index["count"]) is int and index["count"] == len(ids)
         )
         return ids
     if index["kind"] == "features":
-        parts = [matrix(part) for part in index["parts"]]
+        parts = [matrix(part, shards) for part in index["parts"]]
         shape = index["shape"]
         require(type(shape) is list and all(type(n) is int for n in shape))
         require(all(kind == index["dtype"] for _, _, kind in parts))
@@ -328,7 +256,7 @@ def store(index, shards):
         )
     layers = []
     for entry in index["layers"]:
-        W, array, kind = matrix(entry)
+        W, array, kind = matrix(entry, shards)
         b = array["bias"] if type(entry["bias"]) is dict else plain(entry["bias"])
         require(np.ndim(b) == 0 or b.shape == (W.shape[1],))
         require(entry["bias_rule"] in ("all", "entries"))
@@ -342,8 +270,6 @@ def store(index, shards):
 
 
 def torch_state(data):
-    import io
-
     import torch
 
     state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -375,17 +301,6 @@ def _torch_array(torch, tensor):
             require(0 <= places[p] < m)
             A[i, places[p]] = values[p]
     return A
-
-
-def onnx_answer(data, X):
-    """The model's answer for `X`, of float32."""
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-
-    model = onnx.load_model_from_string(data)
-    name = model.graph.input[0].name
-    with np.errstate(all="ignore"):
-        return ReferenceEvaluator(model).run(None, {name: X})[0]
 
 
 def compressed(form, indptr, indices, data, shape):

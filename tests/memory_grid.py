@@ -2,7 +2,11 @@
 
     python tests/memory_grid.py FORM COMPRESS LAZY RULE KIND FEATURES MIB FOLDER
 
-prints one case: the peak of this process, beside what it held before the run.
+prints one case: the peak of this process, beside what it held before the run. Pages of files, a
+store's or a library's, are not counted: the system has them back when it needs them. FEATURES are
+"matrix" or "array" in FP32, "fp64": a matrix in FP64, or "csr", "csc" and "coo": SciPy's. KIND and
+"-fp64" ("lives-fp64"): the network is in FP64. "cold" in place of a kind: the same, at the first
+call of the process.
 
     python tests/memory_grid.py [FORM ...]
 
@@ -23,7 +27,7 @@ import numpy as np
 
 NEURONS, LAYERS = 1024, 12
 FORMS, KINDS = ("auto", "sparse", "full", "fused"), ("lives", "half", "dies")
-BIAS = {"lives": 0.02, "half": -0.1, "dies": -0.3}
+BIAS = {"lives": 0.02, "half": -0.1, "dies": -0.3, "cold": 0.02}
 PEAK = pathlib.Path("/proc/self/clear_refs")
 
 
@@ -40,7 +44,10 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     import gbdnn
 
     base = gbdnn.radixnet(NEURONS, LAYERS)
-    layers = [gbdnn.Layer(each.W, BIAS[kind], bias_rule=rule, clip=32) for each in base]
+    kind, _, dtype = kind.partition("-")
+    dtype = dtype.upper() or "FP32"
+    options = {"bias_rule": rule, "clip": 32, "dtype": dtype}
+    layers = [gbdnn.Layer(each.W, BIAS[kind], **options) for each in base]
     net = gbdnn.Network(layers)
     if lazy:
         gbdnn.save(net, f"{folder}/net")
@@ -52,25 +59,35 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     X.data[:] = 1
     if features == "array":
         X = X.toarray()
-    else:
+    elif features in ("csc", "coo"):
+        X = X.asformat(features)
+    elif features != "csr":
+        if features == "fp64":
+            X = X.astype("f8")
         X = gb.Matrix.from_csr(X.indptr, X.indices, X.data, ncols=NEURONS)
         X.wait()
     memory = mib << 20
     options = {"engine": form, "compress": compress, "memory": memory, "nthreads": 2}
-    some = X[:200] if features == "array" else X[:200, :].new()
-    gbdnn.infer(net, some, **options)
+    if kind != "cold":
+        some = (
+            np.eye(200, NEURONS)
+            if isinstance(X, np.ndarray)
+            else gb.Matrix.from_coo(range(200), range(200), np.float32(1), nrows=200, ncols=NEURONS)
+        )
+        gbdnn.infer(net, some, **options)
     needed = gbdnn.memory_needed(net, inputs, density=0.1, living=1.0, memory=memory)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what is free is not to hide what is taken
     PEAK.write_text("5")
-    before = status("VmRSS")
+    before, files = status("VmRSS"), status("RssFile")
     try:
         Y = gbdnn.infer(net, X, **options)
     except gbdnn.ArgumentError as error:
         return {"refused": str(error)}
-    taken = status("VmHWM") - before
-    each = 5 if Y.ss.format.startswith(("full", "bitmap")) else 12
-    entries = Y.nrows * Y.ncols if each == 5 else Y.nvals
+    taken = status("VmHWM") - before - (status("RssFile") - files)
+    is_dense = Y.ss.format.startswith(("full", "bitmap"))
+    each = (1 if is_dense else 8) + Y.dtype.np_type.itemsize
+    entries = Y.nrows * Y.ncols if is_dense else Y.nvals
     answer = entries * each + 8 * inputs
     weights = 0 if lazy else needed.weights
     return {
@@ -99,6 +116,10 @@ def grid(form):
         *found,
         (form, "0", 0, "all", "lives", "array"),
         (form, "auto", 0, "all", "half", "array"),
+        *product(
+            [form], ["auto"], (0, 1), ["all"], ("lives", "dies"), ("csr", "csc", "coo", "fp64")
+        ),
+        *product([form], ["auto"], (0, 1), ["all"], ["lives-fp64"], ("matrix", "csr", "array")),
     ]
 
 

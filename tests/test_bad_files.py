@@ -9,6 +9,8 @@ import gzip
 import io as bytes_io
 import json
 import os
+import pickle
+import pickletools
 import shutil
 import signal
 import socket
@@ -150,14 +152,50 @@ def test_sparse_tensors(tmp_path):
                 {"a.weight_orig": torch.eye(4), "a.weight_mask": tensor}
             ),
             lambda tensor=tensor: io.from_torch({"a.weight": torch.eye(4), "a.bias": tensor}),
-            lambda: io.read_torch(tmp_path / "net.pt"),
         ):
             with pytest.raises(ArgumentError, match="a corrupt sparse tensor"):
                 call()
+        with pytest.raises(FormatError, match=r"net.pt: .*'a.weight' is a corrupt sparse tensor"):
+            io.read_torch(tmp_path / "net.pt")
     for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_coo):
         assert io.from_torch({"a.weight": torch.eye(4).to_sparse(layout=layout)}).edges == 4
     with pytest.raises(ArgumentError, match="no values to be had"):
         io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (3, "no state_dict, but int"),
+        ((), "no state_dict, but tuple"),
+        ({"a.weight": 3}, "no state_dict: 'a.weight' is int"),
+        ({"model": {"a.weight": 3}}, "no state_dict: 'model' is dict"),
+        ({3: None}, "no state_dict: 3 is NoneType"),
+    ],
+)
+def test_files_of_pytorch_without_a_state_dict(tmp_path, content, fault):
+    torch = pytest.importorskip("torch")
+    torch.save(content, tmp_path / "net.pt")
+    with pytest.raises(FormatError, match=rf"net.pt: .*{fault}"):
+        io.read_torch(tmp_path / "net.pt")
+
+
+@pytest.mark.parametrize("change", [lambda x: x[1:], lambda x: x[:-1], lambda x: [x[0], *x[:-1]]])
+def test_numbers_that_a_file_of_pytorch_does_not_have(tmp_path, change):
+    """PyTorch takes them from uninitialised memory."""
+    torch = pytest.importorskip("torch")
+    path, state = tmp_path / "net.pt", {"a.weight": torch.eye(4), "b.weight": 2 * torch.eye(4)}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    assert io.read_torch(path).edges == 8
+    data, start = path.read_bytes(), 0
+    for _ in range(4):  # before the list of what has values
+        *_, (_, _, last) = pickletools.genops(data[start:])
+        start += last + 1
+    keys = pickle.loads(data[start:])  # noqa: S301 -- our own
+    *_, (_, _, last) = pickletools.genops(data[start:])
+    path.write_bytes(data[:start] + pickle.dumps(change(keys), 2) + data[start + last + 1 :])
+    with pytest.raises(FormatError, match="2 storages, of which 1 have values"):
+        io.read_torch(path)
 
 
 # Matrix Market
@@ -197,6 +235,10 @@ def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
         (f"{HEAD} coordinate real general\n5 4 1\n5 4 1\n5 3 1\n", "2 entries.* promises 1"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* no whole number"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**63}\n", "line 3: .* too large"),
+        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**53 + 1}\n", "more digits"),
+        (f"{HEAD} array integer general\n1 1\n{2**63 - 1}\n", "more digits than float64"),
+        (f"{HEAD} array unsigned-integer general\n1 1\n-3\n", "-3 among unsigned integers"),
+        ("%%matrixmarket matrix array real general\n1 1\n3\n", "line 1: no Matrix Market banner"),
         (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* no whole number"),
         (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
@@ -223,7 +265,7 @@ def test_blanks_and_line_ends(tmp_path):
         text.replace(" ", "  \t"),
         text.replace("\n", "\n\n").replace(HEAD, f"{HEAD}"),
         text.replace("\n1", "\n  1").replace("\n", " \n"),
-        text.replace("%%MatrixMarket matrix coordinate", "%%MATRIXMARKET Matrix Coordinate"),
+        text.replace("matrix coordinate real", "MATRIX Coordinate rEaL"),
     ):
         (tmp_path / "w1.mtx").write_bytes(other.encode())
         W = io.read_matrix_market(tmp_path)[0].weights
@@ -242,6 +284,25 @@ def test_what_scipy_writes(tmp_path, symmetry, field, layout):
     (tmp_path / "w1.mtx").write_bytes(text.getvalue())
     W = io.read_matrix_market(tmp_path)[0].weights
     np.testing.assert_array_equal(W.to_dense(fill_value=0), A)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (2**24, "FP32"),
+        (2**24 + 1, "FP64"),
+        (2**53, "FP32"),
+        (2**53 - 1, "FP64"),
+        (-(2**63), "FP32"),
+    ],
+)
+def test_integers_are_read_as_they_are(tmp_path, value, dtype):
+    text = f"{HEAD} coordinate integer skew-symmetric\n2 2 1\n2 1 {value}\n"
+    (tmp_path / "w1.mtx").write_text(text)
+    (layer,) = io.read_matrix_market(tmp_path)
+    assert layer.dtype == gbdnn.Layer(E, dtype=dtype).dtype
+    assert [int(x) for x in layer.weights.to_dense(fill_value=0).ravel()] == [0, -value, value, 0]
+    assert io.read_features(tmp_path / "w1.mtx").toarray().tolist() == [[0, -value], [value, 0]]
 
 
 # Networks without neurons

@@ -337,3 +337,17 @@ def test_advice_about_an_overflow_is_of_use(dtype, advised):
     with pytest.raises(gbdnn.NonFiniteError, match="a clip") as told:
         gbdnn.infer([layer] * 12, np.ones((3, 1)))
     assert ("dtype='FP64'" in str(told.value)) == advised
+
+
+def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
+    A = gb.Matrix.from_dense(np.arange(1.0, 10.0).reshape(3, 3) / 8)
+    for make in (lambda: 2 * A, lambda: A[:, :], lambda: gb.select.tril(A), lambda: A.T):
+        X = make().new()
+        assert gbdnn.infer([A], make()).isequal(gbdnn.infer([A], X))
+        assert gbdnn.infer([make()], A).isequal(gbdnn.infer([X], A))
+        gbdnn.save(make(), tmp_path / "X")
+        assert gbdnn.load(tmp_path / "X").isequal(X, check_dtype=False)
+    bias = gb.Vector.from_dense(np.full(3, 0.25))
+    assert gbdnn.Layer(A, 2 * bias).bias.tolist() == [0.5] * 3
+    with pytest.raises(gbdnn.ArgumentTypeError, match="MatrixMatMulExpr"):
+        gbdnn.infer([A], A @ A)

@@ -265,9 +265,10 @@ def test_no_timed_run_has_a_callback(monkeypatch):
 
 
 def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch):
-    from gbdnn.engine.work import current
+    from types import SimpleNamespace
 
     from gbdnn.cli import terminal
+    from gbdnn.engine.progress import current
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -281,11 +282,10 @@ def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch)
 
         look()
         for _ in range(3):
-            work.begin([10, 10], {0: 4})
+            work.begin([SimpleNamespace(edges=10)] * 2, {0: 4})
             look()
-            tally = work.tally()
             for k in (0, 1):
-                tally.computed(k, 4)
+                work.computed(k, [4], 4)
                 look()
             work.end()
             look()

@@ -1,16 +1,19 @@
 """Features that are read where they are: checked like others, and never changed."""
 
 import itertools
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import network
 from oracles import case
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.sources import as_source, bytes_copied
 
 CASE = case(2, inputs=50)
 NET = network(CASE.layers)
@@ -195,9 +198,8 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_features_of_a_callers_own_return_is_checked(fault):
     """Before GraphBLAS and compiled code believe it."""
-    for kind, engine, count in itertools.product(
-        [OwnFeatures, OwnArrays], ["auto", "sparse", "full", "fused"], [3, 50]
-    ):
+    ways = [("auto", 3), ("sparse", 50), ("full", 50), ("fused", 50)]
+    for kind, (engine, count) in itertools.product([OwnFeatures, OwnArrays], ways):
         X = kind(CASE.X[:count], FAULTS[fault])
         if kind is OwnArrays:
             X.dense_rows = lambda start, stop, X=X: X.sparse_rows(start, stop)
@@ -234,3 +236,85 @@ def test_arrays_of_a_callers_own_are_cast(change):
             Y.to_dense(fill_value=0).tolist()
             == gbdnn.infer(NET, expected, engine=engine).to_dense(fill_value=0).tolist()
         )
+
+
+DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("own", ["FP32", "FP64"])
+def test_rows_of_any_dtype(dtype, own):
+    """Read where they are, or converted: the same values."""
+    random = np.random.default_rng(5)
+    low = 0 if dtype[0] in "?u" else -3
+    D = ((random.random((70, 90)) < 0.04) * random.integers(low, 4, (70, 90))).astype(dtype)
+    W = random.integers(-2, 3, (90, 90))
+    expected = np.maximum(np.maximum(D.astype("f8") @ W, 0) @ W, 0)
+    assert 0.1 < (expected > 0).mean() < 0.9
+    rows, columns = np.nonzero(D)
+    held = gb.Matrix.from_coo(rows, columns, D[rows, columns], nrows=70, ncols=90)
+    held_too = held.dup()
+    held_too.ss.config["format"] = "by_col"
+    iso = gb.Matrix.from_coo(rows, columns, D.dtype.type(1), nrows=70, ncols=90)
+    given = [
+        held, held_too, held.T.new().T, *(kind(D) for kind in (sp.csr_array, sp.csr_matrix)),
+        *(kind(D) for kind in (sp.csc_array, sp.coo_array, sp.lil_array)),
+    ]  # fmt: skip
+    for X, engine in itertools.product(given, ["auto", "sparse", "full", "fused"]):
+        Y = gbdnn.infer([W] * 2, X, engine=engine, dtype=own, callback=lambda _: None)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+    iso_expected = np.maximum(np.maximum((D != 0) @ W.astype("f8"), 0) @ W, 0)
+    for engine in ("sparse", "full", "fused"):
+        Y = gbdnn.infer([W] * 2, iso, engine=engine, dtype=own, callback=lambda _: None)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), iso_expected)
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])
+def test_rows_of_scipys_are_read_where_they_are(kind):
+    """No copy is made of them, and they are not changed."""
+    A = kind(np.eye(500, dtype="f4"))
+    X = as_source(A, gbdnn.Network([gbdnn.Layer(sp.eye_array(500, dtype="f4"))]))
+    assert bytes_copied(X, A) == 0
+    assert not isinstance(X, SparseRows)
+    flags = dict(vars(A))
+    assert gbdnn.infer([sp.eye_array(500, dtype="f4")], A).nvals == 500
+    assert set(vars(A)) == set(flags)
+    np.testing.assert_array_equal(A.indices, np.arange(500))
+
+
+def unsorted():
+    A = sp.csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]], "f4"))
+    A.indices[:2], A.data[:2] = [1, 0], [2.0, 1.0]
+    return A
+
+
+def repeated():
+    return sp.csr_array(
+        (np.array([1.0, 1.0, 3.0], "f4"), np.array([0, 0, 2]), np.array([0, 2, 3])), (2, 3)
+    )
+
+
+@pytest.mark.parametrize("made", [unsorted, repeated])
+def test_rows_that_are_not_in_order_are_put_in_order(made):
+    A = made()
+    before = A.indices.copy(), A.data.copy()
+    expected = A.toarray()
+    for engine in ("auto", "sparse", "full", "fused"):
+        Y = gbdnn.infer([np.eye(3, dtype="f4")], A, engine=engine, callback=lambda _: None)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+    assert [each.tolist() for each in (A.indices, A.data)] == [x.tolist() for x in before]
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
+def test_memory_counts_what_is_converted(engine):
+    """Columns become rows; where there is no room for them, the error says how much it takes."""
+    A = sp.random_array((4000, 400), density=0.2, format="csc", rng=np.random.default_rng(0))
+    net = gbdnn.Network([gbdnn.Layer(sp.eye_array(400))] * 2)
+    copied = A.nnz * 16
+    with pytest.raises(gbdnn.ArgumentError, match=r"memory=\d+ at least, \d+ of it for") as told:
+        gbdnn.infer(net, A, engine=engine, memory=copied, callback=lambda _: None)
+    least = int(re.search(r"memory=(\d+) at least", str(told.value))[1])
+    assert least > copied
+    Y = gbdnn.infer(net, A, engine=engine, memory=least, callback=lambda _: None)
+    assert Y.nvals == A.nnz
+    assert gbdnn.infer(net, A.tocsr(), engine=engine, memory=least - copied).nvals == A.nnz

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import gbdnn
 from gbdnn.arrays.threads import available
-from gbdnn.engine import dense_features
+from gbdnn.engine import sources
 
 W, X = np.eye(6, dtype="f4"), np.ones((5, 6), "f4")
 
@@ -90,13 +90,13 @@ def test_threads_of_a_pipeline(observed):
 @pytest.mark.parametrize("memory", [200_000, 1 << 24])
 def test_rows_of_a_dense_matrix_are_read_by_the_thread_that_wants_them(memory, monkeypatch):
     """By none beside it: all of a call's threads read rows at once."""
-    seen, plain = [], dense_features.as_array
+    seen, plain = [], sources.as_array
 
     def as_array(A):
         seen.append(available())
         return plain(A)
 
-    monkeypatch.setattr(dense_features, "as_array", as_array)
+    monkeypatch.setattr(sources, "as_array", as_array)
     full = gb.Matrix.from_dense(np.ones((3000, 6), "f4"))
     layers = [np.ones((6, 6), "f4") / 8] * 2
     Y = gbdnn.infer(layers, full, engine="fused", memory=memory, nthreads=2)

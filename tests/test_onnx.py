@@ -125,7 +125,7 @@ def test_two_layers_and_attributes_of_old(tmp_path):
     ]
     given = {**LINEAR, "V": V, "c": c}
     inputs = [helper.make_tensor_value_info("W", TensorProto.FLOAT, [5, 4])]
-    path = model(tmp_path / "net.onnx", nodes, opset=6, value_info=inputs, **given)
+    path = model(tmp_path / "net.onnx", nodes, opset=7, value_info=inputs, **given)
     net = io.read_onnx(path)
     assert [(x.activation, x.clip) for x in net] == [("relu", 2.0), ("relu", None)]
     expected = np.maximum(np.clip(X @ W + b, 0, 2) @ V + c, 0)
@@ -191,6 +191,24 @@ def test_external_weights(tmp_path):
     assert io.read_onnx(path).isequal(net)
     (tmp_path / "w.bin").unlink()
     with pytest.raises(gbdnn.FormatError, match=r"net.onnx: cannot be read as ONNX"):
+        io.read_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("more", "1"), ("offset", "0"), ("offset", "1_0"), ("length", "-1"), ("location", "w.bin")],
+)
+def test_a_place_of_external_weights_that_others_refuse(tmp_path, key, value):
+    path = model(tmp_path / "net.onnx", [gemm("x", "y")], **LINEAR)
+    onnx.save(
+        onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin",
+        size_threshold=0,
+    )  # fmt: skip
+    io.read_onnx(path)
+    given = onnx.load(str(path), load_external_data=False)
+    given.graph.initializer[0].external_data.add(key=key, value=value)
+    path.write_bytes(given.SerializeToString())
+    with pytest.raises(gbdnn.FormatError, match="the place of 'W' is"):
         io.read_onnx(path)
 
 
@@ -348,6 +366,98 @@ def test_damaged_files(tmp_path):
         io.read_onnx(path)
 
 
+def _more_values(given):
+    given.graph.initializer[0].float_data.append(1)
+
+
+def _other_shape(given):
+    given.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 7
+
+
+def _other_type(given):
+    given.graph.input[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+
+
+def _no_type(given):
+    given.graph.output[0].type.tensor_type.elem_type = 0
+
+
+def _more_dimensions(given):
+    given.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 5
+    given.graph.output[0].type.tensor_type.shape.dim.add()
+
+
+def _twice(given):
+    given.graph.initializer.add().CopyFrom(given.graph.initializer[0])
+
+
+def _unknown_attribute(given):
+    given.graph.node[0].attribute.add(name="broadcast", type=2, i=1)
+
+
+def _attribute_of_another_type(given):
+    given.graph.node[0].attribute.add(name="alpha", type=2, i=3)
+
+
+def _newer(given):
+    given.opset_import[0].version = 1000
+
+
+def _older(given):
+    given.opset_import[0].version = 6
+
+
+def _third_dimension(given):
+    (bias,) = (x for x in given.graph.initializer if x.name == "b")
+    bias.dims.insert(0, 1)
+    bias.dims.insert(0, 1)
+
+
+def _no_name(given):
+    given.graph.input[0].type.tensor_type.shape.dim[0].MergeFromString(b"\x12\1\xff")
+
+
+GEMM = [gemm("x", "y")]
+MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "change", "error", "message"),
+    [
+        (GEMM, _more_values, gbdnn.FormatError, "'W': .* should contain one and only one value"),
+        (GEMM, _other_shape, gbdnn.FormatError, "is no valid ONNX model: .* between 5 and 7"),
+        (GEMM, _other_type, gbdnn.FormatError, "is no valid ONNX model"),
+        (GEMM, _no_type, gbdnn.FormatError, "'y' has no type"),
+        (MATMUL, _more_dimensions, gbdnn.ArgumentError, "what it reads has 3 dimensions"),
+        (GEMM, _twice, gbdnn.FormatError, "two constants of one name"),
+        (GEMM, _unknown_attribute, gbdnn.FormatError, "Unrecognized attribute: broadcast"),
+        (GEMM, _attribute_of_another_type, gbdnn.FormatError, "Mismatched attribute type"),
+        (GEMM, _newer, gbdnn.FormatError, r"operator set 1000; 7 to \d+ are read"),
+        (GEMM, _older, gbdnn.FormatError, "operator set 6;"),
+        (MATMUL, _third_dimension, gbdnn.ArgumentError, r"a bias of shape \(1, 1, 4\)"),
+        (GEMM, _no_name, gbdnn.FormatError, "no UTF-8"),
+    ],
+)
+def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR)
+    io.read_onnx(path)
+    given = onnx.load(str(path))
+    change(given)
+    path.write_bytes(given.SerializeToString())
+    with pytest.raises(error, match=message):
+        io.read_onnx(path)
+
+
+@pytest.mark.parametrize("to", [[-1, 2], [-1, 0], [0, 2], [3, 4], [-1, 8]])
+def test_a_reshape_that_is_no_row_per_input(tmp_path, to):
+    nodes = [gemm("x", "h"), ("Reshape", ["h", "to"], ["y"])]
+    for good in ([-1, 4], [0, 4], [0, -1]):
+        io.read_onnx(model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(good)))
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(to))
+    with pytest.raises(gbdnn.ArgumentError, match=r"a shape of .* a row per input"):
+        io.read_onnx(path)
+
+
 def spoilt(places, shape, values=(1.0, 2.0)):
     return helper.make_sparse_tensor(
         numpy_helper.from_array(np.array(values, np.float32), "W"),
@@ -359,11 +469,11 @@ def spoilt(places, shape, values=(1.0, 2.0)):
 @pytest.mark.parametrize(
     ("places", "shape", "error", "message"),
     [
-        ([3, 3], (5, 4), gbdnn.FormatError, "'W': two entries at one place"),
-        ([[0, 1], [0, 1]], (5, 4), gbdnn.FormatError, "'W': two entries at one place"),
+        ([3, 3], (5, 4), gbdnn.FormatError, "'W': .* not in sorted order"),
+        ([[0, 1], [0, 1]], (5, 4), gbdnn.FormatError, "'W': .* not in lexicographic sorted order"),
         ([3, 20], (5, 4), gbdnn.FormatError, "'W': "),
         ([[0, 1], [5, 1]], (5, 4), gbdnn.FormatError, "'W': "),
-        ([1, 2, 3], (5, 4), gbdnn.FormatError, "'W': 2 values, 3 indices"),
+        ([1, 2, 3], (5, 4), gbdnn.FormatError, "'W': .* has 3 values, but NNZ is 2"),
         ([1, 2], (20,), gbdnn.ShapeError, r"'W' has shape \(20,\)"),
     ],
 )

@@ -14,12 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fuzz_networks import signed
+from fuzz_resume import signed_record
 from oracles import case
 from shell import fails, well
 
 import gbdnn
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.cli import options, resume
 from gbdnn.distributed import checkpoint
+from gbdnn.engine.queues import SavedState
 from gbdnn.io.store import resumed, writer
 from gbdnn.io.store.index import read_index
 
@@ -52,6 +56,15 @@ def net(root):
 @pytest.fixture
 def X(root):
     return gbdnn.io.open_features(root / "X")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A network of four layers, and features."""
+    random = np.random.default_rng(1)
+    layers = random.normal(size=(4, 30, 30)) * (random.random((4, 30, 30)) < 0.3)
+    net = gbdnn.Network([gbdnn.Layer(W, -0.1, clip=3) for W in layers])
+    return net, random.random((40, 30))
 
 
 @pytest.fixture
@@ -317,6 +330,83 @@ def test_a_damaged_shard_is_written_again(net, tmp_path, small_shards, damage):
     assert gbdnn.load(tmp_path).isequal(net)
 
 
+def rewrite(run, change):
+    """Change the fields of a run's record, under a checksum that is right."""
+    head, text = (run / "run.json").read_bytes().splitlines()
+    fields = json.loads(text)
+    change(fields)
+    (run / "run.json").write_bytes(signed_record(fields, json.loads(head)))
+
+
+def first_layer(**fields):
+    return lambda run: run["layers"][0].update(fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: run.clear(),
+        lambda run: run.update(kind=["network"]),
+        lambda run: run.update(kind="categories"),
+        lambda run: run.update(words={"files": 3}),
+        lambda run: run["fingerprints"].update(layers="12"),
+        lambda run: run.update(count="12"),
+        lambda run: run.update(count=3),
+        lambda run: run.update(layers=3),
+        lambda run: run.update(layers={}),
+        lambda run: run["layers"].pop(),
+        lambda run: run["layers"].append(run["layers"][0]),
+        lambda run: run["layers"].reverse(),
+        lambda run: run["marks"].pop(),
+        lambda run: run.update(marks=[3] * 3),
+        lambda run: run.update(shards=[3]),
+        lambda run: run["shards"][0].update(file="../../net/index.json"),
+        lambda run: run["shards"].append(run["shards"][0]),
+        first_layer(shard="elsewhere.safetensors"),
+        first_layer(tensors={}),
+        first_layer(bias=[3]),
+        first_layer(clip=-1),
+        first_layer(gain=1e-3),
+        first_layer(activation=[3]),
+        first_layer(bias_rule="some"),
+        lambda run: run["layers"][0]["binsparse"].update(shape=[30, 31]),
+        lambda run: run["layers"][0]["binsparse"].update(shape=[29, 30]),
+        lambda run: run["layers"][-1]["binsparse"].update(shape=[4]),
+        lambda run: run["layers"][0]["binsparse"].update(number_of_stored_values=7),
+        lambda run: run["layers"][0]["binsparse"]["data_types"].update(values="float32"),
+        lambda run: run["layers"][-1]["binsparse"]["data_types"].update(values=""),
+    ],
+)
+def test_a_record_that_was_written_by_others(small, tmp_path, small_shards, change):
+    net, _ = small
+    whole = half_written(net, tmp_path, layers=3)
+    (run,) = tmp_path.glob(".gbdnn-*")
+    rewrite(run, lambda run: None)
+    assert gbdnn.io.find_unfinished(tmp_path).done == 2
+    rewrite(run, change)
+    gbdnn.io.find_unfinished(tmp_path)
+    resumed.save_layers(whole, tmp_path)
+    assert gbdnn.load(tmp_path).isequal(net)
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError(errno.EMFILE, "Too many open files")])
+def test_an_error_of_the_system_is_none_of_the_layers(
+    net, tmp_path, monkeypatch, small_shards, error
+):
+    whole = half_written(net, tmp_path)
+    shards = sorted(tmp_path.glob(".gbdnn-*/shard-*"))
+
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gbdnn.io.store.shards.Shards._mapped", fail)
+        with pytest.raises((gbdnn.ReadError, gbdnn.TooLargeError)):
+            resumed.save_layers(whole, tmp_path)
+    assert sorted(tmp_path.glob(".gbdnn-*/shard-*")) == shards
+    assert gbdnn.io.find_unfinished(tmp_path).done == 7
+
+
 @pytest.mark.parametrize("error", ["rename", "index"])
 def test_an_error_at_the_very_end_keeps_all_layers(net, tmp_path, monkeypatch, small_shards, error):
     whole = resume.of_layers(net)
@@ -367,6 +457,26 @@ def stopped_at(count):
             raise KeyboardInterrupt
 
     return stop
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        [0, 40], [0, 20, 40], [0, 10, 10, 40], [0, 20, 10, 40], [10, 20, 40], [-10, 0, 40],
+        [0, 50, 40], [0, True, 40], [0.0, 40], ["0", "40"], [0], [], {}, 40, [[0], 40],
+        [0, None, 40], [0, 2**70, 40],
+    ],
+)  # fmt: skip
+def test_starts_that_were_written_by_others(small, tmp_path, starts):
+    net, X = small
+    half_done(net, X, tmp_path, parts=2, batch=10)
+    assert gbdnn.io.find_unfinished(tmp_path).done == 20
+    (run,) = tmp_path.glob(".gbdnn-*")
+    rewrite(run, lambda run: run.update(starts=starts))
+    gbdnn.io.find_unfinished(tmp_path)
+    gbdnn.infer_to_store(net, X, tmp_path, engine="full")
+    want = gbdnn.infer(net, X, engine="full").to_dense(fill_value=0)
+    np.testing.assert_array_equal(gbdnn.load(tmp_path).to_dense(fill_value=0), want)
 
 
 def test_parts_of_a_finished_store_are_cleared_away(net, X, tmp_path, monkeypatch):
@@ -495,6 +605,88 @@ def test_a_damaged_checkpoint_is_not_taken(net, X, tmp_path, every_window):
     Y = gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
     assert min(reads) == 0
     assert Y.rows().isequal(gbdnn.infer(net, X, **options))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index: index["queued"][0].update(layer=99),
+        lambda index: index["queued"].append(index["queued"][0]),
+        lambda index: index["queued"][0]["tensors"].pop("ids"),
+        lambda index: index["unread"].append([0, 1990, 2010]),
+        lambda index: index.update(followed=None),
+    ],
+)
+def test_a_checkpoint_that_was_written_by_others(root, net, X, tmp_path, every_window, change):
+    options = {"memory": MEMORY, "engine": "full", "compress": True}
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(counted(net, [], 12), X, tmp_path / "Y", **options)
+    (index,) = tmp_path.glob("Y/.gbdnn-*/part-*.run/index.json")
+    fields = json.loads(index.read_text())
+    change(fields)
+    index.write_bytes(signed(fields))
+    reads = []
+    Y = gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
+    assert min(reads) == 0
+    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+
+
+def test_a_checkpoint_is_no_store_to_load(net, X, tmp_path, every_window):
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(counted(net, [], 12), X, tmp_path / "Y", memory=MEMORY, engine="full")
+    (point,) = tmp_path.glob("Y/.gbdnn-*/part-*.run")
+    for read in (gbdnn.load, gbdnn.io.store_kind, gbdnn.io.open_features):
+        with pytest.raises(gbdnn.FormatError, match="holds 'checkpoint', "):
+            read(point)
+    fails("info", point, match="the same call goes on with it")
+
+
+def rows_at(*ids, ncols=3, dtype=float):
+    n = len(ids)
+    return SparseRows(
+        np.arange(n + 1, dtype=np.uint64), np.zeros(n, np.uint64), np.ones(n, dtype), ncols,
+        np.array(ids),
+    )  # fmt: skip
+
+
+ROWS = [(0, range(2)), (1, rows_at(3, 4)), (1, rows_at(5))]
+PARENTS, WEIGHTS = [0, 1, 1, 3, 4, 5, 2], [1, 3, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("is_sound", "queued", "finished", "parents", "weights"),
+    [
+        (True, ROWS, [], PARENTS, WEIGHTS),
+        (True, [], [rows_at(0, 1, ncols=2)], PARENTS, WEIGHTS),
+        (True, [], [], [0] * 7, [7, 1, 1, 1, 1, 1, 1]),
+        (False, [*ROWS, (1, rows_at(5))], [], PARENTS, WEIGHTS),
+        (False, [*ROWS, (0, range(1, 2))], [], PARENTS, WEIGHTS),
+        (False, ROWS, [rows_at(1, ncols=2)], PARENTS, WEIGHTS),
+        (False, [(2, rows_at(1, ncols=2))], [], PARENTS, WEIGHTS),
+        (False, [(1, range(2))], [], PARENTS, WEIGHTS),
+        (False, [(0, range(5, 8))], [], PARENTS, WEIGHTS),
+        (False, [(0, range(-1, 2))], [], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(7))], [], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(-1))], [], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(3, 3))], [], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(3, ncols=2))], [], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(3, dtype="f4"))], [], PARENTS, WEIGHTS),
+        (False, [], [rows_at(3)], PARENTS, WEIGHTS),
+        (False, [(1, rows_at(2))], [], PARENTS, WEIGHTS),  # which follows another input
+        (False, [], [], [0, 1, 1, 3, 4, 5, 7], WEIGHTS),
+        (False, [], [], [0, 1, 1, 3, 4, 5, -1], WEIGHTS),
+        (False, [], [], [1, 2, 0, 3, 4, 5, 6], [1] * 7),  # in a circle
+        (False, [], [], PARENTS[:-1], WEIGHTS[:-1]),
+        (False, [], [], PARENTS, [1] * 7),
+    ],
+)  # fmt: skip
+def test_states_that_a_run_cannot_have(is_sound, queued, finished, parents, weights):
+    infos = gbdnn.Network([gbdnn.Layer(np.ones((4, 3))), gbdnn.Layer(np.ones((3, 2)))]).infos
+    state = SavedState(queued, finished, (np.array(parents), np.array(weights)))
+    assert state.is_sound(infos, 7, merges=True) == is_sound
+    assert not state.is_sound(infos, 7, merges=False)
+    alone = state._replace(followed=None)
+    assert not alone.is_sound(infos, 7, merges=True)
 
 
 def test_the_shell_says_at_which_layer(root, net, X, tmp_path, every_window):

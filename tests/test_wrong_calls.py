@@ -6,6 +6,7 @@ values of a wrong kind. A public name without a case fails.
 
 import importlib
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,8 @@ KINDS = {
     "rows": [object(), "x", [1.5], [[1]], [-1], [0, 0], [None]],
     "dtype": DTYPES, "systems": [3, None, "x", [3], [["2"]], [[]], object(), [[1.5]]],
     "widths": [3, "x", [1.5], object()], "infos": [3, None, [3], "x"],
-    "stats": MANY, "rates": MANY, "published": MANY, "executor": [3, "x", object()],
+    "stats": MANY, "rates": MANY, "published": MANY,
+    "executor": [3, "x", object(), ThreadPoolExecutor],
     "source": [3, None, "x", object(), [W]], "prefix": [3, b"x", object(), ["x"]],
     "other": [], "found": [3, None, "x", object(), [W]],
     "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],

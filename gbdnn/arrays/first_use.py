@@ -96,12 +96,19 @@ _NUMBERS = {int, float, bool, np.float64, np.float32, np.int64}  # of which list
 
 
 def is_object(x: object) -> bool:
-    """Whether `x` is an object of GraphBLAS's: a matrix, its transpose, a vector or a scalar."""
+    """Whether `x` is an object of GraphBLAS's: a matrix, vector, scalar, or an expression of these.
+
+    A transpose counts, and so do the expressions that become an object where they are read
+    (``2 * A``, ``A[:10, :]``), unlike ``A @ B``, which does not say by which semiring.
+    """
     # A foreign object never makes GraphBLAS initialise: without the module there is no object, nor
     # while it is loaded.
     module: Any = sys.modules.get("graphblas.core.matrix")
     transposed = getattr(module, "TransposedMatrix", None)
-    return transposed is not None and isinstance(x, module.BaseType | transposed)
+    kinds = transposed and (
+        module.BaseType | transposed | module.BaseExpression | module.AmbiguousAssignOrExtract
+    )
+    return kinds is not None and isinstance(x, kinds)
 
 
 def complete(x: Any) -> None:
@@ -112,17 +119,18 @@ def complete(x: Any) -> None:
     anything else that reads an object; what is no object stays as it is; lists, tuples and
     expressions may have some in them.
     """
+    if isinstance(x, list | tuple):
+        if not set(map(type, x)) <= _NUMBERS:
+            for each in x:
+                complete(each)
+        return
+    if type(x).__module__.startswith("graphblas.core."):  # what an expression is of
+        for name in ("args", "left", "right", "parent"):
+            complete(getattr(x, name, None))
     if is_object(x):
         held = x.T if type(x).__name__ == "TransposedMatrix" else x
         with COMPLETION:
             held.wait()
-    elif isinstance(x, list | tuple):
-        if not set(map(type, x)) <= _NUMBERS:
-            for each in x:
-                complete(each)
-    elif type(x).__module__.startswith("graphblas.core."):  # an expression, not yet computed
-        for name in ("args", "left", "right", "parent"):
-            complete(getattr(x, name, None))
 
 
 def shown(x: object) -> str:

@@ -37,8 +37,8 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
-    """Whether `x` is a ``graphblas.Matrix`` or the transpose of one."""
-    return is_object(x) and isinstance(x, gb.Matrix | gb.core.matrix.TransposedMatrix)
+    """Whether `x` is a ``graphblas.Matrix``, its transpose, or what becomes one when it is read."""
+    return is_object(x) and type(x).__module__ == "graphblas.core.matrix"
 
 
 def is_matrix(x: object) -> bool:

@@ -77,10 +77,10 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # The launcher of a pipeline ends its other ranks by SIGTERM, when one of them has said why.
-    signals = nullcontext(list[int]()) if ranks.are_started() else raised()
-    with lasting_streams() as out, signals as came:
-        code, said = _run()
+    with lasting_streams() as out:
+        # The launcher of a pipeline ends its other ranks by SIGTERM, when one of them has said why.
+        with nullcontext(list[int]()) if ranks.are_started() else raised() as came:
+            code, said = _run()
         if came and code:
             code, said = 128 + came[0], f"ended by {Signals(came[0]).name}"
         if said:

@@ -110,7 +110,7 @@ class _Watched:
 
 
 class Bars(rich.progress.Progress):
-    """RunProgress bars in a ``with`` block, shown if standard output and error are a terminal.
+    """Progress bars in a ``with`` block, shown if standard output and error are a terminal.
 
     With `silent` they are never shown. They are drawn by a thread of their own: what is computed
     meanwhile is counted, and not asked.

@@ -75,11 +75,13 @@ class Budget:
         ArgumentError
             It is less than what is kept, and as much again and a half for all else.
         """
-        kept, least = _kept(net.infos, inputs), least_memory(net.infos, inputs)
+        kept, least = _kept(net.infos, inputs), least_memory(net.infos, inputs) + copied
         if memory < least:
+            advice = f", {copied} of it for features, which are no rows that can be read in place"
             raise ArgumentError(
                 f"memory={memory} is too small: {inputs} inputs through layers of up to"
                 f" {_widest(net.infos)} neurons take memory={least} at least"
+                + (advice if copied else "")
             )
         return cls.divided(memory, in_memory=net.in_memory, kept=kept + copied)
 

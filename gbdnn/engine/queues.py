@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+
 from gbdnn.arrays.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import graphblas as gb
-    import numpy as np
 
     from gbdnn.engine.answer import Answer
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.sources import RowSource
+    from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["Checkpoint", "LayerQueue", "RowRange", "RunState", "SavedState"]
 
@@ -39,6 +43,47 @@ class SavedState(NamedTuple):
     queued: list[tuple[int, SparseRows | range]]
     finished: list[SparseRows]
     followed: tuple[np.ndarray, np.ndarray] | None
+
+    def is_sound(self, infos: Sequence[LayerInfo], inputs: int, *, merges: bool) -> bool:
+        """Whether a run of so many inputs through these layers can have come here.
+
+        Compiled code writes where ids tell. An input is at one place at most; it may have died.
+        """
+        if any(k >= len(infos) for k, _ in self.queued):
+            return False
+        places = np.zeros(inputs, np.int64)
+        finished = [(len(infos), rows) for rows in self.finished]
+        for k, rows in [*self.queued, *finished]:
+            if isinstance(rows, range):
+                if k != 0 or not 0 <= rows.start <= rows.stop <= inputs:
+                    return False
+                places[rows.start : rows.stop] += 1
+                continue
+            ids = rows.ids
+            if len(ids) and not 0 <= ids.min() <= ids.max() < inputs:
+                return False
+            width = infos[k].nrows if k < len(infos) else infos[-1].ncols
+            if rows.ncols != width or rows.values.dtype != infos[0].dtype:
+                return False
+            np.add.at(places, ids, 1)
+        if (self.followed is not None) != merges or (places > 1).any():
+            return False
+        return self.followed is None or _is_forest(*self.followed, places)
+
+
+def _is_forest(parents: np.ndarray, weights: np.ndarray, places: np.ndarray) -> bool:
+    """Whether each input follows, in the end, one that follows none and stands for as many."""
+    inputs = np.arange(len(places))
+    if len(parents) != len(inputs) or ((parents < 0) | (parents > inputs.max(initial=0))).any():
+        return False
+    root = parents
+    for _ in range(len(inputs).bit_length()):  # twice as far at each step: in a cycle, nowhere
+        root = root[root]
+    is_root = parents == inputs
+    counts = np.bincount(root, minlength=len(inputs))
+    return bool(
+        is_root[root].all() and (weights == counts)[is_root].all() and not places[~is_root].any()
+    )
 
 
 class Checkpoint(Protocol):

@@ -167,9 +167,14 @@ class QueuedRun:
         )  # fmt: skip
 
     def answer(self, checkpoint: Checkpoint | None = None) -> gb.Matrix:
-        """Return the activations after the last layer, a row per input."""
-        saved = None if checkpoint is None else checkpoint.restore()
-        if saved is None:
+        """Return the activations after the last layer, a row per input.
+
+        With a checkpoint the run goes on from there, and is written down between two windows.
+        """
+        saved, merges = None, self.state.duplicates is not None
+        if checkpoint is not None:
+            saved = checkpoint.restore()
+        if saved is None or not saved.is_sound(self._net.infos, self._X.nrows, merges=merges):
             self.state.begin(self._X)
         else:
             self.state.restore(saved, self._X)

@@ -1,8 +1,8 @@
 """Sources of rows: features as a run reads them, some rows at a time, by the threads that compute.
 
-A caller's array is read where it is, and so is a ``graphblas.Matrix`` of the network's dtype:
-nothing is copied but the rows of a block, at the moment they are wanted. So are features in a
-store. All else is converted first.
+A caller's array is read where it is, and so is a matrix that has its rows at hand, a row-wise
+``graphblas.Matrix`` or SciPy's CSR: nothing is copied but the rows of a block, at the moment they
+are wanted. So are features in a store. All else is converted first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from gbdnn.arrays.arguments import as_number
-from gbdnn.arrays.checked_rows import checked_rows
+from gbdnn.arrays.checked_rows import checked_rows, fault_of, without_zeros
 from gbdnn.arrays.first_use import complete, gb
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
@@ -33,6 +33,7 @@ __all__ = [
     "DenseRows",
     "MatrixRows",
     "RowSource",
+    "ScipyRows",
     "as_array",
     "as_source",
     "bytes_copied",
@@ -186,13 +187,16 @@ class MatrixRows:
     Parameters
     ----------
     X : Matrix
-        Row-wise, of the network's dtype, finite, without pending work.
+        Row-wise, finite, without pending work.
     largest : float
         The largest absolute value.
+    dtype : float32 or float64
+        What values are cast to; they fit.
     """
 
-    def __init__(self, X: gb.Matrix, largest: float) -> None:
-        self._X, self.largest, self.dtype = X, largest, dtype_of(X)
+    def __init__(self, X: gb.Matrix, largest: float, dtype: np.dtype) -> None:
+        self._X, self.dtype = X, dtype
+        self.largest = largest
         self.nrows, self.ncols, self.nvals = int(X.nrows), int(X.ncols), int(X.nvals)
         self._is_iso = bool(X.ss.is_iso)
 
@@ -200,10 +204,46 @@ class MatrixRows:
         """Return rows `start` to before `stop`, without stored zeros."""
         ids = np.arange(start, stop)
         rows = SparseRows.from_matrix(self._X[start:stop, :].new(name="rows"), ids)
+        if rows.dtype != self.dtype:
+            values = (rows.values[:1] if rows.is_iso else rows.values).astype(self.dtype)
+            rows = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
         if (rows.values[:1] if self._is_iso else rows.values).all():
             return rows
-        zero = rows.dtype.type(0)
-        return SparseRows.from_matrix(gb.select.valuene(rows.matrix(), zero).new(), ids)
+        found = without_zeros(rows)
+        return SparseRows(found.indptr, found.columns, found.values, found.ncols, ids)
+
+
+class ScipyRows:
+    """Rows of a caller's CSR array, which is only read.
+
+    Parameters
+    ----------
+    X : scipy.sparse.csr_array or csr_matrix
+        With ascending indices.
+    largest : float
+        The largest absolute value.
+    dtype : float32 or float64
+        What values are cast to.
+    """
+
+    def __init__(self, X: Any, largest: float, dtype: np.dtype) -> None:
+        self._arrays, self.dtype, self.largest = (X.indptr, X.indices, X.data), dtype, largest
+        self.nrows, self.ncols, self.nvals = int(X.shape[0]), int(X.shape[1]), len(X.indices)
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop`, without stored zeros."""
+        indptr, indices, data = self._arrays
+        ids = np.arange(start, min(stop, self.nrows))
+        pointers = indptr[start : start + len(ids) + 1]
+        first, last = int(pointers[0]), int(pointers[-1])
+        # Copies, which nobody else changes.
+        rows = SparseRows(
+            (pointers - pointers[0]).astype(np.uint64),
+            indices[first:last].astype(np.uint64),
+            data[first:last],
+            self.ncols,
+        )
+        return checked_rows(rows, ids, self.ncols, self.dtype, "features")
 
 
 class _CallersRows:
@@ -269,15 +309,15 @@ def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
         if nrows * ncols * dtype_of(features).itemsize <= room:
             return DenseRows(as_array(features), dtype)
         return DenseMatrixRows(features, dtype)
-    if _is_readable(features, dtype):
-        largest = _largest(features)
-        if math.isfinite(largest):
-            return MatrixRows(features, largest)
+    if (held := _read_where_it_is(features, dtype)) is not None:
+        return held
     return as_rows(features, what="features", dtype=dtype)
 
 
 def bytes_copied(X: RowSource, features: Any) -> int:
-    """Return the bytes of the array that `as_source` made of a dense matrix."""
+    """Return the bytes of what `as_source` made of a caller's matrix."""
+    if isinstance(X, SparseRows) and X is not features:
+        return X.nbytes
     array = X.array if isinstance(X, DenseRows) and is_graphblas(features) else None
     return 0 if array is None else array.nbytes
 
@@ -290,20 +330,49 @@ def _require_fit(nrows: int, ncols: int, first: LayerInfo) -> None:
         )
 
 
-def _is_readable(features: MatrixLike, dtype: np.dtype | None) -> bool:
-    """Whether rows can be taken from a matrix as it is."""
-    if not is_graphblas(features) or isinstance(features, gb.core.matrix.TransposedMatrix):
-        return False
-    complete(features)
-    return (
-        dtype_of(features) == dtype and features.ss.orientation == "rowwise" and features.nrows > 0
+def _read_where_it_is(features: Any, dtype: np.dtype) -> RowSource | None:
+    """Return a matrix whose rows are at hand, and whose values are finite in the dtype."""
+    floating(dtype_of(features), "features")
+    if not features.shape[0]:
+        return None
+    if is_scipy(features):
+        if features.format != "csr" or not _has_ascending_indices(features):
+            return None
+        largest = _largest_of(features.data)
+        kind: Any = ScipyRows
+    else:
+        if isinstance(features, gb.core.matrix.TransposedMatrix):
+            return None
+        complete(features)
+        if features.ss.orientation != "rowwise":
+            return None
+        largest = _largest(features)
+        kind = MatrixRows
+    return kind(features, largest, dtype) if largest <= np.finfo(dtype).max else None
+
+
+def _has_ascending_indices(A: Any) -> bool:
+    """Whether the arrays of a CSR array are what they should be."""
+    indptr, indices, data = A.indptr, A.indices, A.data
+    arrays = all(
+        isinstance(each, np.ndarray) and each.ndim == 1 and each.dtype.kind in kinds
+        for each, kinds in ((indptr, "iu"), (indices, "iu"), (data, "biuf"))
     )
+    fits = arrays and len(indptr) == A.shape[0] + 1 and len(data) == len(indices)
+    return fits and fault_of(indptr, indices, A.shape[1]) is None
+
+
+def _largest_of(values: np.ndarray) -> float:
+    """Return the largest absolute value of an array, 0 if there is none; NaN if there is one."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def _largest(X: gb.Matrix) -> float:
     """Return the largest absolute value, 0 if there is none; not finite if some value is not."""
+    if dtype_of(X).kind == "b":
+        return 1.0
     total, highest, lowest = (
-        X.reduce_scalar(monoid).new().get(0.0)
+        float(X.reduce_scalar(monoid).new().get(0.0))
         for monoid in (gb.monoid.plus, gb.monoid.max, gb.monoid.min)
     )
     # max and min pass over a NaN; a sum does not (where it overflows, the values are looked at).

@@ -188,7 +188,7 @@ def free(layer: Layer) -> None:
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
     """Return a number, or a vector of one value per neuron."""
     complete(bias)
-    if is_object(bias) and isinstance(bias, gb.Vector):
+    if is_object(bias) and type(bias).__module__ == "graphblas.core.vector":
         bias = bias.to_dense(fill_value=0)
     values = as_array(bias, "bias")
     if values.ndim == 0:

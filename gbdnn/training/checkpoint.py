@@ -2,12 +2,14 @@
 
 The format is safetensors, with a checksum of all bytes. A fingerprint of all that the result
 follows from, data and options and where training began, tells whether a file belongs to a call.
+A file is taken if it is what `Checkpoint.save` writes of the run in it, and training can have come
+there.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,17 +17,18 @@ from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
-from gbdnn.model.layer_info import LayerInfo
 from gbdnn.optional import require
-from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
+from gbdnn.training.saved_run import Call, decoded, described, encoded, named_arrays
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.data import TrainingData, ValidationData
     from gbdnn.training.inputs import Inputs
     from gbdnn.training.loop import Plan
+    from gbdnn.training.run import TrainingRun
 
 __all__ = ["Checkpoint"]
 
@@ -63,6 +66,15 @@ class Checkpoint:
         self.path = as_path(path, "checkpoint")
         require_writable(path)
         self._fingerprint = _fingerprint(before, plan, data, tested, patience)
+        self._call = Call(
+            before,
+            plan.epochs,
+            steps_of_an_epoch=-(-len(data.rows) // plan.batch_size),
+            moments=plan.optimiser.rule.moments,
+            has_labels=data.targets.ndim == 1,
+            has_validation=tested is not None,
+            has_patience=patience is not None,
+        )
 
     def load(self, begun: TrainingRun) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""
@@ -75,8 +87,9 @@ class Checkpoint:
             known = json.loads(text)
             if known["format"] != _FORMAT or known["version"] != _VERSION:
                 raise ValueError("no checkpoint of this version")
-            same = known["fingerprint"] == self._fingerprint
-            found = _decoded(known, arrays, begun) if same else None
+            same = known.pop("fingerprint") == self._fingerprint
+            del known["format"], known["version"]
+            found = decoded(known, arrays, self._call._replace(begun=begun)) if same else None
         except (ValueError, KeyError, TypeError, IndexError, RecursionError, self._error) as err:
             raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
         if found is None:
@@ -88,7 +101,7 @@ class Checkpoint:
 
     def save(self, run: TrainingRun, *, stopped: bool) -> None:
         """Write a run, in place of the one before."""
-        arrays, known = _encoded(run, stopped)
+        arrays, known = encoded(run, stopped=stopped)
         known |= {"format": _FORMAT, "version": _VERSION, "fingerprint": self._fingerprint}
         texts = {"gbdnn": json.dumps(known), "checksum": _UNSIGNED}
         content = self._safetensors.save(arrays, texts)
@@ -120,97 +133,6 @@ def _with_checksum(content: bytes, old: str, new: str) -> bytes:
     return content.replace(b'"checksum":"%b"' % old.encode(), b'"checksum":"%b"' % new.encode(), 1)
 
 
-def _encoded(run: TrainingRun, stopped: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    arrays = dict(_arrays("", run.layers))
-    known: dict[str, Any] = {
-        "layers": [_described(layer.info) for layer in run.layers],
-        "history": [list(record) for record in run.history],
-        "steps": run.steps,
-        "stopped": stopped,
-    }
-    if run.best is not None:
-        arrays |= dict(_arrays("best.", run.best.layers))
-        known["best"] = [run.best.epoch, run.best.validation_loss]
-        known["best_layers"] = [_described(layer.info) for layer in run.best.layers]
-    return arrays, known
-
-
-def _decoded(
-    known: dict[str, Any], arrays: dict[str, np.ndarray], begun: TrainingRun
-) -> tuple[TrainingRun, bool]:
-    best = None
-    if "best" in known:
-        epoch, loss = known["best"]
-        best = BestEpoch(epoch, loss, _layers("best.", known["best_layers"], arrays))
-    run = TrainingRun(
-        _layers("", known["layers"], arrays),
-        tuple(EpochRecord(*record) for record in known["history"]),
-        *(begun.loss, begun.optimiser, begun.batch_size, begun.seed, known["steps"], best),
-    )
-    return run, known["stopped"]
-
-
-def _arrays(prefix: str, layers: Iterable[LayerState]) -> Iterator[tuple[str, np.ndarray]]:
-    for k, layer in enumerate(layers):
-        yield f"{prefix}{k}.edges", layer.edges
-        yield f"{prefix}{k}.weights", layer.weights
-        yield f"{prefix}{k}.bias", layer.bias
-        for n, (of_weights, of_biases) in enumerate(
-            zip(layer.moments, layer.bias_moments, strict=True)
-        ):
-            yield f"{prefix}{k}.moment.{n}", of_weights
-            yield f"{prefix}{k}.bias_moment.{n}", of_biases
-
-
-def _layers(
-    prefix: str, infos: list[dict[str, Any]], arrays: dict[str, np.ndarray]
-) -> tuple[LayerState, ...]:
-    found = []
-    for k, info in enumerate(infos):
-        name = f"{prefix}{k}."
-        moments = sum(each.startswith(f"{name}moment.") for each in arrays)
-        found.append(
-            _sound(
-                LayerState(
-                    LayerInfo(tuple(info.pop("shape")), **info),
-                    arrays[f"{name}edges"],
-                    arrays[f"{name}weights"],
-                    arrays[f"{name}bias"],
-                    tuple(arrays[f"{name}moment.{n}"] for n in range(moments)),
-                    tuple(arrays[f"{name}bias_moment.{n}"] for n in range(moments)),
-                )
-            )
-        )
-    return tuple(found)
-
-
-def _sound(state: LayerState) -> LayerState:
-    """Return a state that compiled code can trust, or raise a ValueError."""
-    info, edges = state.info, state.edges
-    if edges.dtype != np.int64 or edges.ndim != 1 or (np.diff(edges) <= 0).any():
-        raise ValueError("numbers of edges are ascending")
-    if len(edges) and not 0 <= edges[0] <= edges[-1] < info.nrows * info.ncols:
-        raise ValueError("an edge outside the layer")
-    for each in (state.weights, *state.moments):
-        if each.dtype != info.dtype or each.shape != edges.shape:
-            raise ValueError("a number for each edge")
-    for each in (state.bias, *state.bias_moments):
-        if each.dtype != info.dtype or each.shape != (info.ncols,):
-            raise ValueError("a number for each neuron")
-    return state
-
-
-def _described(info: LayerInfo) -> dict[str, Any]:
-    return {
-        "shape": list(info.shape),
-        "edges": info.edges,
-        "gain": info.gain,
-        "dtype": info.dtype.name,
-        "activation": info.activation,
-        "clip": info.clip,
-    }
-
-
 def _fingerprint(
     before: TrainingRun,
     plan: Plan,
@@ -220,9 +142,9 @@ def _fingerprint(
 ) -> str:
     """Return a checksum of all that a call's result follows from."""
     digest = require("xxhash", "store", _WHY).xxh3_64()
-    for _, array in _arrays("", before.layers):
+    for _, array in named_arrays("", before.layers):
         digest.update(np.ascontiguousarray(array))
-    descriptions = [_described(layer.info) for layer in before.layers]
+    descriptions = [described(layer.info) for layer in before.layers]
     digest.update(repr((descriptions, plan, before.steps, patience)).encode())
     for each in (data, tested):
         if each is not None:

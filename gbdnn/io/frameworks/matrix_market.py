@@ -70,8 +70,8 @@ def read_matrix_market(
     bias_rule, clip, last_activation
         As for `from_scipy`; the files do not hold them. (LAGraph's: ``"entries"``, 32, relu.)
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for real values unless a comment says ``float``, FP32 for integers and
-        patterns.
+        Default: FP64 for real values unless a comment says ``float``, FP32 for patterns and for
+        integers that it holds exactly.
     unpacked_limit : int, optional
         The most bytes that a file of gzip may unpack to; default: 64 MiB, or 100 times its size if
         that is more.

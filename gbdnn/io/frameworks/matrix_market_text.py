@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["parse", "parse_distinct"]
 
 _BANNER = re.compile(
-    rb"%%MatrixMarket[ \t]+matrix[ \t]+(coordinate|array)"
+    rb"%%MatrixMarket(?i:[ \t]+matrix[ \t]+(coordinate|array)"
     rb"[ \t]+(real|integer|unsigned-integer|pattern)"
-    rb"[ \t]+(general|symmetric|skew-symmetric)[ \t]*\r?\n",
-    re.IGNORECASE,
+    rb"[ \t]+(general|symmetric|skew-symmetric))[ \t]*\r?\n"
 )
 _FP32 = re.compile(rb"%%GraphBLAS (type float|GrB_FP32)[ \t]*\r?\n")
 _COMMENTS = re.compile(rb"(?:%[^\n]*\n|[ \t]*\r?\n)*+")
@@ -63,7 +62,8 @@ class _Head(NamedTuple):
 def parse(data: bytes, path: Path) -> Any:
     """Return what a file holds: a COO array, or an ndarray; a FormatError names the line.
 
-    Values are float64, float32 where the second line is ``%%GraphBLAS type float``, or int64.
+    Values are float64, or float32 where the second line is ``%%GraphBLAS type float``; whole
+    numbers are float32 if that holds all of them, and patterns int8.
     """
     head = _head(data, path)
     if head.layout == "array":
@@ -92,6 +92,10 @@ def parse(data: bytes, path: Path) -> Any:
         raise FormatError(
             f"{path}: {found} entries; its line of sizes promises {head.lines}: {more}"
         )
+    if head.dtype == np.int64:
+        if head.field == "unsigned-integer" and columns[-1].min(initial=0) < 0:
+            raise FormatError(f"{path}: {columns[-1].min()} among unsigned integers")
+        columns[-1] = _exact(columns[-1], path)
     return (
         _array(head, columns[-1]) if head.layout == "array" else _coordinates(head, columns, path)
     )
@@ -149,6 +153,17 @@ def _head(data: bytes, path: Path) -> _Head:
     else:
         dtype = np.dtype(np.int64)
     return _Head(layout, field, symmetry, nrows, ncols, count, dtype, sizes.end())
+
+
+def _exact(values: np.ndarray, path: Path) -> np.ndarray:
+    """Return whole numbers as float32, or as float64 if that alone holds all of them."""
+    for kind in (np.float32, np.float64):
+        found = values.astype(kind)
+        with np.errstate(invalid="ignore"):  # 2^63, which int64 does not hold
+            if (found.astype(np.int64) == values).all():
+                return found
+    worst = values[np.abs(values.astype(np.float64)).argmax()]
+    raise FormatError(f"{path}: the value {worst} has more digits than float64")
 
 
 def _tidied(text: bytes) -> bytes:

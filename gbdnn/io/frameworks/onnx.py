@@ -17,6 +17,7 @@ from gbdnn.errors import (
 )
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
+from gbdnn.io.frameworks.onnx_check import require_places, require_valid
 from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, require_regular
@@ -55,7 +56,8 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     MissingFileError, MissingPackageError
         There is no such file; the packages onnx or SciPy are not installed.
     FormatError
-        It is not ONNX, is damaged, or a file of external weights is missing.
+        It is not ONNX, is damaged, or a file of external weights is missing; ONNX's own checker
+        finds a fault in it; its operator set is older than 7, or unknown to the package onnx.
     ArgumentError
         A node is not supported (a convolution, a skip), or a value is NaN or infinite; the message
         names the node or the layer.
@@ -76,12 +78,17 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     file = as_path(path)
     require_regular(file)
     with foreign_errors(file, "cannot be read as ONNX"):
-        model = onnx.load(str(file))
+        model = onnx.load(str(file), load_external_data=False)
+        require_places(model.graph)
+        onnx.load_external_data_for_model(model, str(file.parent))
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
     why = "a node lacks an input, or has one of another kind"
     with foreign_errors(file, why), naming(file):
-        return read_graph(model.graph, Chain(wanted)).network()
+        net = read_graph(model.graph, Chain(wanted)).network()
+    with foreign_errors(file, "is no valid ONNX model"):
+        require_valid(model)
+    return net
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
@@ -203,8 +210,8 @@ def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
 def _packages() -> Any:
     """Return the package onnx, with its helpers; SciPy is there too."""
     scipy_sparse()
-    onnx, _, _ = (
+    onnx, *_ = (
         require(name, "onnx", "ONNX needs a package")
-        for name in ("onnx", "onnx.helper", "onnx.numpy_helper")
+        for name in ("onnx", "onnx.checker", "onnx.helper", "onnx.numpy_helper")
     )
     return onnx

@@ -5,6 +5,7 @@ Constants are NumPy arrays; sparse ones are SciPy's.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ class _Node(NamedTuple):
     place: int  # of the activations among its inputs
     given: list[Any]  # its inputs: constants, None for others
     options: dict[str, Any]  # its attributes
-    inputs: int  # rows that the graph's input has, 0 if they may be any number
+    shape: list[int] | None  # of the graph's input; a size is 0 if it is not told
 
     def constant(self, k: int) -> Any:
         """Return input `k`, or None."""
@@ -52,8 +53,9 @@ class _Node(NamedTuple):
 def read_graph(graph: Any, chain: Chain) -> Chain:
     """Add the layers of an ONNX ``GraphProto`` to `chain`."""
     constants: dict[str, Any] = {tensor.name: _dense(tensor) for tensor in graph.initializer}
-    for tensor in graph.sparse_initializer:
-        constants[tensor.values.name] = _sparse(tensor)
+    constants |= {tensor.values.name: _sparse(tensor) for tensor in graph.sparse_initializer}
+    if len(constants) < len(graph.initializer) + len(graph.sparse_initializer):
+        raise FormatError("two constants of one name")
     # Files of before 2019 list their initialisers among the inputs.
     inputs = [value.name for value in graph.input if value.name not in constants]
     outputs = [value.name for value in graph.output]
@@ -62,8 +64,9 @@ def read_graph(graph: Any, chain: Chain) -> Chain:
             f"a graph with inputs {', '.join(inputs) or '(none)'} and outputs"
             f" {', '.join(outputs) or '(none)'}; one of each has a meaning here"
         )
-    (first,) = (value for value in graph.input if value.name == inputs[0])
-    count = next((x.dim_value for x in first.type.tensor_type.shape.dim), 0)
+    (first,) = (value.type.tensor_type for value in graph.input if value.name == inputs[0])
+    shape = [x.dim_value for x in first.shape.dim] if first.HasField("shape") else None
+    rank = 2 if shape is None else len(shape)
     readers = Counter(name for node in graph.node for name in node.input)
     readers.update(outputs)
     flow, before = inputs[0], f"the input {inputs[0]!r}"
@@ -84,7 +87,11 @@ def read_graph(graph: Any, chain: Chain) -> Chain:
             raise no_meaning(before, "its result is used more than once: a skip")
         options = {x.name: _attribute(x) for x in node.attribute}
         place = list(node.input).index(flow)
-        _OPERATORS[node.op_type](chain, _Node(name, place, given, options, count))
+        if node.op_type in ("Flatten", "Reshape"):
+            rank = 2
+        elif rank != 2 and node.op_type in ("Gemm", "MatMul"):
+            raise no_meaning(name, f"what it reads has {rank} dimensions, not a row per input")
+        _OPERATORS[node.op_type](chain, _Node(name, place, given, options, shape))
         flow, before = node.output[0], name
     if flow != outputs[0]:
         raise no_meaning(before, f"the graph's output is {outputs[0]}, the chain ends at {flow}")
@@ -124,11 +131,19 @@ def _flatten(chain: Chain, node: _Node) -> None:
 
 
 def _reshape(chain: Chain, node: _Node) -> None:
-    del chain
-    shape = None if node.place != 0 else _array(node.given[1]).tolist()
+    to = _array(node.given[1]).tolist() if node.place == 0 else []
+    rows, *sizes = node.shape or [0, 0]
+    neurons = chain.neurons or math.prod(sizes)
+    if not neurons and len(sizes) == 1:  # the file does not tell, and any number is the right one
+        neurons = to[-1] if to else 0
     # 0 keeps the number of inputs, -1 infers it, an export for a fixed number has that number.
-    if shape is None or len(shape) != 2 or shape[0] not in (0, -1, node.inputs):
-        raise no_meaning(node.name, f"a shape of {shape} and not (-1, n), a row per input")
+    if (
+        len(to) != 2
+        or to[0] not in (0, -1, rows)
+        or to[1] not in (-1, neurons or -1)
+        or (to[0] == 0 and node.options.get("allowzero", 0))
+    ):
+        raise no_meaning(node.name, f"a shape of {to} and not (-1, n), a row per input")
 
 
 _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
@@ -171,9 +186,10 @@ def _attribute(attribute: Any) -> Any:
 
 
 def _dense(tensor: Any) -> np.ndarray:
-    from onnx import numpy_helper
+    from onnx import checker, numpy_helper
 
     try:
+        checker.check_tensor(tensor)
         array: np.ndarray = numpy_helper.to_array(tensor)
     except Exception as err:  # a type that NumPy lacks, too few bytes
         raise FormatError(f"the constant {tensor.name!r}: {err}") from err
@@ -183,27 +199,25 @@ def _dense(tensor: Any) -> np.ndarray:
 
 def _sparse(tensor: Any) -> Any:
     """Return a sparse tensor; an entry's index is one number (linear) or two (row, column)."""
+    from onnx import checker
+
     name, shape = tensor.values.name, tuple(tensor.dims)
-    values, places = _dense(tensor.values), _dense(tensor.indices)
     if len(shape) != 2:
         raise ShapeError(f"the sparse constant {name!r} has shape {shape}; a matrix has two")
     try:
-        if places.ndim == 1:
-            rows, columns = np.unravel_index(places, shape)
-        else:
-            rows, columns = places.T
-            places = np.ravel_multi_index((rows, columns), shape)
-        if len(values) != len(places):
-            raise ValueError(f"{len(values)} values, {len(places)} indices")
-    except (ValueError, TypeError) as err:
+        checker.check_sparse_tensor(tensor)
+    except Exception as err:  # an index out of range, twice, or not in order
         raise FormatError(f"the sparse constant {name!r}: {err}") from err
-    if len(np.unique(places)) < len(places):
-        raise FormatError(f"the sparse constant {name!r}: two entries at one place")
-    return scipy_sparse().coo_array((values, (rows, columns)), shape=shape)
+    values, places = _dense(tensor.values), _dense(tensor.indices)
+    coordinates = np.unravel_index(places, shape) if places.ndim == 1 else places.T
+    return scipy_sparse().coo_array((values, tuple(coordinates)), shape=shape)
 
 
 def _number(x: Any) -> float:
-    return float(_array(x).item())
+    found = _array(x)
+    if found.ndim > 2:
+        raise ValueError(f"a bound of shape {found.shape}")
+    return float(found.item())
 
 
 def _array(x: Any) -> np.ndarray:
@@ -214,7 +228,7 @@ def _array(x: Any) -> np.ndarray:
 def _vector(x: Any, ncols: int | None, node: _Node) -> np.ndarray:
     """Return a bias: 0-D, or 1-D with one value per neuron."""
     b = _array(x)
-    if b.ndim > 1 and b.size != b.shape[-1]:
+    if b.ndim > 2 or (b.ndim > 1 and b.size != b.shape[-1]):
         raise no_meaning(node.name, f"a bias of shape {b.shape}, not one value per neuron")
     b = b.reshape(b.shape[-1:])
     return b.reshape(()) if b.shape == (1,) and ncols not in (None, 1) else b

@@ -1,45 +1,31 @@
-"""PyTorch's linear layers as a `Network` and back: a module, a ``state_dict`` or a file of one.
+"""PyTorch's linear layers as a `Network` and back: a module, or a ``state_dict``.
 
 PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` does not
-import PyTorch: a caller with a module has done so. Files of ``torch.save`` are pickles: tensors
-alone are read, and a pickle that would run code is refused.
+import PyTorch: a caller with a module has done so.
 """
 
 from __future__ import annotations
 
-import pickle
-import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path, as_word
+from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.values import as_dtype, require_room
-from gbdnn.errors import (
-    ArgumentTypeError,
-    FormatError,
-    MissingPackageError,
-    naming,
-    require_kind,
-)
-from gbdnn.io.atomic import whole_file
+from gbdnn.errors import ArgumentTypeError, require_kind
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
-from gbdnn.io.reading import foreign_errors, open_regular
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    import os
-
     import torch
 
     from gbdnn.model.layer import Activation
 
-_SAFE = (2, 6)  # before, weights_only=True could be made to run code (CVE-2025-32434)
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
 
@@ -177,103 +163,6 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
         elif layer.activation == "relu":
             modules.append(torch.nn.ReLU())
     return torch.nn.Sequential(*modules)
-
-
-def read_torch(
-    path: str | os.PathLike[str],
-    *,
-    clip: float | None = None,
-    last_activation: Activation | None = None,
-    dtype: Any = None,
-) -> Network:
-    """Read a network from a file of ``torch.save(model.state_dict(), path)``.
-
-    Parameters
-    ----------
-    path : path-like
-        Tensors by name, in the order of their use. A file with a whole module is refused: reading
-        it would run code from the file.
-    clip, last_activation, dtype
-        As for `from_torch`: a ``state_dict`` has no activations.
-
-    Returns
-    -------
-    Network
-        Its bias rule is ``all``.
-
-    Raises
-    ------
-    MissingFileError
-        There is no such file.
-    FormatError
-        The file is no ``state_dict``, or is damaged.
-    ArgumentError, ShapeError
-        As `from_torch`.
-    MissingPackageError
-        PyTorch is not installed, or is older than 2.6: there, reading could run code.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
-    >>> gbdnn.io.write_torch(net, folder / "net.pt")
-    >>> gbdnn.io.read_torch(folder / "net.pt", clip=6, last_activation="relu").isequal(net)
-    True
-    """
-    torch, file = import_torch(), as_path(path)
-    version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
-    if version < _SAFE:
-        raise MissingPackageError(
-            f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
-            ' pip install "torch>=2.6"'
-        )
-    with open_regular(file) as opened, foreign_errors(file, "cannot be read"):
-        try:
-            state = torch.load(opened, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as err:
-            raise FormatError(
-                f"{file}: no state_dict, or damaged: what is in it besides tensors would run code"
-                " when read; save model.state_dict() and not the model"
-            ) from err
-    with naming(file):
-        return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
-
-
-def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
-    """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
-
-    Parameters
-    ----------
-    net : Network
-        As for `to_torch`. A ``state_dict`` holds no activations and clips.
-    path : path-like
-        Written atomically.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
-        As `to_torch`.
-    OutputError
-        The file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_torch(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.pt")
-    >>> gbdnn.io.read_torch(folder / "net.pt").shape
-    (3, 3)
-    """
-    as_path(path)
-    torch = import_torch()
-    state = to_torch(net).state_dict()
-    with whole_file(path) as file:
-        torch.save(state, file)
 
 
 def _from_state(

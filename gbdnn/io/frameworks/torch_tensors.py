@@ -27,7 +27,8 @@ _COMPRESSED = {
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     """Start a layer with the parameters of a Linear, pruned or not; `name` is for errors."""
     for key, tensor in tensors.items():
-        _require_invariants(tensor, f"{name}: {key}")
+        if fault := sparse_fault(tensor):
+            raise ArgumentError(f"{name}: {key}: a corrupt sparse tensor: {fault}")
     try:
         weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
         if weight is None:
@@ -41,14 +42,14 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     chain.linear(W, b, name)
 
 
-def _require_invariants(tensor: Any, name: str) -> None:
-    """Raise ArgumentError for a sparse tensor with indices out of range.
+def sparse_fault(tensor: Any) -> str:
+    """Return what is wrong with the indices of a sparse tensor, nothing if that is nothing.
 
     PyTorch does not look at them when it makes or reads a tensor, and its conversions trust them.
     """
     layout = str(getattr(tensor, "layout", "torch.strided"))
     if layout == "torch.strided" or not hasattr(tensor, "detach"):
-        return
+        return ""
     torch, entries, size = sys.modules["torch"], tensor.detach(), tuple(tensor.shape)
     try:
         if layout == "torch.sparse_coo":
@@ -62,8 +63,8 @@ def _require_invariants(tensor: Any, name: str) -> None:
                 layout=tensor.layout, check_invariants=True,
             )  # fmt: skip
     except (RuntimeError, ValueError, TypeError) as err:
-        reason = str(err).partition("\n")[0]
-        raise ArgumentError(f"{name}: a corrupt sparse tensor: {reason}") from err
+        return str(err).partition("\n")[0]
+    return ""
 
 
 def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:

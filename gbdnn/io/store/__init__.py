@@ -14,7 +14,7 @@ import numpy as np
 from gbdnn.arrays.arguments import as_flag, require_callable
 from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
@@ -135,7 +135,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
       layer  shape        edges
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
-    reader = Reader(path, verify=verify)
+    reader = _opened(path, verify=verify)
     found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
     return found
 
@@ -167,7 +167,7 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     >>> gbdnn.io.store_kind(folder / "X")
     'features'
     """
-    kind: str = Reader(path).index["kind"]
+    kind: str = _opened(path).index["kind"]
     return kind
 
 
@@ -191,6 +191,17 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
     """
     with Writer(path, any_run=as_flag(resumes, "resumes")):
         pass
+
+
+def _opened(path: str | os.PathLike[str], *, verify: bool = True) -> Reader:
+    """Open a store that holds something of its own; a run's checkpoint is one that does not."""
+    reader = Reader(path, verify=verify)
+    if (kind := reader.index["kind"]) not in _READERS:
+        raise FormatError(
+            f"{reader.path}: holds {kind!r}, where a run that is not complete stands: the same call"
+            " goes on with it"
+        )
+    return reader
 
 
 def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:

@@ -50,13 +50,20 @@ class Reader:
     """An opened store: the fields of its index, and its arrays.
 
     If `verify`, an array's checksum is verified at each read. Without a store, or with a damaged
-    index or one of a newer version, MissingFileError or FormatError is raised.
+    index or one of a newer version, MissingFileError or FormatError is raised. `index` has the
+    fields of a store that is not complete.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        index: dict[str, Any] | None = None,
+    ) -> None:
         safetensors()
         self.path, self._verify = as_path(path).absolute(), as_flag(verify, "verify")
-        self.index = read_index(self.path)
+        self.index = read_index(self.path) if index is None else index
         require_index(self.index, self.path / INDEX)
         self._shards = Shards(self.path, self.index["shards"], verify=self._verify)
 

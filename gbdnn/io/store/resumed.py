@@ -11,10 +11,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.errors import OutputError
+from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.reading import WRONG, foreign_errors
 from gbdnn.io.store.index import checksum
-from gbdnn.io.store.network import LayerWriter
+from gbdnn.io.store.network import LayerWriter, read_network
+from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.shards import Shards
 from gbdnn.io.store.unfinished import (
     RUN,
@@ -137,6 +138,7 @@ class _Keeper(Writer):
         self._new.mkdir(self.folder_mode, exist_ok=True)
         with contextlib.suppress(*WRONG):
             self._take_run(read_run(self._new)[1])
+        self._drop_unsound()
         self._require_marks()
         needed = {RUN, *self._places} if self._places else set()
         for path in self._new.iterdir():  # shards that were not complete, or are damaged
@@ -159,6 +161,25 @@ class _Keeper(Writer):
             self._keep(shard, self._new)
             self.entries += here
             self.marks = marks[: len(self.entries)]
+
+    def _drop_unsound(self) -> None:
+        """Forget layers from the first one whose entry in the record is not what its arrays are."""
+        index = {"kind": "network", "shards": self._shards, "layers": self.entries, "checksum": ""}
+        sound = 0
+        try:
+            net = read_network(Reader(self._new, verify=False, index=index))
+            while sound < len(net):
+                net[sound]
+                sound += 1
+        except GbdnnError as err:
+            if _is_of_the_system(err):  # it says nothing of the layer
+                raise
+        if sound < len(self.entries):
+            bad = self.entries[sound]["shard"]
+            sound = next(k for k, entry in enumerate(self.entries) if entry["shard"] == bad)
+            self.entries, self.marks = self.entries[:sound], self.marks[:sound]
+            kept = {entry["shard"] for entry in self.entries}
+            self._shards = [shard for shard in self._shards if shard["file"] in kept]
 
     def _require_marks(self) -> None:
         for k, mark in enumerate(self.marks):
@@ -189,6 +210,15 @@ class _Keeper(Writer):
             super()._abandon()
         except OSError:
             return
+
+
+def _is_of_the_system(err: BaseException | None) -> bool:
+    """Whether an error, or one that it follows from, is about files or memory and no content."""
+    while err is not None:
+        if isinstance(err, OSError | MemoryError):
+            return True
+        err = err.__cause__
+    return False
 
 
 def _is_whole(folder: Path, shard: dict[str, Any], entries: list[dict[str, Any]]) -> bool:

@@ -1,5 +1,7 @@
 """What an index says, checked as a whole before anything is read of it: `docs/store.md` in code.
 
+The record of a run that is not complete, ``run.json``, is checked the same way.
+
 A check is called with a value, and raises a `_Fault` that says what was expected; records and
 lists put the name of the field, ``layers[3].binsparse.shape[0]``, before it. Fields that are not
 listed are ignored.
@@ -9,12 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from gbdnn.errors import FormatError
 
-__all__ = ["KINDS", "require_index"]
+__all__ = ["KINDS", "require_index", "require_record"]
 
 _Check: TypeAlias = Callable[[Any], None]
 
@@ -104,6 +108,11 @@ def _list(check: _Check, length: int | None = None) -> _Check:
     return check_list
 
 
+def _texts(x: Any) -> None:
+    if not isinstance(x, dict) or not all(isinstance(each, str) for each in x.values()):
+        raise _Fault("an object of texts", x)
+
+
 def _record(required: dict[str, _Check], optional: dict[str, _Check] | None = None) -> _Check:
     checks = {**required, **(optional or {})}
 
@@ -135,7 +144,10 @@ def _bias(x: Any) -> None:
     (_BOUNDS if isinstance(x, dict) else _number)(x)
 
 
-def _matrix(form: str, beside: dict[str, _Check], optional: dict[str, _Check]) -> _Check:
+def _matrix(
+    form: str, beside: dict[str, _Check], optional: dict[str, _Check], *more: str
+) -> _Check:
+    """Return the check of a matrix; `more` are arrays that it has beside its own."""
     descriptor = _record(
         {
             "format": _one_of(form),
@@ -150,7 +162,7 @@ def _matrix(form: str, beside: dict[str, _Check], optional: dict[str, _Check]) -
             ),
         }
     )
-    arrays = {"pointers_to_1": _TENSOR, "indices_1": _TENSOR, "values": _TENSOR}
+    arrays = dict.fromkeys(("pointers_to_1", "indices_1", "values", *more), _TENSOR)
     tensors = _record(arrays, {"bias": _TENSOR})
     return _record(
         {"binsparse": descriptor, "shard": _FILE, "tensors": tensors, **beside}, optional
@@ -197,8 +209,8 @@ KINDS: dict[str, _Check] = {
         {
             "next_layer": _whole(),
             "unread": _list(_list(_whole(), 3)),
-            "queued": _list(_matrix("CSR", {"layer": _whole()}, {})),
-            "finished": _list(_matrix("CSR", {}, {})),
+            "queued": _list(_matrix("CSR", {"layer": _whole()}, {}, "ids")),
+            "finished": _list(_matrix("CSR", {}, {}, "ids")),
             "followed": _or_null(_FOLLOWED),
         }
     ),
@@ -207,6 +219,32 @@ KINDS: dict[str, _Check] = {
 
 _SHARDS = _record({"shards": _list(_SHARD)})
 
+
+def _starts(x: Any) -> None:
+    _list(_whole())(x)
+    if not x or x[0] != 0 or any(a >= b for a, b in pairwise(x)):
+        raise _Fault("a list that ascends from 0", x)
+
+
+def _kept_layers(x: Any) -> None:
+    _KEPT_LAYERS(x)
+    if not len(x["layers"]) == len(x["marks"]) <= x["count"]:
+        raise _Fault("as many as marks, and no more than count", x["layers"]).within("layers")
+
+
+_KEPT_LAYERS = _record(
+    {
+        "count": _whole(),
+        "layers": _list(_layer),
+        "marks": _list(_text),
+        "shards": _list(_SHARD),
+    }
+)
+_RECORDS: dict[str, _Check] = {
+    "network": _kept_layers,
+    "features": _record({"starts": _starts, "layers": _whole()}),
+}
+_ORIGIN = _record({"fingerprints": _texts, "words": _texts})
 
 _PLACES = {
     "network": ("layers",),
@@ -228,23 +266,41 @@ def _entries(index: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def require_index(index: dict[str, Any], path: object) -> None:
     """Raise a FormatError that names the first field of an index that is not as it has to be."""
-    try:
-        kind = index.get("kind")
-        _one_of(*KINDS)(kind)
-    except _Fault:
-        raise FormatError(f"{path}: holds {kind!r}; known are {', '.join(KINDS)}") from None
-    try:
+    with _faults(path):
+        kind = _kind(index, KINDS, path)
         _SHARDS(index)
-        KINDS[str(kind)](index)
+        KINDS[kind](index)
         shards = [shard["file"] for shard in index["shards"]]
         if len(set(shards)) < len(shards):
             raise _Fault("each file once", shards).within("shards")
         for place, entry in _entries(index):
             if entry["shard"] not in shards:
                 raise _Fault("one of the shards", entry["shard"]).within(f"{place}.shard")
+
+
+def require_record(run: Any, path: object) -> None:
+    """Raise a FormatError that names the first field of a run's record that is wrong."""
+    with _faults(path):
+        _ORIGIN(run)
+        _RECORDS[_kind(run, _RECORDS, path)](run)
+
+
+def _kind(x: dict[str, Any], known: Collection[str], path: object) -> str:
+    kind = x.get("kind")
+    if not isinstance(kind, str) or kind not in known:
+        raise FormatError(f"{path}: holds {kind!r}; known are {', '.join(known)}")
+    return kind
+
+
+@contextmanager
+def _faults(path: object) -> Iterator[None]:
+    """Raise a FormatError for a fault in the block."""
+    try:
+        yield
     except _Fault as fault:
         if fault.missing:
             raise FormatError(f"{path}: {fault.where} is missing") from None
         found = repr(fault.found)
         found = found if len(found) <= _SHOWN else found[:_SHOWN] + "..."
-        raise FormatError(f"{path}: {fault.where} is {fault.expected}, not {found}") from None
+        where = f"{fault.where} " if fault.where else ""
+        raise FormatError(f"{path}: {where}is {fault.expected}, not {found}") from None

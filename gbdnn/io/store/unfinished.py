@@ -25,6 +25,7 @@ from gbdnn.errors import FormatError, GbdnnError, MissingFileError, OutputError
 from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.reading import WRONG, read_bytes, read_errors
 from gbdnn.io.store.index import checksum, read_index
+from gbdnn.io.store.schema import require_record
 
 if TYPE_CHECKING:
     import os
@@ -214,7 +215,11 @@ def read_run(folder: Path) -> tuple[Origin, dict[str, Any]]:
         if first["checksum"] != checksum(text):
             raise FormatError(f"{path}: is damaged: its bytes do not have the checksum it names")
         run = json.loads(text)
-        return Origin(dict(run.pop("fingerprints")), dict(run.pop("words"))), run
+        require_record(run, path)
+        origin = Origin(run.pop("fingerprints"), run.pop("words"))
+        if folder.name != run_folder(folder, origin.key).name:
+            raise FormatError(f"{path}: is the record of another run")
+        return origin, run
     except (ValueError, LookupError, TypeError, RecursionError) as err:
         if isinstance(err, GbdnnError):
             raise

@@ -91,7 +91,7 @@ class CodeFile:
                     out.write(hashlib.sha256(rest).digest() + rest)
                 Path(name).replace(self.path)
             except BaseException:
-                Path(name).unlink()
+                Path(name).unlink(missing_ok=True)
                 raise
             _remove_old(folder)
         except (OSError, UntrustedError):

@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-from gbdnn.engine.work import Work, current, watched
 
 import gbdnn
+from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.gallery import digits, features_from_images
 
 
@@ -26,19 +26,19 @@ def test_edges_processed_are_those_that_a_callback_is_told(net, X, engine, compr
     options = {"engine": engine, "compress": compress, "nthreads": 1}
     records = []
     gbdnn.infer(net, X, callback=records.append, **options)
-    with watched(Work()) as work:
+    with watched(RunProgress()) as work:
         gbdnn.infer(net, X, **options)
     told = sum(each.inputs * net.infos[each.layer].edges for each in records)
     # With a callback blocks stop at each layer, and may drop their dead elsewhere.
-    assert work.processed == pytest.approx(told, rel=0.05)
-    assert engine == "sparse" or work.processed < X.nrows * net.edges
+    assert work.done == pytest.approx(told, rel=0.05)
+    assert engine == "sparse" or work.done < X.nrows * net.edges
     assert (work.runs, work.ended) == (1, True)
     assert work.fraction > 0.98
 
 
 def test_the_part_that_is_done_grows_while_it_is_done(net, X):
     seen, ended = [], threading.Event()
-    with watched(Work()) as work:
+    with watched(RunProgress()) as work:
 
         def look():
             while not ended.wait(0.002):
@@ -55,37 +55,29 @@ def test_the_part_that_is_done_grows_while_it_is_done(net, X):
 
 def test_direct_runs_and_runs_that_nobody_watches(net):
     W, X = np.full((64, 64), 0.01), np.ones((500, 64))
-    with watched(Work()) as work:
+    with watched(RunProgress()) as work:
         gbdnn.infer([W, W], X, engine="fused")
         assert current() is work
-    assert work.processed == 500 * 2 * 64 * 64
+    assert work.done == 500 * 2 * 64 * 64
     assert work.fraction == 1
     gbdnn.infer([W, W], X)
     assert work.runs == 1
     assert current() is not work
 
 
-def test_inputs_that_wait_tell_nothing():
-    work = Work()
-    assert work.fraction == 0
-    work.begin([1, 1, 1, 1], {0: 100})
-    tally = work.tally()
-    assert work.fraction == 0
-    tally.waits(0, -50)
-    tally.computed(0, 50)
-    assert work.fraction == pytest.approx(50 / 400)
-    tally.dropped(1, 20)
-    tally.waits(1, 30)
-    assert work.fraction == pytest.approx(50 / (100 + 3 * 60))
-    tally.waits(1, -30)
-    tally.computed(1, 30)
-    assert work.fraction == pytest.approx(80 / (100 + 3 * 60))
-    tally.waits(0, -50)
-    tally.computed(0, 50)
-    tally.chain(1, np.array([50, 40, 10]), 10)
-    assert work.processed == 230
-    work.begin([1, 1], {1: 7})  # goes on in the middle
-    tally = work.tally()
-    tally.waits(1, -7)
-    tally.computed(1, 7)
-    assert work.fraction == 1
+def test_what_is_dropped_is_no_longer_possible(net):
+    work = RunProgress()
+    assert (work.fraction, work.ended) == (0, True)
+    work.begin(net.infos[:4], {0: 100})
+    edges = net.infos[0].edges
+    assert (work.done, work.possible, work.ended) == (0, 400 * edges, False)
+    work.computed(0, [50], 50)
+    assert work.fraction == 50 / 400
+    work.dropped(1, 20)  # of those, dead or equal to others
+    assert work.possible == (400 - 3 * 20) * edges
+    work.computed(0, [50, 40, 10], 10)  # three layers at once
+    assert work.done == 150 * edges
+    assert work.possible == (400 - 3 * 20 - 3 * 10 - 2 * 30) * edges
+    work.begin(net.infos[:2], {1: 7})  # resumes in the middle
+    work.computed(1, [7], 7)
+    assert (work.runs, work.fraction) == (2, 1)

@@ -1,0 +1,79 @@
+"""ONNX's own checker on the parts of a model: what passes, other programs read alike.
+
+Protobuf itself accepts nearly any bytes: a field that comes twice, has another number or type, is
+merged, skipped or left at its default.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["require_places", "require_valid"]
+
+_PLACE = {"location", "offset", "length", "checksum"}
+_OLDEST = 7  # before, an operand of another shape needs the attributes ``broadcast`` and ``axis``
+
+
+def require_places(graph: Any) -> None:
+    """Raise an exception unless external weights have a place that every reader takes for the same.
+
+    The package onnx passes over entries that it does not know, and takes the last of two.
+    """
+    sparse = [x for each in graph.sparse_initializer for x in (each.values, each.indices)]
+    for tensor in (*graph.initializer, *sparse):
+        found = {entry.key: entry.value for entry in tensor.external_data}
+        numbers = [found[key] for key in ("offset", "length") if key in found]
+        if (
+            len(found) < len(tensor.external_data)
+            or not found.keys() <= _PLACE
+            or not all(isinstance(x, str) and re.fullmatch("[0-9]+", x, re.ASCII) for x in numbers)
+        ):
+            raise ValueError(f"the place of {tensor.name!r} is {found!r:.80}")
+
+
+def require_valid(model: Any) -> None:
+    """Raise an exception unless operators, types and shapes of a model are as ONNX has them.
+
+    Its initialisers become inputs: the checker copies what it reads, and knows dense ones alone.
+    """
+    from onnx import checker, defs
+
+    newest = defs.onnx_opset_version()
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and not _OLDEST <= opset.version <= newest:
+            raise ValueError(
+                f"operator set {opset.version}; {_OLDEST} to {newest} are read here, newer ones"
+                " with a newer package onnx"
+            )
+    graph = model.graph
+    known = {value.name for value in graph.input}
+    for tensor in list(graph.initializer):
+        # What an operator computes shapes from stays.
+        if tensor.name not in known and len(tensor.dims) > 1:
+            _declare(graph, tensor.name, tensor.data_type, tensor.dims)
+            graph.initializer.remove(tensor)
+    for tensor in graph.sparse_initializer:
+        _declare(graph, tensor.values.name, tensor.values.data_type, tensor.dims)
+    graph.ClearField("sparse_initializer")
+    for node in list(graph.node):
+        for attribute in node.attribute:
+            if attribute.name == "sparse_value" and node.op_type == "Constant":
+                tensor = attribute.sparse_tensor
+                _declare(graph, node.output[0], tensor.values.data_type, tensor.dims)
+                graph.node.remove(node)
+    for value in (*graph.input, *graph.output):
+        if not value.type.tensor_type.elem_type:
+            raise ValueError(f"{value.name!r} has no type")
+        if any(isinstance(x.dim_param, bytes) for x in value.type.tensor_type.shape.dim):
+            raise ValueError(f"{value.name!r} has the name of a size that is no UTF-8")
+        if not value.type.tensor_type.HasField("shape"):  # any: two numbers that are not known
+            value.type.tensor_type.shape.dim.add()
+            value.type.tensor_type.shape.dim.add()
+    checker.check_model(model, full_check=True)
+
+
+def _declare(graph: Any, name: str, element: int, shape: Any) -> None:
+    from onnx import helper
+
+    graph.input.append(helper.make_tensor_value_info(name, element, list(shape)))
