@@ -94,7 +94,8 @@ def infer(
         layers.
     memory : int, default 512 MiB
         Bytes to use beyond weights, features and result. A network that is not in memory is read in
-        it, some layers at a time: more memory means fewer passes over the weights.
+        it, some layers at a time: more memory means fewer passes over the weights. Compiling the
+        fused form, once a machine, takes up to 64 MiB more.
     nthreads : int, optional
         Threads for this call (default: those of the engaged GraphBLAS Context, or of the
         configuration).

@@ -136,7 +136,11 @@ def _reference(path, width):
 def _inputs(shape, width, dtype):
     """Some rows, in the shape that a model's input has."""
     shape = [3, width] if not shape else list(shape)
-    shape = [n if isinstance(n, int) else [3, width][k > 0] for k, n in enumerate(shape)]
+    for k, n in enumerate(shape):
+        if (
+            not isinstance(n, int) or n < 0
+        ):  # a name, and to ONNX Runtime such a number, is any size
+            shape[k] = [3, width][k > 0]
     if np.prod(shape, dtype=float) > 10**6:
         raise ValueError(shape)
     return np.abs(np.random.default_rng(1).normal(size=shape)).astype(dtype)

@@ -4,9 +4,10 @@
 
 prints one case: the peak of this process, beside what it held before the run. Pages of files, a
 store's or a library's, are not counted: the system has them back when it needs them. FEATURES are
-"matrix" or "array" in FP32, "fp64": a matrix in FP64, or "csr", "csc" and "coo": SciPy's. KIND and
-"-fp64" ("lives-fp64"): the network is in FP64. "cold" in place of a kind: the same, at the first
-call of the process.
+"matrix" or "array" in FP32, "fp64": a matrix in FP64, or "csr", "csc" and "coo": SciPy's. Behind
+KIND, "-fp64" ("lives-fp64") makes the network FP64, "-wide" has half the inputs and layers of twice
+the neurons. "cold" in place of a kind: as "lives", at the first call of the process; "compiles":
+that call has to compile machine code, which takes `COMPILING` bytes beside `memory=`.
 
     python tests/memory_grid.py [FORM ...]
 
@@ -16,6 +17,7 @@ runs the cases of all forms, or of these, each in a process of its own, and prin
 import ctypes
 import gc
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -27,7 +29,8 @@ import numpy as np
 
 NEURONS, LAYERS = 1024, 12
 FORMS, KINDS = ("auto", "sparse", "full", "fused"), ("lives", "half", "dies")
-BIAS = {"lives": 0.02, "half": -0.1, "dies": -0.3, "cold": 0.02}
+BIAS = {"lives": 0.02, "half": -0.1, "dies": -0.3, "cold": 0.02, "compiles": 0.02}
+COMPILING = 64 << 20
 PEAK = pathlib.Path("/proc/self/clear_refs")
 
 
@@ -43,18 +46,23 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
 
     import gbdnn
 
-    base = gbdnn.radixnet(NEURONS, LAYERS)
-    kind, _, dtype = kind.partition("-")
-    dtype = dtype.upper() or "FP32"
+    kind, _, other = kind.partition("-")
+    dtype = "FP64" if other == "fp64" else "FP32"
+    if other == "wide":
+        inputs, weights = inputs // 2, gbdnn.radix_layers([[32, 64]] * (LAYERS // 2), weight=1 / 16)
+    else:
+        weights = [each.W for each in gbdnn.radixnet(NEURONS, LAYERS)]
+    neurons = weights[0].nrows
+    if kind == "compiles":
+        os.environ["GBDNN_CACHE_DIR"] = f"{folder}/code"
     options = {"bias_rule": rule, "clip": 32, "dtype": dtype}
-    layers = [gbdnn.Layer(each.W, BIAS[kind], **options) for each in base]
-    net = gbdnn.Network(layers)
+    net = gbdnn.Network([gbdnn.Layer(W, BIAS[kind], **options) for W in weights])
     if lazy:
         gbdnn.save(net, f"{folder}/net")
         net = gbdnn.load(f"{folder}/net")
-    del base, layers
+    del weights
     X = scipy.sparse.random_array(
-        (inputs, NEURONS), density=0.1, format="csr", rng=np.random.default_rng(0), dtype="f4"
+        (inputs, neurons), density=0.1, format="csr", rng=np.random.default_rng(0), dtype="f4"
     )
     X.data[:] = 1
     if features == "array":
@@ -64,15 +72,15 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     elif features != "csr":
         if features == "fp64":
             X = X.astype("f8")
-        X = gb.Matrix.from_csr(X.indptr, X.indices, X.data, ncols=NEURONS)
+        X = gb.Matrix.from_csr(X.indptr, X.indices, X.data, ncols=neurons)
         X.wait()
     memory = mib << 20
     options = {"engine": form, "compress": compress, "memory": memory, "nthreads": 2}
-    if kind != "cold":
+    if kind not in ("cold", "compiles"):
         some = (
-            np.eye(200, NEURONS)
+            np.eye(200, neurons)
             if isinstance(X, np.ndarray)
-            else gb.Matrix.from_coo(range(200), range(200), np.float32(1), nrows=200, ncols=NEURONS)
+            else gb.Matrix.from_coo(range(200), range(200), np.float32(1), nrows=200, ncols=neurons)
         )
         gbdnn.infer(net, some, **options)
     needed = gbdnn.memory_needed(net, inputs, density=0.1, living=1.0, memory=memory)
@@ -91,10 +99,10 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     answer = entries * each + 8 * inputs
     weights = 0 if lazy else needed.weights
     return {
-        "beyond": taken - answer - weights,
+        "beyond": taken - answer - weights - (COMPILING if kind == "compiles" else 0),
         "memory": memory,
         "taken": taken,
-        "needed": needed.total - needed.features,
+        "needed": needed.total - needed.features + (COMPILING if kind == "compiles" else 0),
         "entries": int(Y.nvals),
     }
 
@@ -120,6 +128,7 @@ def grid(form):
             [form], ["auto"], (0, 1), ["all"], ("lives", "dies"), ("csr", "csc", "coo", "fp64")
         ),
         *product([form], ["auto"], (0, 1), ["all"], ["lives-fp64"], ("matrix", "csr", "array")),
+        *product([form], ["auto"], (0, 1), ["all"], ("lives-wide", "cold-wide"), ["matrix"]),
     ]
 
 

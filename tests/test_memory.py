@@ -15,6 +15,11 @@ QUICK = [
     ("fused", "auto", 1, "all", "half", "matrix", 64),
     ("full", "0", 1, "all", "lives", "matrix", 64),
     ("fused", "0", 0, "all", "lives", "array", 32),
+    ("auto", "auto", 1, "all", "lives-wide", "matrix", 32),
+    ("auto", "auto", 1, "all", "cold-wide", "matrix", 32),
+    pytest.param(
+        ("fused", "auto", 1, "all", "compiles-wide", "matrix", 32), marks=pytest.mark.slow
+    ),
 ]
 
 

@@ -722,6 +722,84 @@ def test_a_checkpoint_of_another_call_is_refused(change, tmp_path):
     assert path.read_bytes() == content
 
 
+OWN = """
+import dataclasses, functools, json, sys, threading
+import numpy as np
+sys.path[:0] = json.loads(sys.argv[1])
+import gbdnn
+from test_training import data, network
+
+class Shrink:
+    every = 2
+
+    def __init__(self, weight=0.5, mask=1, shift=2, function=None, lock=None):
+        self.weight, self.names, self.lock = weight, {"b", "a", "c"}, lock
+        self.mask = np.ones(5000)
+        self.mask[2500] = mask
+        self.random = np.random.default_rng(3)
+        self.of = {"step": functools.partial(pow, shift), "f": function or (lambda x: x * weight)}
+        self.itself = [self, self.of]
+
+    def adjust(self, layers, moment):
+        for layer in layers:
+            layer.weights *= np.float32(self.weight)
+            layer.refresh()
+        return layers
+
+@dataclasses.dataclass
+class Part:
+    inner: Shrink
+    every: int | None = None
+
+    def adjust(self, layers, moment):
+        return layers
+
+def stop(record):
+    if record.epoch == 2:
+        raise KeyboardInterrupt
+
+net = network()
+X, y = data(net)
+for change in json.loads(sys.argv[3]):
+    change = {name: eval(value) for name, value in change.items()}
+    epochs = []
+    try:
+        gbdnn.train(
+            net, X, y, epochs=4, checkpoint=sys.argv[2],
+            adjustments=[Shrink(), Part(Shrink(**change))],
+            callback=lambda record: (epochs.append(record.epoch), stop(record)),
+        )
+    except KeyboardInterrupt:
+        print("from", *epochs)
+    except gbdnn.FormatError as error:
+        print("refused", "another training" in str(error))
+"""
+
+
+def test_a_checkpoint_with_adjustments_of_ones_own(tmp_path):
+    """They are known by class and attributes, in any process; a changed one is another call's."""
+    here = json.dumps([str(Path(__file__).parent), *sys.path])
+
+    def run(path, *changes):
+        done = subprocess.run(
+            [sys.executable, "-c", OWN, here, str(tmp_path / path), json.dumps(changes)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    changes = [
+        {"weight": "0.25"}, {"weight": "np.float64(0.5)"}, {"mask": "2"}, {"shift": "3"},
+        {"function": "lambda x: 2 * x"}, {"lock": "threading.Lock()"},
+    ]  # fmt: skip
+    assert run("run", {}) == ["from 0 1 2"]
+    # With other addresses, and another order of sets.
+    assert run("run", {}, *changes, {}) == ["from 2", *["refused True"] * len(changes), "from 2"]
+    # What cannot be told apart from another one is refused, and not taken for it.
+    assert run("locked", changes[-1]) == ["from 0 1 2"]
+    assert run("locked", changes[-1]) == ["refused True"]
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     net = network((20, 30, 5), 0.3)
     X, y = data(net)

@@ -90,6 +90,8 @@ class Budget:
 class MemoryNeeded:
     """Bytes that a run takes at most, but for the interpreter and its libraries (some 120 MiB).
 
+    The first run on a machine compiles the fused form, which takes up to 64 MiB more.
+
     Attributes
     ----------
     weights : int
@@ -144,7 +146,7 @@ def memory_needed(
     living : float, default 0.05
         Share of the inputs that live after the last layer, with every activation in it; in the
         challenge's networks 3 to 4 %. With 1, and the features' `density`, the prediction is an
-        upper bound for any network.
+        upper bound for any network, where machine code does not have to be compiled.
     memory : int, default 512 MiB
         As for `infer`.
 

@@ -18,6 +18,7 @@ from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.optional import require
+from gbdnn.training.identity import identity
 from gbdnn.training.saved_run import Call, decoded, described, encoded, named_arrays
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _fingerprint(
     for _, array in named_arrays("", before.layers):
         digest.update(np.ascontiguousarray(array))
     descriptions = [described(layer.info) for layer in before.layers]
-    digest.update(repr((descriptions, plan, before.steps, patience)).encode())
+    digest.update(identity((descriptions, plan, before.steps, patience)).encode())
     for each in (data, tested):
         if each is not None:
             digest.update(each.rows)
