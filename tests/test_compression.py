@@ -207,7 +207,7 @@ def test_a_flag_of_numpys_is_a_flag():
                 super().__init__(*arguments, **options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gbdnn.inference.Duplicates", Observed)
+            patch.setattr("gbdnn.engine.run.Duplicates", Observed)
             gbdnn.infer(net, X, compress=flag)
         assert made == [True] * deduplicates
 

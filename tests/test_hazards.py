@@ -19,7 +19,9 @@ import gbdnn
 from gbdnn.arrays import threads as gbdnn_threads
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.engine import choice
+from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import MovedBlock
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.full import FullForm
 from gbdnn.kernels.fused import FusedForm
@@ -264,3 +266,22 @@ def test_where_bits_do_not_depend_on_threads(engine, threads, monkeypatch):
     assert all(Y.isequal(answers[0]) for Y in answers)
     one = gbdnn.infer([W, W[:400]], X[:1], engine=engine, nthreads=1)
     assert one.isequal(answers[0][:1, :].new())
+
+
+def test_threads_fill_survivors_whose_memory_is_graphblas_s():
+    """A block that has been a factor of a product is taken out of GraphBLAS once."""
+    for _ in range(50):
+        block = MovedBlock(200, 16, np.dtype("f4"))
+        block.array[:] = 0
+        assert block.matrix.nvals == 200 * 16
+        survivors = SurvivorBlock(block)
+        places = [survivors.reserve(np.array([n])) for n in range(8)]
+        start = threading.Barrier(8)
+
+        def fill(n, survivors=survivors, places=places, start=start):
+            start.wait()
+            survivors.fill(places[n], np.full((200, 1), n + 1, "f4"))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(fill, range(8)))
+        assert block.array[:, :8].tolist() == [list(range(1, 9))] * 200

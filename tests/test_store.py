@@ -149,7 +149,7 @@ def test_pieces_joined_are_the_whole(dense, most):
     for name in ("indptr", "columns", "values", "ids"):
         assert getattr(whole, name).tolist() == getattr(block, name).tolist()
         assert getattr(again, name).tolist() == getattr(block, name).tolist()
-    assert block.rows(0, len(dense)).indptr.tolist() == block.indptr.tolist()
+    assert block.sparse_rows(0, len(dense)).indptr.tolist() == block.indptr.tolist()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Stops:
         meeting = is_meeting(k)
         if meeting and self._has_duplicates(k, Y) and self._move(k, Y, merge=True):
             return True
-        if (due or (meeting and self._few_live(k, Y))) and self._move(k, Y):
+        if (due or (meeting and self._few_live(k, Y, task))) and self._move(k, Y):
             return True
         # Only as it was read, and not before it has done a layer: whoever reads the same inputs
         # decides alike, and comes to an end. The layers are the same with a callback.
@@ -105,11 +105,12 @@ class Stops:
         distinct = len(np.unique(fingerprints(sample(Y.filled))))
         return self._duplicates.record(k, distinct, len(Y.inputs))
 
-    def _few_live(self, k: int, Y: Any) -> bool:
+    def _few_live(self, k: int, Y: Any, task: Task) -> bool:
+        """Whether few inputs of a block are left, and are not all that it was read with."""
         count = len(Y.inputs)
         if not self._chain.drops_in_place and self._is_droppable(k):
             count = int(np.count_nonzero(any_bit(sample(Y.filled))))  # from below
-        return count <= _FEW * self._scheduler.width
+        return count <= _FEW * self._scheduler.width and not (task.fresh and count == task.inputs)
 
     def _move(self, k: int, Y: Any, *, merge: bool = False) -> bool:
         """Move the living of a block to the survivors before layer `k`, equal ones as one.

@@ -27,6 +27,7 @@ class SurvivorBlock:
 
     def __init__(self, block: Block) -> None:
         self.block = block
+        self._array = block.array  # taken once: a block may have to be moved out of GraphBLAS
         block.inputs = np.empty(0, np.int64)
         self._marks = np.empty(0, np.uint64)  # the columns' fingerprints
         self._unfilled = 0  # threads that are copying
@@ -45,7 +46,7 @@ class SurvivorBlock:
         self, array: np.ndarray, inputs: np.ndarray, marks: np.ndarray, duplicates: Duplicates
     ) -> np.ndarray:
         """Merge columns that are here already, bit for bit; return the positions of the others."""
-        bits = self.block.array.view(f"u{array.itemsize}")
+        bits = self._array.view(f"u{array.itemsize}")
         columns = array.view(bits.dtype)
         into = np.full(len(inputs), -1)
         same = (marks[:, np.newaxis] == self._marks) & (self._marks != _UNKNOWN)
@@ -73,7 +74,7 @@ class SurvivorBlock:
 
     def fill(self, where: slice, array: np.ndarray) -> None:
         """Copy the first columns of `array` to their places."""
-        self.block.array[:, where] = array[:, : where.stop - where.start]
+        self._array[:, where] = array[:, : where.stop - where.start]
 
     def filled(self, where: slice, marks: np.ndarray | None) -> None:
         """Take note that the columns are there, with their fingerprints if these were taken."""
