@@ -167,7 +167,6 @@ def test_info_takes_what_its_help_says(made, tmp_path):
     assert (facts["kind"], facts["categories"], facts["format"]) == ("categories", 3, "tsv")
     assert facts["bytes"] == (tmp_path / "ids.tsv").stat().st_size
     fails("info", tmp_path / "ids.tsv", "--check", match="--check: ")
-    fails("info", tmp_path / "ids.tsv", "--ranks", 2, match="is no network")
     (tmp_path / "bad.tsv").write_text("one\n")
     fails("info", tmp_path / "bad.tsv", match="bad.tsv, line 1")
 

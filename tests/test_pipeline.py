@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from shell import fails, well
 
 import gbdnn
 from gbdnn.distributed.cuts import balanced_cuts
-from gbdnn.distributed.plan import plan_split
 from gbdnn.gallery import digits, features_from_images
 
 RANKS = Path(__file__).with_name("ranks.py")
@@ -351,66 +349,3 @@ def test_without_mpi4py(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
         gbdnn.pipeline([np.eye(2)], np.eye(2))
-
-
-def plan(ranks=2, inputs=20_000, neurons=4096, **options):
-    net = gbdnn.radixnet(neurons, 120, lazy=True)
-    return plan_split(net.infos, ranks, inputs, **options)
-
-
-def test_neurons_are_not_split():
-    """Exchanging the activations after each layer takes several times the computing."""
-    for ranks, times in ((2, 2), (4, 6), (16, 30)):
-        data, _, neurons = plan(ranks).costs
-        assert not neurons.built
-        assert neurons.moved > 5 * data.moved
-        assert neurons.seconds - neurons.computing > times * neurons.computing
-        assert plan(ranks).best.built
-
-
-def test_what_a_split_costs_follows_from_its_parts():
-    data, pipeline, _ = plan(1).costs
-    assert data.computing == pipeline.computing
-    data, pipeline, neurons = plan(4).costs
-    assert data.computing == neurons.computing == pytest.approx(plan(1).costs[0].computing / 4)
-    assert data.computing <= pipeline.computing
-    assert pipeline.memory < data.memory
-    slow, fast = plan(bandwidth=1e8), plan(bandwidth=1e11)
-    for a, b in zip(slow.costs, fast.costs, strict=True):
-        assert a.moved == b.moved or a.name == "pipeline"  # cut elsewhere
-        assert a.seconds > b.seconds >= b.computing
-    # Weights that are read again and again cost more than survivors that move.
-    assert plan(inputs=60_000, neurons=65536).best.name == "pipeline"
-    assert plan(inputs=60_000, neurons=65536, memory=16 << 30).best.name == "data parallel"
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"ranks": 0}, "ranks is at least 1"),
-        ({"bandwidth": 0}, "bandwidth is"),
-        ({"inputs": -1}, "inputs"),
-    ],
-)
-def test_plans_that_have_no_meaning(options, match):
-    with pytest.raises(gbdnn.ArgumentError, match=match):
-        plan(**options)
-    with pytest.raises(gbdnn.ArgumentError, match="without layers"):
-        plan_split([], 2, 10)
-
-
-def test_info(made, tmp_path):
-    pytest.importorskip("typer")
-    told = well("info", made / "net", "--ranks", 4, "--inputs", 5000, "--bandwidth", "100MB")
-    assert "4 processes of one thread, 5,000 inputs, 95.37 MiB/s; a pipeline cut at [" in told
-    assert [line.strip()[:13] for line in told.splitlines() if "iB  " in line] == [
-        "data parallel", "pipeline     ", "by neurons   ",
-    ]  # fmt: skip
-    assert told.count("take this") == told.count("not built") == 1
-    facts = json.loads(well("info", made / "net", "--ranks", 4, "--inputs", 5000, "--json"))
-    infos = gbdnn.load(made / "net").infos
-    expected = plan_split(infos, 4, 5000)
-    assert facts["split"]["ways"] == [asdict(each) for each in expected.costs]
-    assert facts["split"]["best"] == expected.best.name
-    fails("info", made / "X", "--ranks", 4, match="a network is needed")
-    fails("info", made / "net", "--ranks", 4, "--bandwidth", "fast", match="--bandwidth 'fast'")

@@ -32,7 +32,7 @@ gbdnn convert model.onnx net --force
 """,
     "info": """
 gbdnn info net
-gbdnn info net --ranks 4 --inputs 20000
+gbdnn info net --inputs 20000
 gbdnn info Y --check
 gbdnn info --machine --json
 """,

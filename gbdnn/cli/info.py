@@ -15,7 +15,6 @@ from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import formats, options
 from gbdnn.cli.terminal import Bars, fact_lines, say
-from gbdnn.distributed.plan import plan_split
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
@@ -55,14 +54,6 @@ def info(
     compiled: Annotated[
         bool, Option("--compile", help="With --machine: compile the fused form now.")
     ] = False,
-    ranks: Annotated[
-        int | None,
-        Option(min=1, help="Compare ways to share the run out over so many processes."),
-    ] = None,
-    bandwidth: Annotated[
-        str,
-        Option(metavar="SIZE", help="With --ranks: bytes a second of a process's link."),
-    ] = "1.25GB",
     as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
     memory: options.Memory = None,
 ) -> None:
@@ -80,14 +71,13 @@ def info(
     memory_bytes = options.size(memory)
     left = find_unfinished(path)
     if left is not None and given.from_ is None and not (path / "index.json").exists():
-        if check or ranks is not None:
+        if check:
             raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
         _print({"path": str(path), **_facts_of_unfinished(left)}, [], as_json)
         return
     if given.from_ is None and path.is_file() and path.name.lower().endswith((".tsv", ".tsv.gz")):
-        option = "--check" if check else "--ranks"
-        if check or ranks is not None:
-            raise ArgumentError(f"{option}: {path} is no {'store' if check else 'network'}")
+        if check:
+            raise ArgumentError(f"--check: {path} is no store")
         _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
         return
     name = given.from_ or formats.guess(path)
@@ -110,12 +100,7 @@ def info(
                     if update is not None:
                         update(k + 1, len(net))
         found = _facts_of_network(infos, in_memory, inputs, memory_bytes)
-        if ranks is not None:
-            rate = options.size(bandwidth, "--bandwidth")
-            found["split"] = _facts_of_split(infos, ranks, inputs, memory_bytes, rate)
         table = layer_table(infos)
-    elif ranks is not None:
-        raise ArgumentError(f"--ranks: {path} holds {kind}; a network is needed")
     else:
         found = _facts_of_store(path, kind, check)
     facts["bytes"] = sum(file.stat().st_size for file in formats.files(path, name, given))
@@ -177,20 +162,6 @@ def _facts_of_network(
         "density": edges / places if places else 0.0,
         "runs": _runs(infos),
         "memory": {"inputs": inputs, **asdict(needed), "total": needed.total},
-    }
-
-
-def _facts_of_split(
-    infos: Sequence[LayerInfo], ranks: int, inputs: int, memory: int, bandwidth: int
-) -> dict[str, Any]:
-    plan = plan_split(infos, ranks, inputs, memory=memory, bandwidth=bandwidth)
-    return {
-        "ranks": ranks,
-        "inputs": inputs,
-        "bandwidth": bandwidth,
-        "cuts": list(plan.cuts),
-        "ways": [asdict(each) for each in plan.costs],
-        "best": plan.best.name,
     }
 
 
@@ -265,27 +236,7 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         count, total = needed.pop("inputs"), needed.pop("total")
         parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
-    if "split" in facts:
-        del shown["split"]
-        table = [*table, *_split_lines(facts["split"])]
     say("\n".join([fact_lines(shown), *table]))
-
-
-def _split_lines(split: dict[str, Any]) -> list[str]:
-    """Return the ways to share a run out as a table."""
-    rows = [("  split", "moved", "seconds", "memory of a process", "")]
-    for way in split["ways"]:
-        name, note = way["name"], "" if way["built"] else "not built"
-        note = "take this" if name == split["best"] else note
-        sizes = _in_bytes(way["moved"]), f"{way['seconds']:.3g}", _in_bytes(way["memory"])
-        rows.append((f"  {name}", *sizes, note))
-    wide = [max(len(row[i]) for row in rows) for i in range(4)]
-    head = (
-        f"{split['ranks']} processes of one thread, {split['inputs']:,} inputs,"
-        f" {_in_bytes(split['bandwidth'])}/s; a pipeline cut at {split['cuts']}:"
-    )
-    lines = ["  ".join(x.ljust(n) for x, n in zip(row, [*wide, 0], strict=True)) for row in rows]
-    return [head, *(line.rstrip() for line in lines)]
 
 
 def _in_bytes(size: int) -> str:

@@ -130,12 +130,12 @@ def warn_of_threads(nthreads: int | None, processes: int | None = None) -> None:
     warn(f"{words}: this machine has {cores} cores for them; more threads than cores are slower")
 
 
-def size(text: str | None, option: str = "--memory") -> int:
-    """Return the bytes of ``--memory`` or the like: a number, with or without a unit."""
+def size(text: str | None) -> int:
+    """Return the bytes of ``--memory``: a number, with or without a unit."""
     if text is None:
         return MEMORY
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
     units = {unit.lower(): factor for unit, factor in _UNITS.items()}
     if match is None or match[2].lower() not in units:
-        raise ArgumentError(f"{option} {text!r}: a number of bytes, or one as 512MiB or 8GiB")
+        raise ArgumentError(f"--memory {text!r}: a number of bytes, or one as 512MiB or 8GiB")
     return int(float(match[1]) * units[match[2].lower()])

@@ -7,7 +7,7 @@ put answers together, `stats` tells what each worker did.
 
 ``gbdnn.pipeline`` is the other way: layers over the ranks of MPI. `pipeline` is the call, `cuts`
 chooses which layers a rank holds, `stage` computes them, `links` carries rows between ranks,
-`agree` makes an error on one rank one on all. `plan` compares the ways before a run.
+`agree` makes an error on one rank one on all.
 """
 
 from gbdnn.distributed.stats import Balance, BatchStats, Spread, balance

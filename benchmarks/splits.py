@@ -1,4 +1,9 @@
-"""What it costs to share a run out over ranks, before it is run: three ways, side by side.
+"""What it costs to share a run out over processes, by a model: three ways, side by side.
+
+    python benchmarks/splits.py --neurons 4096 --layers 120 --ranks 2 --inputs 20000
+    python benchmarks/splits.py NET --ranks 4 --bandwidth 1e8
+
+The network is generated, or read from a store.
 
 ===============  ===================================  ==========================================
 split            every rank                           what moves
@@ -9,16 +14,24 @@ by neurons       a share of each layer's neurons      its own weights, activatio
 ===============  ===================================  ==========================================
 
 A split by neurons is not built: each layer waits for the activations of all ranks.
+
+The model has the speed of one machine, and the activity of the challenge's networks on MNIST's
+images: it compares ways, and is no forecast.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+import problems  # noqa: TC002 -- typer reads the annotations
+import report
+import typer
 
+import gbdnn
 from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.cuts import balanced_cuts
 from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
@@ -30,10 +43,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["BANDWIDTH", "SplitCost", "SplitPlan", "plan_split"]
-
-BANDWIDTH = 1.25e9
-"""Bytes a second of a rank's link: 10 Gbit/s."""
+BANDWIDTH = 1.25e9  # bytes a second of a rank's link: 10 Gbit/s
 
 # The challenge's networks, measured: share of the inputs that live behind layers 0, 1, ..., and of
 # a living input's activations that are not 0; later layers as the last number.
@@ -139,15 +149,7 @@ def plan_split(
     Notes
     -----
     Seconds are those of the fused form by ``gbdnn.kernels.costs``, every input computed, weights
-    read while computing. They compare ways to split, and are no forecast for a machine.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> from gbdnn.distributed.plan import plan_split
-    >>> plan = plan_split(gbdnn.radixnet(4096, 120, lazy=True).infos, ranks=2, inputs=20_000)
-    >>> plan.best.name, plan.costs[2].seconds > 3 * plan.costs[0].seconds
-    ('data parallel', True)
+    read while computing.
     """
     if not infos:
         raise ArgumentError("a network without layers: there is nothing to share out")
@@ -262,3 +264,46 @@ def _by_neurons(run: _Estimate, ranks: int, memory: int, bandwidth: float) -> Sp
         memory=int(memory + run.held.sum() / ranks + run.bytes[0] + run.bytes[-1] / ranks),
         built=False,
     )
+
+
+def main(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="NET", help="A stored network; default: a generated one."),
+    ] = None,
+    neurons: problems.Neurons = 4096,
+    layers: problems.Layers = 120,
+    inputs: Annotated[int, typer.Option(min=0, help="Number of inputs.")] = 20_000,
+    ranks: Annotated[int, typer.Option(min=1, help="Processes of one thread.")] = 2,
+    memory: Annotated[float, typer.Option(help="Working memory of a process, in MiB.")] = 512,
+    bandwidth: Annotated[float, typer.Option(help="Bytes a second of its link.")] = BANDWIDTH,
+    json_file: problems.Json = None,
+) -> None:
+    """Compare the ways to share a run out over processes."""
+    net = gbdnn.radixnet(neurons, layers, lazy=True) if path is None else gbdnn.load(path)
+    if not isinstance(net, gbdnn.Network):
+        raise typer.BadParameter(f"{path} holds no network")
+    plan = plan_split(net.infos, ranks, inputs, memory=int(memory * 2**20), bandwidth=bandwidth)
+    typer.echo(
+        f"{ranks} processes of one thread, {inputs:,} inputs, {bandwidth / 1e6:,.4g} MB/s;"
+        f" a pipeline cut at {list(plan.cuts)}:"
+    )
+    report.table(
+        ["split", "MB moved", "seconds", "MB of a process", ""],
+        [
+            [
+                way.name,
+                f"{way.moved / 1e6:,.1f}",
+                f"{way.seconds:.3g}",
+                f"{way.memory / 1e6:,.1f}",
+                "take this" if way is plan.best else "" if way.built else "not built",
+            ]
+            for way in plan.costs
+        ],
+    )
+    found: dict[str, Any] = asdict(plan)
+    report.write(json_file, found | {"bandwidth": bandwidth})
+
+
+if __name__ == "__main__":
+    typer.run(main)
