@@ -94,7 +94,6 @@ def test_eight_threads_share_an_object(scene, processes):
     assert threads.processes(processes, [scene], rounds) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_to_be_spawned():
     assert python(FORK, timeout=300).returncode == 42
     assert python(FORK, "before", timeout=300).returncode == 0

@@ -86,8 +86,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 else:
     gb = _GraphBLAS()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
+    os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
 
 COMPLETION = threading.RLock()
 """Held while a caller's object is touched that may have pending work."""

@@ -49,8 +49,7 @@ class _Helper:
 
 
 _idle: list[_Helper] = []  # append and pop are done under Python's lock
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 def on_threads(

@@ -97,10 +97,7 @@ def require_room(needed: int, what: str) -> None:
     """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
     if needed <= _SMALL:
         return
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows does not tell
-        memory = 2**36
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory / 4:
         raise TooLargeError(
             f"{what} need {needed / 2**30:,.0f} GiB; this machine has {memory / 2**30:,.0f}"

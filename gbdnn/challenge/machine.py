@@ -84,9 +84,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _memory() -> float | None:
-    try:
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+def _memory() -> float:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return round(pages * size / 2**30, 1)

@@ -110,8 +110,7 @@ def open_regular(path: Path) -> BinaryIO:
     with read_errors(path):
         # Asked before it is opened, which can have effects on a device; and after.
         _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116 -- Path("") is Path(".")
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     try:
         _require_regular(path, os.fstat(file.fileno()).st_mode)
     except BaseException:

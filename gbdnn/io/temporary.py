@@ -8,6 +8,7 @@ there are no locks, nothing is removed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -57,7 +58,7 @@ def remove_leftovers(folder: Path) -> None:
 
 def _make_file(folder: Path, mode: int) -> tuple[Path, int]:
     path = folder / f".gbdnn-{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     return path, os.open(path, flags, mode)
 
 
@@ -65,7 +66,7 @@ def _make_folder(folder: Path) -> tuple[Path, int]:
     path = folder / f".gbdnn-{secrets.token_hex(8)}.folder.tmp"
     path.mkdir()
     try:
-        return path, os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY)
+        return path, os.open(path, os.O_RDONLY)
     except BaseException:
         path.rmdir()
         raise
@@ -81,7 +82,7 @@ def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path,
         try:
             _lock(descriptor, wait=True)
             # Another process may have taken it for a leftover before it was locked.
-            if os.fstat(descriptor).st_nlink or os.name == "nt":
+            if os.fstat(descriptor).st_nlink:
                 return path, descriptor
         except BaseException:
             os.close(descriptor)
@@ -92,10 +93,6 @@ def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path,
 
 def _lock(descriptor: int, *, wait: bool) -> bool:
     """Lock a file for this process; False if another one has it, or there are no locks."""
-    if os.name == "nt":
-        return False
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
@@ -108,7 +105,7 @@ def _remove_unused(path: Path, *, is_folder: bool) -> None:
     if is_folder != path.name.endswith(".folder.tmp"):
         return
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             if _lock(descriptor, wait=False):
                 if is_folder:

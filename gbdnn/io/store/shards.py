@@ -122,7 +122,7 @@ def write_shard(
     text = json.dumps(described, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     header = len(text).to_bytes(8, "little") + text
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with os.fdopen(os.open(path, flags, 0o666 if old is None else 0o600), "wb") as file:
         file.write(header)
         for name in names:

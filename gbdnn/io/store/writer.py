@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -272,11 +273,7 @@ def _give_permissions(path: Path, old: os.stat_result) -> None:
 
 
 def _locked(folder: Path) -> int:
-    """Return an open descriptor with an exclusive lock on the folder, -1 without locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return -1
+    """Return an open descriptor of the folder, with an exclusive lock where there are locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -295,8 +292,6 @@ def _locked(folder: Path) -> int:
 
 def _sync(folder: Path) -> None:
     """Flush a folder's names to the disk."""
-    if os.name == "nt":
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
