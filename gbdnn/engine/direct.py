@@ -74,8 +74,8 @@ def run_directly(
         if progress is not None:
             progress.computed(0, [X.nrows] * len(net), X.nrows)
         return
-    chains, facts = net.prepared(_Chains), net.prepared(NetworkFacts.of)
-    width, workers = _division(facts, net.shape[0], X.nrows, nthreads, memory)
+    chains = net.prepared(_Chains)
+    width, workers = _division(chains.facts, net.shape[0], X.nrows, nthreads, memory)
     _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
     work = _DirectBlocks(chains, X, answer, width, progress)
     if workers == 1:
@@ -121,6 +121,7 @@ class _Chains:
 
     Attributes
     ----------
+    facts : NetworkFacts
     unchecked, checked : Chain
         Without and with a look for sums beyond the dtype's range.
     safe : float
@@ -131,7 +132,7 @@ class _Chains:
     """
 
     def __init__(self, net: Network) -> None:
-        facts, plans = net.prepared(NetworkFacts.of), plan_layers(net, np.inf, FUSED)
+        self.facts, plans = net.prepared(NetworkFacts.of), plan_layers(net, np.inf, FUSED)
         weights, positions = prepared_weights(net, FUSED, reordered=False)
         # To look for the dead takes time: now and then is enough.
         droppable = [plan.droppable_after and not plan.k % 4 for plan in plans]
@@ -144,7 +145,6 @@ class _Chains:
         self.safe = max(
             (x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0
         )
-        self._neurons, self._dtype = facts.neurons, facts.dtype
         self.idle: list[tuple[int, Buffers]] = []
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
@@ -154,8 +154,8 @@ class _Chains:
         except IndexError:
             wide = 0
         if wide < width:
-            shape = self._neurons, width
-            return width, Buffers(self._dtype, 0, AlignedBlock, shape)
+            shape = self.facts.neurons, width
+            return width, Buffers(self.facts.dtype, 0, AlignedBlock, shape)
         return wide, found
 
 
@@ -180,10 +180,6 @@ class _DirectBlocks:
         """Take blocks until there are none."""
         chains, X = self._chains, self._X
         width, buffers = chains.buffers(self._width)
-        unchecked, checked = (
-            BlockRun(chain, buffers, self, progress=self._progress)
-            for chain in (chains.unchecked, chains.checked)
-        )
         for start in self._starts:
             rows = X.dense_rows(start, start + self._width)
             stop = start + len(rows)
@@ -191,7 +187,8 @@ class _DirectBlocks:
             largest = chains.checked.read_dense(Y, 0, rows, np.arange(start, stop))
             if not largest < np.inf:
                 X.require_finite(start, stop)
-            run = unchecked if largest <= chains.safe else checked
+            chain = chains.unchecked if largest <= chains.safe else chains.checked
+            run = BlockRun(chain, buffers, self, progress=self._progress)
             run.advance(Task(0, start, Y, fresh=True, inputs=len(rows)))
         chains.idle.append((width, buffers))  # after an error, its blocks are let go
 

@@ -80,8 +80,10 @@ def infer_network(
     always = not isinstance(compress, str) and bool(compress)
     plain = not always and callback is None and checkpoint is None
     choice = FormChoice(net, X, engine, memory, copied, nthreads, may_be_direct=plain)
-    progress = current() or RunProgress()
-    progress.begin(net.infos, {0: X.nrows})
+    watched = current()
+    progress = watched or RunProgress()
+    if choice.direct is None or watched is not None:
+        progress.begin(net.infos, {0: X.nrows})
     if choice.direct is None:
         duplicates = Duplicates(X.nrows, always=always) if compress else None
         with engaged(nthreads):
@@ -91,7 +93,7 @@ def infer_network(
         answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
         run_directly(
             net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
-            progress=progress,
+            progress=watched,
         )  # fmt: skip
         Y = answer.matrix(sparse=choice.direct is not X)
     progress.end()

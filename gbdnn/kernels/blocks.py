@@ -16,7 +16,7 @@ NumPy and GraphBLAS release it with `free`.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -110,6 +110,13 @@ class AlignedBlock:
         self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
         self.address = int(self._memory.ctypes.data)
         self.inputs = np.empty(0, np.int64)
+
+    @cached_property
+    def scratch(self) -> int:
+        """The address of four integers per input, for the code that has the block."""
+        self._scratch = np.empty(4 * self.stride * 8 + _LINE, np.uint8)
+        address = int(self._scratch.ctypes.data)
+        return address + -address % _LINE
 
     @staticmethod
     def _columns(width: int, dtype: np.dtype) -> int:

@@ -96,10 +96,10 @@ class FusedChain:
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
-        scratch, state = AlignedBlock(4, Y.stride, np.dtype(np.int64)), np.zeros(5, np.int64)
+        state = np.zeros(5, np.int64)
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
-            ids.ctypes.data, scratch.address, costs.EDGE_FUSED, costs.MOVE_FUSED,
+            ids.ctypes.data, Y.scratch, costs.EDGE_FUSED, costs.MOVE_FUSED,
             costs.MOVE_ROW, int(tidy), state.ctypes.data,
             _address(counts) - 40 * first if counts is not None else 0, _address(stands),
         )  # fmt: skip
