@@ -23,6 +23,8 @@ import typer
 
 from gbdnn.kernels import full
 from gbdnn.kernels.blocks import AlignedBlock, Block, padded
+from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import orders
@@ -156,17 +158,22 @@ def _fused_steps(
     layers: Sequence[Layer], weights: Sequence[Any], width: int
 ) -> list[tuple[Step, Step]]:
     """Return for each layer a call of the compiled code, and nothing to be done afterwards."""
-    neurons = max(max(layer.shape) for layer in layers)
-    Y, Z = (AlignedBlock(neurons, width, layers[0].dtype) for _ in range(2))
-    for block in (Y, Z):
+    neurons, none = max(max(layer.shape) for layer in layers), [None] * len(layers)
+    buffers = Buffers(layers[0].dtype, 0, AlignedBlock, (neurons, width))
+    infos, no = [layer.info for layer in layers], [False] * len(layers)
+    chain = FusedChain(
+        ChainLayers(first=0, infos=infos, weights=weights, droppable=no, checked=no, positions=none)
+    )
+    blocks = [chain.block(buffers, 0, width) for _ in range(2)]
+    for block in blocks:
         block.flat.fill(1)
-    Y.inputs = np.arange(width)
-    chain = FusedChain(weights, [False] * len(layers), layers[0].dtype)
+    buffers.put(blocks.pop())
 
     def step(k: int) -> None:
-        Y.neurons = layers[k].nrows
-        Y.inputs = Z.inputs = np.arange(width)
-        chain.run(k, k + 1, Y, Z, tidy=False)
+        Y = blocks.pop()
+        Y.neurons, Y.inputs = layers[k].nrows, np.arange(width)
+        Y, _ = chain.run(Y, k, k + 1, buffers, tidy=False, counts=None, stands=None)
+        blocks.append(Y)
 
     return [(partial(step, k), lambda: None) for k in range(len(layers))]
 
