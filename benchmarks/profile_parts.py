@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gbdnn.challenge import Problem
     from gbdnn.engine.stats import LayerStats
 
-# The part that runs many layers in a call: a callback tells how long each layer takes.
+# The part that is compiled: a callback tells how long each layer takes.
 COMPILED = "layers (compiled)"
 
 # Functions where they are looked up when they are called, and the part that each one is.
@@ -137,12 +137,12 @@ def _per_layer(
 ) -> dict[int, dict[str, float]]:
     """Return seconds per layer and part.
 
-    A call of the fused form takes many layers: how long each takes tells another run, which has a
-    callback and so takes them one by one.
+    A block goes through many layers in one call: how long each takes tells another run, which has a
+    callback.
     """
     import gbdnn
 
-    if COMPILED not in timers.seconds:
+    if not {COMPILED, "product"} & timers.seconds.keys():
         return {
             k: {part: total / rounds for part, total in parts.items()}
             for k, parts in sorted(timers.layers.items())

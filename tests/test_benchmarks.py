@@ -123,7 +123,7 @@ def test_profile(tmp_path, engine):
     assert PARTS[engine] <= found["parts"].keys()
     if engine != "sparse":
         assert list(found["per_layer"]) == list("012345")
-        main = {"full": "product", "fused": "layers (compiled)"}[engine]
+        main = {"full": "full form", "fused": "layers (compiled)"}[engine]
         assert all(row[main] > 0 for row in found["per_layer"].values())
     parts = sum(found["parts"].values())
     assert parts == pytest.approx(sum(found["seconds_with_timers"]), rel=0.1)
