@@ -118,3 +118,16 @@ def test_private_names_stay_in_their_module(structure):
                 names = [each.name for each in node.names if private(each.name)]
                 found += [f"{file.name}, line {node.lineno}: imports {name}" for name in names]
     assert not found
+
+
+def test_there_is_one_of_each(structure):
+    """One module makes LayerStats, and one takes blocks through chains."""
+    makers, runners = set(), set()
+    for name, file in structure.modules().items():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "LayerStats":
+                makers.add(name)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("chain.run"):
+                runners.add(name)
+    assert makers == {"gbdnn.engine.stats"}
+    assert runners == {"gbdnn.engine.block_run"}
