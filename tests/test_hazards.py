@@ -141,9 +141,10 @@ def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
 @pytest.mark.parametrize("all_needed", [False, True])
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(all_needed, error):
-    ended, stopped = [], threading.Event()
+    ended, stopped, all_begun = [], threading.Event(), threading.Barrier(4)
 
     def work(k):
+        all_begun.wait()
         if k == 1:
             raise error("stop")
         stopped.wait()
