@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import graphblas
 import numpy as np
 
+from gbdnn.arrays.cores import cores
 from gbdnn.errors import ForkError
 
 __all__ = ["COMPLETION", "complete", "gb", "is_object", "shown"]
@@ -60,6 +61,7 @@ class _GraphBLAS:
     def _load(self) -> None:
         for module in _MODULES:
             getattr(graphblas, module)
+        _heed_quota()
         for operator in _OPERATORS:
             family, name = operator.split(".")
             found = getattr(getattr(graphblas, family), name)
@@ -80,6 +82,16 @@ class _GraphBLAS:
         self.__dict__.clear()
         self.__init__()  # type: ignore[misc]
         self._forked = forked
+
+
+def _heed_quota() -> None:
+    """Have GraphBLAS's default of threads, a thread for each core, end at the quota.
+
+    A number that the caller has set stays.
+    """
+    config, everywhere, most = graphblas.ss.config, cores(limited=False), cores()
+    if "OMP_NUM_THREADS" not in os.environ and config["nthreads"] == everywhere > most:
+        config["nthreads"] = most
 
 
 if TYPE_CHECKING:

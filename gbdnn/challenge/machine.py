@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gbdnn._version import __version__
+from gbdnn.arrays.cores import cores
 from gbdnn.arrays.first_use import gb
 
 
@@ -29,7 +30,7 @@ def machine() -> dict[str, str | int | float | None]:
     """
     return {
         "processor": _processor(),
-        "cores": _cores(),
+        "cores": cores(),
         "memory_gib": _memory(),
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -76,12 +77,6 @@ def _processor() -> str:
         if sysctl.returncode == 0:
             return sysctl.stdout.strip()
     return platform.processor() or platform.machine() or "unknown"
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _memory() -> float:

@@ -6,11 +6,11 @@ becomes an executor by its own ``get_executor``.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.cores import cores
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 
@@ -99,13 +99,6 @@ def workers_of(executor: Any, workers: int | None) -> Workers:
 def here(nthreads: int) -> Workers:
     """Return the caller itself as the only worker: a task is computed when it is submitted."""
     return Workers(_Inline().submit, lambda: 1, True, nthreads, is_caller=True)
-
-
-def cores() -> int:
-    """Return how many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _dask_threads(client: Any) -> int:

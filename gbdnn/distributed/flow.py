@@ -7,13 +7,13 @@ run come to their end, and the executor can be used again.
 
 from __future__ import annotations
 
-import os
 import socket
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from gbdnn.arrays.cores import cores
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.distributed.worker import compute
 from gbdnn.errors import GbdnnError, WorkerError, require_kind
@@ -164,10 +164,10 @@ class _Threads:
                 f"worker {result.worker} computes with {result.threads} threads on {result.cores}"
                 " cores (Open MPI binds a rank to one: mpiexec --bind-to none)"
             )
-        elif result.host == socket.gethostname() and running > (os.cpu_count() or running):
+        elif result.host == socket.gethostname() and running > (most := cores(bound=False)):
             text = (
                 f"{len(there)} workers compute with {running} threads in all on"
-                f" {os.cpu_count()} cores of {result.host}"
+                f" {most} cores of {result.host}"
             )
         else:
             return

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.cores import cores
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.arrays.threads import engaged
 from gbdnn.distributed.checkpoint import Checkpoint
-from gbdnn.distributed.executors import cores
 from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.distributed.stage import HeldLayers
 from gbdnn.engine.memory import MEMORY, layer_bytes
