@@ -27,6 +27,14 @@ class GbdnnError(Exception):
     ShapeError
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it with the errno that was set after it was made."""
+        made = tuple(super().__reduce__())
+        state: dict[str, Any] = dict(made[2]) if len(made) > 2 else {}
+        if getattr(self, "errno", None) is not None:
+            state["errno"] = self.errno  # type: ignore[attr-defined]
+        return made[0], made[1], state
+
 
 class ArgumentError(GbdnnError, ValueError):
     """An argument has a value that has no meaning here: a clip of 0, ``nthreads=0``.
@@ -239,10 +247,16 @@ def naming(where: object) -> Iterator[None]:
     try:
         yield
     except GbdnnError as err:
-        again = type(err)(f"{where}: {err}")
-        if isinstance(err, OSError) and isinstance(again, OSError):
-            again.errno = err.errno
-        raise again from err
+        prefix(err, where)
+        raise
+
+
+def prefix(err: GbdnnError, where: object) -> None:
+    """Put a file, a layer or the like before an error's message; all else of the error stays."""
+    message = f"{where}: {err}"
+    err.args = (message, *err.args[1:])
+    if isinstance(err, ImportError):
+        err.msg = message  # what it shows
 
 
 def require_kind(x: object, kind: type, what: str) -> None:

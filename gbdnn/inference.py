@@ -26,7 +26,7 @@ from gbdnn.arrays.values import as_dtype
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked, checked_options, infer_network
-from gbdnn.errors import ArgumentTypeError, GbdnnError
+from gbdnn.errors import ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
@@ -241,9 +241,7 @@ def _answers(
     net: Network, batches: Iterator[MatrixLike], options: dict[str, Any]
 ) -> Iterator[gb.Matrix]:
     for number, features in enumerate(batches):
-        try:
+        with naming(f"batch {number}"):
             Y = infer(net, features, **options)
-        except GbdnnError as err:
-            raise type(err)(f"batch {number}: {err}") from err
         del features  # makes room for the next
         yield Y

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from gbdnn.distributed.links import Links, Stopped, rank_wise
-from gbdnn.errors import GbdnnError, RankError
+from gbdnn.errors import GbdnnError, RankError, prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -87,5 +88,7 @@ class Ranks:
         if isinstance(error, Stopped):
             return None
         if isinstance(error, GbdnnError):
-            return type(error)(f"rank {self.rank}: {error}")
+            told = copy(error)
+            prefix(told, f"rank {self.rank}")
+            return told
         return RankError(f"rank {self.rank}: {type(error).__name__}: {error}")

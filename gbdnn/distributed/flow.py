@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gbdnn.arrays.cores import cores
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.distributed.worker import compute
-from gbdnn.errors import GbdnnError, WorkerError, require_kind
+from gbdnn.errors import GbdnnError, WorkerError, prefix, require_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,8 +126,9 @@ def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> 
                 f"batch {task.batch}: {happened} ({reason}); {done} batches were done. {advice}"
             ) from err
         if isinstance(err, GbdnnError):
-            raise type(err)(f"batch {task.batch}: {err}") from err
-        err.add_note(f"gbdnn: in batch {task.batch}")
+            prefix(err, f"batch {task.batch}")
+        else:
+            err.add_note(f"gbdnn: in batch {task.batch}")
         raise
 
 
