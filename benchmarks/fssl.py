@@ -50,8 +50,8 @@ def main(
     options |= {
         "epochs": epochs,
         "fine_tuning_epochs": fine_tuning_epochs,
-        "optimiser": SGD(learning_rate),
-        "fine_tuning_optimiser": SGD(fine_tuning_rate),
+        "optimizer": SGD(learning_rate),
+        "fine_tuning_optimizer": SGD(fine_tuning_rate),
         "fine_tuning_dropout": fine_tuning_dropout,
         "nthreads": nthreads,
     }

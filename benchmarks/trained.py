@@ -49,9 +49,9 @@ def _learn(model: Any, images: np.ndarray, labels: np.ndarray, epochs: int) -> N
     import torch
 
     x, y = torch.from_numpy(images[:LEARNT]), torch.from_numpy(labels[:LEARNT])
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(epochs):
         for batch in torch.randperm(LEARNT).split(100):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
-            optimiser.step()
+            optimizer.step()

@@ -50,7 +50,7 @@ def main(
     options: dict[str, Any] = {
         "epochs": epochs,
         "batch_size": batch,
-        "optimiser": SGD(learning_rate, weight_decay=weight_decay),
+        "optimizer": SGD(learning_rate, weight_decay=weight_decay),
         "input_dropout": input_dropout,
         "nthreads": nthreads,
     }

@@ -42,7 +42,7 @@ def gbdnn(problem: DenseProblem) -> Ready:
     from gbdnn import training
 
     options = {
-        "epochs": 1, "batch_size": BATCH, "optimiser": training.SGD(RATE, MOMENTUM),
+        "epochs": 1, "batch_size": BATCH, "optimizer": training.SGD(RATE, MOMENTUM),
         "schedule": training.Constant(),
     }  # fmt: skip
 
@@ -74,20 +74,20 @@ def torch_mask(problem: DenseProblem) -> Ready:
         masks = [torch.from_numpy((W.T != 0).astype(np.float32)) for W in problem.weights]
         linears = _linears(torch, problem)
         model = _sequential(torch, linears)
-        optimiser = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
 
         def after() -> None:
             with torch.no_grad():
                 for linear, mask in zip(linears, masks, strict=True):
                     linear.weight.mul_(mask)
 
-        return _autograd(torch, problem, model, optimiser, after)
+        return _autograd(torch, problem, model, optimizer, after)
 
     return ready
 
 
 def sparselab(problem: DenseProblem) -> Ready:
-    """Sparselab's layers, PyTorch's optimiser."""
+    """Sparselab's layers, PyTorch's optimizer."""
     import sparselab
     import torch
 
@@ -103,8 +103,8 @@ def sparselab(problem: DenseProblem) -> Ready:
                 layer.bias.copy_(torch.from_numpy(b))
             layers.append(layer)
         model = _sequential(torch, layers)
-        optimiser = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-        return _autograd(torch, problem, model, optimiser, lambda: None)
+        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+        return _autograd(torch, problem, model, optimizer, lambda: None)
 
     return ready
 
@@ -194,7 +194,7 @@ def _sequential(torch: Any, layers: list[Any]) -> Any:
 
 
 def _autograd(
-    torch: Any, problem: DenseProblem, model: Any, optimiser: Any, after: Callable[[], None]
+    torch: Any, problem: DenseProblem, model: Any, optimizer: Any, after: Callable[[], None]
 ) -> Run:
     batches = _minibatches(torch, problem)
     loss_of = torch.nn.functional.cross_entropy
@@ -202,10 +202,10 @@ def _autograd(
     def steps(count: int) -> tuple[list[float], float]:
         losses, began = [], perf_counter()
         for X, y in (next(batches) for _ in range(count)):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = loss_of(model(X), y)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             after()
             losses.append(loss.detach())
         return [float(loss) for loss in losses], perf_counter() - began

@@ -117,9 +117,9 @@ class DivergenceError(GbdnnError, ArithmeticError):
     >>> import numpy as np, gbdnn
     >>> X, y = np.eye(4), np.array([0, 1, 0, 1])
     >>> net = gbdnn.training.erdos_renyi([4, 8, 2], density=1)
-    >>> loss, optimiser = gbdnn.training.SquaredError(), gbdnn.training.SGD(1e30)
+    >>> loss, optimizer = gbdnn.training.SquaredError(), gbdnn.training.SGD(1e30)
     >>> try:
-    ...     gbdnn.train(net, X, np.eye(2)[y], loss=loss, optimiser=optimiser, epochs=20)
+    ...     gbdnn.train(net, X, np.eye(2)[y], loss=loss, optimizer=optimizer, epochs=20)
     ... except gbdnn.DivergenceError as error:  # or ArithmeticError
     ...     print(error.run is not None)
     True

@@ -42,11 +42,11 @@ def trainings():
     rng = np.random.default_rng(4)
     X, y = rng.random((40, 6)), rng.integers(0, 3, 40)
     net = gbdnn.training.erdos_renyi([6, 8, 3], density=0.5)
-    before = gbdnn.train(net, X, y, epochs=2, optimiser=gbdnn.training.Adam(), batch_size=16)
+    before = gbdnn.train(net, X, y, epochs=2, optimizer=gbdnn.training.Adam(), batch_size=16)
     calls = [
-        (net, X, y, {"optimiser": gbdnn.training.Adam(), "validation": 0.25, "patience": 2}),
-        (net, X, y, {"optimiser": gbdnn.training.SGD(momentum=0.9)}),
-        (net, X, np.eye(3)[y], {"optimiser": gbdnn.training.SGD(), "validation": 0.25}),
+        (net, X, y, {"optimizer": gbdnn.training.Adam(), "validation": 0.25, "patience": 2}),
+        (net, X, y, {"optimizer": gbdnn.training.SGD(momentum=0.9)}),
+        (net, X, np.eye(3)[y], {"optimizer": gbdnn.training.SGD(), "validation": 0.25}),
         (before, X, y, {}),
     ]
     found = []

@@ -66,7 +66,7 @@ def trained(folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("trained") / "net"
     said = well(
         "train", folder / "images-idx3-ubyte", folder / "labels-idx1-ubyte", "-o", out, *FEW,
-        "--optimiser", "adam", "--learning-rate", 0.01, "--epochs", 12, "--validation", 0.2,
+        "--optimizer", "adam", "--learning-rate", 0.01, "--epochs", 12, "--validation", 0.2,
     )  # fmt: skip
     return out, said
 
@@ -93,7 +93,7 @@ def test_as_from_python(trained, folder):
     X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy")
     run = gbdnn.train(
         gbdnn.training.erdos_renyi([64, 64, 10], 0.3), X, y, epochs=12, validation=0.2, nthreads=2,
-        optimiser=gbdnn.training.Adam(0.01),
+        optimizer=gbdnn.training.Adam(0.01),
     )  # fmt: skip
     assert run.network.isequal(gbdnn.load(out).loaded())
 
@@ -174,7 +174,7 @@ def test_a_picture(folder, tmp_path):
 def test_patience_keeps_the_best_epoch(folder, tmp_path):
     said = well("train", folder / "X.npy", folder / "y.npy", "-o", tmp_path / "net", *FEW,
                 "--epochs", 60, "--validation", 0.2, "--patience", 2,
-                "--optimiser", "adam", "--learning-rate", 0.05)  # fmt: skip
+                "--optimizer", "adam", "--learning-rate", 0.05)  # fmt: skip
     *lines, last = said.splitlines()
     losses = [float(EPOCH.fullmatch(line)[4]) for line in lines]
     assert len(lines) < 60
@@ -220,7 +220,7 @@ def test_a_killed_command_goes_on(folder, tmp_path):
         (["X.npy", "y.npy", "--hidden", "0"], "sizes"),
         (["X.npy", "y.npy", "--density", "1.5"], "density is a number, more than 0"),
         (["X.npy", "y.npy", "--rewire", "rigel"], "rigel"),
-        (["X.npy", "y.npy", "--optimiser", "lion"], "lion"),
+        (["X.npy", "y.npy", "--optimizer", "lion"], "lion"),
         (["X.npy", "y.npy", "--learning-rate", "-1"], "learning_rate is a number"),
         (["X.npy", "y.npy", "--patience", "3"], "patience: there is no validation"),
         (["X.npy", "y.npy", "--validation", "1"], "validation is a number"),

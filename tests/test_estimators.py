@@ -157,17 +157,17 @@ def test_validation_and_patience():
         SparseClassifier(patience=3).fit(X, Y)
 
 
-def test_optimisers():
+def test_optimizers():
     few = SMALL | {"epochs": 2}
-    sgd = SparseClassifier(**few, optimiser="sgd").fit(X, Y)
-    same = SparseClassifier(**few | {"learning_rate": None}, optimiser=SGD(0.01)).fit(X, Y)
+    sgd = SparseClassifier(**few, optimizer="sgd").fit(X, Y)
+    same = SparseClassifier(**few | {"learning_rate": None}, optimizer=SGD(0.01)).fit(X, Y)
     assert sgd.network_.isequal(same.network_)
     assert not sgd.network_.isequal(SparseClassifier(**few).fit(X, Y).network_)
     few["learning_rate"] = None
     for wrong, match in (
-        ({"optimiser": "adagrad"}, '"adam" or "sgd"'),
-        ({"optimiser": 3}, "SGD or Adam, not 3"),
-        ({"optimiser": SGD(), "learning_rate": 0.1}, "which has one"),
+        ({"optimizer": "adagrad"}, '"adam" or "sgd"'),
+        ({"optimizer": 3}, "SGD or Adam, not 3"),
+        ({"optimizer": SGD(), "learning_rate": 0.1}, "which has one"),
         ({"rewire": "rigel"}, '"set" or "rigl"'),
         ({"density": 0}, "density"),
         ({"batch_size": 0}, "batch_size"),
@@ -192,8 +192,8 @@ def test_an_adjustment_of_ones_own(model):
     class Watch:
         every = None
 
-        def adjust(self, layers, moment):
-            steps.append(moment.step)
+        def adjust(self, layers, context):
+            steps.append(context.step)
             return layers
 
     clone(model).set_params(epochs=3, batch_size=100, rewire=Watch()).fit(X, Y)
@@ -263,7 +263,7 @@ LEARNERS = pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
 def fails(model, call, X, y, **options):
     """Let a call fail after the data were seen: a step of training diverges, or Ctrl-C."""
     kept = model.get_params()
-    model.set_params(optimiser=SGD(1e30), learning_rate=None, epochs=20)
+    model.set_params(optimizer=SGD(1e30), learning_rate=None, epochs=20)
     with pytest.raises(gbdnn.DivergenceError):
         getattr(model, call)(X, y, **options)
     model.set_params(**kept)

@@ -143,7 +143,7 @@ def test_masks_are_applied_to_the_weights_of_now():
     prune.l1_unstructured(module[0], "weight", 0.5)
     prune.random_unstructured(module[0], "bias", 2)
     prune.global_unstructured([(module[2], "weight")], prune.L1Unstructured, amount=0.9)
-    with torch.no_grad():  # an optimiser's step, after which no forward has run
+    with torch.no_grad():  # an optimizer's step, after which no forward has run
         module[0].weight_orig.mul_(2)
     net = io.from_torch(module)
     mask = module[0].weight_mask.numpy().T != 0

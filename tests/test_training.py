@@ -24,16 +24,16 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
 
-OPTIMISERS = {
+OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
     "decay": (
         training.SGD(0.05, momentum=0.5, weight_decay=0.02),
         {"momentum": 0.5, "decay": 0.02},
     ),
-    "nesterov": (training.SGD(0.05, nesterov=True), {"optimiser": "nesterov"}),
+    "nesterov": (training.SGD(0.05, nesterov=True), {"optimizer": "nesterov"}),
     "adam": (
         training.Adam(0.01, weight_decay=0.05),
-        {"optimiser": "adam", "rate": 0.01, "decay": 0.05},
+        {"optimizer": "adam", "rate": 0.01, "decay": 0.05},
     ),
 }
 
@@ -97,7 +97,7 @@ def orders(inputs, epochs, seed=0):
 
 
 @pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
-@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
     ("sizes", "density", "clip"),
     [
@@ -110,7 +110,7 @@ def orders(inputs, epochs, seed=0):
 )
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 def test_weights_after_some_steps(sizes, density, clip, name, labels, dtype):
-    optimiser, options = OPTIMISERS[name]
+    optimizer, options = OPTIMIZERS[name]
     net = network(sizes, density, dtype, clip)
     X, y = data(net, labels=labels)
     X = X.astype(net.dtype)
@@ -123,7 +123,7 @@ def test_weights_after_some_steps(sizes, density, clip, name, labels, dtype):
         losses.append(np.concatenate(found).mean())
 
     run = gbdnn.train(
-        net, X, y, epochs=2, batch_size=100, optimiser=optimiser, schedule=training.Constant()
+        net, X, y, epochs=2, batch_size=100, optimizer=optimizer, schedule=training.Constant()
     )
 
     # Adam divides by the root of a small gradient's square: FP32's rounding is magnified.
@@ -158,7 +158,7 @@ def test_batches_of_any_size(batch):
     for rows in np.split(orders(len(X), 1)[0], range(batch, len(X), batch)):
         expected.step(X[rows], y[rows])
     run = gbdnn.train(
-        net, X, y, epochs=1, batch_size=batch, optimiser=training.SGD(0.01),
+        net, X, y, epochs=1, batch_size=batch, optimizer=training.SGD(0.01),
         schedule=training.Constant(),
     )  # fmt: skip
     for layer, W in zip(run.network, expected.W, strict=True):
@@ -269,7 +269,7 @@ def test_a_step_is_the_gradient_in_graphblas(sizes, density, inputs, seed):
     X, y = data(net, inputs, seed, labels=False)
     found = training.gradients(net, X, y)
     run = gbdnn.train(
-        net, X, y, epochs=1, batch_size=inputs, optimiser=training.SGD(1.0, momentum=0),
+        net, X, y, epochs=1, batch_size=inputs, optimizer=training.SGD(1.0, momentum=0),
         schedule=training.Constant(),
     )  # fmt: skip
     for k, layer in enumerate(net):
@@ -317,7 +317,7 @@ def test_losses_of_100_steps_are_those_of_pytorch(name):
                     linear.weight *= mask.T
             total += float(loss.detach())
         expected.append(total / 10)
-    run = gbdnn.train(net, X, y, epochs=10, optimiser=ours, schedule=training.Constant())
+    run = gbdnn.train(net, X, y, epochs=10, optimizer=ours, schedule=training.Constant())
     losses = [record.loss for record in run.history]
     assert losses[0] - losses[-1] > 0.05
     assert losses == pytest.approx(expected, rel=1e-4)
@@ -377,7 +377,7 @@ def test_inputs_and_network_are_not_changed():
 def test_a_run_goes_on_with_its_moments():
     net = network()
     X, y = data(net)
-    options = {"schedule": training.Constant(), "optimiser": training.Adam(0.01)}
+    options = {"schedule": training.Constant(), "optimizer": training.Adam(0.01)}
     whole = gbdnn.train(net, X, y, epochs=6, **options)
     part = gbdnn.train(net, X, y, epochs=2, **options)
     before = [array.copy() for array in learned(part)]
@@ -395,12 +395,12 @@ def test_no_epochs():
     assert run.network.isequal(net)
 
 
-def test_another_optimiser_begins_anew():
+def test_another_optimizer_begins_anew():
     net = network()
     X, y = data(net)
     run = gbdnn.train(net, X, y, epochs=1)
     assert [len(layer.moments) for layer in run.layers] == [1, 1, 1]
-    run = gbdnn.train(run, X, y, epochs=1, optimiser=training.Adam())
+    run = gbdnn.train(run, X, y, epochs=1, optimizer=training.Adam())
     assert [len(layer.moments) for layer in run.layers] == [2, 2, 2]
 
 
@@ -419,7 +419,7 @@ def test_the_rate_of_the_last_step_is_in_the_history():
     net = network()
     X, y = data(net, 128)
     run = gbdnn.train(
-        net, X, y, epochs=4, batch_size=64, optimiser=training.SGD(0.2),
+        net, X, y, epochs=4, batch_size=64, optimizer=training.SGD(0.2),
         schedule=training.Stepwise(at=(0.5,)),
     )  # fmt: skip
     assert [record.learning_rate for record in run.history] == pytest.approx([0.2, 0.2, 0.02, 0.02])
@@ -465,7 +465,7 @@ def test_dropout_of_inputs():
     net = network((50, 2), 1.0)
     net = gbdnn.Network([gbdnn.Layer(np.ones((50, 2)), activation="identity")])
     X, y = np.ones((400, 50)), np.zeros((400, 2))
-    options = {"optimiser": training.SGD(1e-9), "batch_size": 100}
+    options = {"optimizer": training.SGD(1e-9), "batch_size": 100}
     plain = gbdnn.train(net, X, y, epochs=1, **options)
     assert plain.history[0].loss == pytest.approx(2500, rel=1e-3)
     run = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, **options)
@@ -591,7 +591,7 @@ net = network((60, 300, 200, 10), 0.2, "FP32")
 X, y = data(net, 2000)
 run = gbdnn.train(
     net, X, y, epochs=int(sys.argv[2]), checkpoint=sys.argv[1], validation=0.1, nthreads=2,
-    optimiser=gbdnn.training.Adam(), input_dropout=0.1,
+    optimizer=gbdnn.training.Adam(), input_dropout=0.1,
     callback=lambda record: print("epoch", record.epoch, flush=True),
 )
 """
@@ -622,7 +622,7 @@ def test_resumed_after_kills(tmp_path, kills):
     X, y = data(net, 2000)
     epochs = 25 * kills
     options = {
-        "epochs": epochs, "validation": 0.1, "optimiser": training.Adam(), "input_dropout": 0.1,
+        "epochs": epochs, "validation": 0.1, "optimizer": training.Adam(), "input_dropout": 0.1,
     }  # fmt: skip
     expected = gbdnn.train(net, X, y, **options)
     random, path = np.random.default_rng(kills), tmp_path / "run"
@@ -695,7 +695,7 @@ def once(path):
     [
         {"epochs": 4},
         {"seed": 1},
-        {"optimiser": training.SGD(0.1)},
+        {"optimizer": training.SGD(0.1)},
         {"X": 1},
         {"y": 1},
         {"net": 1},
@@ -836,7 +836,7 @@ def checkpointed(tmp_path_factory):
     """A call of `train`, and the checkpoint that it leaves."""
     net = network((20, 30, 5), 0.3, "FP32")
     X, y = data(net)
-    options = {"optimiser": training.Adam(), "validation": 0.25, "patience": 5}
+    options = {"optimizer": training.Adam(), "validation": 0.25, "patience": 5}
     path = tmp_path_factory.mktemp("checkpoint") / "run"
 
     def call(path):
@@ -936,6 +936,18 @@ def test_a_checkpoint_that_was_written_by_others(change, checkpointed, tmp_path)
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_checkpoint_of_another_version_is_refused(version, checkpointed, tmp_path):
+    call, content = checkpointed
+    arrays, fields = checkpoint_parts(content)
+    fields["version"] = version
+    path = tmp_path / "run"
+    path.write_bytes(content := checkpoint_bytes(arrays, fields))
+    with pytest.raises(gbdnn.FormatError, match=f"run: a checkpoint of version {version}; this"):
+        call(path)
+    assert path.read_bytes() == content
+
+
 def test_a_checkpoint_is_a_regular_file(tmp_path):
     net = network()
     X, y = data(net)
@@ -999,7 +1011,7 @@ def wrong_calls():
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
         "patience": (A, "no validation", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
-        "optimiser": (T, "optimiser", (net, X, y), {"optimiser": "adam"}),
+        "optimizer": (T, "optimizer", (net, X, y), {"optimizer": "adam"}),
         "loss": (T, "loss", (net, X, y), {"loss": "mse"}),
         "schedule": (T, "schedule", (net, X, y), {"schedule": 0.1}),
     }  # fmt: skip
@@ -1044,7 +1056,7 @@ def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     net = network((37, 50, 41, 10), 0.3, dtype)
     X, y = data(net, labels=False)
     with pytest.raises(gbdnn.DivergenceError, match=r"epoch \d+.*learning rate smaller") as caught:
-        gbdnn.train(net, X, y, epochs=50, optimiser=training.SGD(1e3), nthreads=2)
+        gbdnn.train(net, X, y, epochs=50, optimizer=training.SGD(1e3), nthreads=2)
     run = caught.value.run
     weights = [layer.weights for layer in run.layers]
     assert all(np.isfinite(each).all() for each in weights)
@@ -1099,7 +1111,7 @@ def test_initial_weights_have_the_variance_of_he():
 
 def test_a_radixnet_is_initialised_anew():
     radix = gbdnn.radixnet(1024, 2)
-    net = training.initialised(radix)
+    net = training.initialized(radix)
     for layer, old in zip(net, radix, strict=True):
         assert (layer.W.to_coo()[0] == old.W.to_coo()[0]).all()
         assert layer.bias_rule == "all"

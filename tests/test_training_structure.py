@@ -13,7 +13,7 @@ import gbdnn
 from gbdnn import training
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.trainable import TrainableLayer
-from gbdnn.training import SET, GroupLasso, Magnitude, Moment, RigL, compact
+from gbdnn.training import SET, GroupLasso, MagnitudePruning, RigL, StepContext, compact
 from gbdnn.training.run import LayerState
 
 SIZES = (30, 24, 18, 7)
@@ -21,8 +21,8 @@ CALLS = [
     GroupLasso(0.02, every=3),
     SET(0.3, every=7),
     RigL(0.4, every=7),
-    Magnitude(0.1, every=7),
-    Magnitude(0.1, every=7, scope="layer"),
+    MagnitudePruning(0.1, every=7),
+    MagnitudePruning(0.1, every=7, scope="layer"),
 ]
 
 
@@ -45,7 +45,7 @@ def layers_of(density=0.3, seed=0, moments=2, dtype="FP64", sizes=SIZES):
 
 def moment(step=10, steps=100, rates=(0.1, 0.1), gradients=None, seed=5):
     random = np.random.default_rng(seed)
-    return Moment(step, steps, np.array(rates), random, lambda k: gradients[k].copy())
+    return StepContext(step, steps, np.array(rates), random, lambda k: gradients[k].copy())
 
 
 def dense(layer):
@@ -229,7 +229,7 @@ def test_dense_layers_stay():
 @pytest.mark.parametrize("step", [0, 19, 20, 35, 59, 60, 100])
 def test_magnitude_keeps_the_largest(scope, step):
     layers = layers_of(0.6)
-    rule = Magnitude(0.1, begin=0.2, end=0.6, scope=scope)
+    rule = MagnitudePruning(0.1, begin=0.2, end=0.6, scope=scope)
     after = rule.adjust(layers, moment(step, 100))
     done = min(max((step - 20) / 40, 0), 1)
     density = 0.1 + 0.9 * (1 - done) ** 3
@@ -253,14 +253,14 @@ def test_magnitude_leaves_an_edge_to_each_layer():
     layers = layers_of(0.5)
     layers[1].weights *= 1e-6
     best = layers[1].edges[np.argmax(np.abs(layers[1].weights))]
-    after = Magnitude(0.001).adjust(layers, moment(99, 100))
+    after = MagnitudePruning(0.001).adjust(layers, moment(99, 100))
     assert after[1].edges.tolist() == [best]
     assert all(layer.nedges for layer in after)
 
 
 def test_magnitude_leaves_sparser_networks():
     layers = layers_of(0.2)
-    assert Magnitude(0.2).adjust(layers, moment(100, 100)) is layers
+    assert MagnitudePruning(0.2).adjust(layers, moment(100, 100)) is layers
 
 
 # -- in training ----------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ def bits(run):
 
 
 @pytest.mark.parametrize("rule", CALLS, ids=repr)
-@pytest.mark.parametrize("optimiser", [training.SGD(), training.Adam()], ids=["sgd", "adam"])
-def test_the_same_bits_on_any_number_of_threads(rule, optimiser):
+@pytest.mark.parametrize("optimizer", [training.SGD(), training.Adam()], ids=["sgd", "adam"])
+def test_the_same_bits_on_any_number_of_threads(rule, optimizer):
     net = training.erdos_renyi(SIZES, 0.3)
-    options = {"epochs": 3, "batch_size": 40, "adjustments": rule, "optimiser": optimiser}
+    options = {"epochs": 3, "batch_size": 40, "adjustments": rule, "optimizer": optimizer}
     runs = [gbdnn.train(net, *images(), nthreads=n, **options) for n in (1, 2, 3)]
     assert bits(runs[0]) == bits(runs[1]) == bits(runs[2])
     edges = [len(layer.edges) for layer in runs[0].layers]
@@ -295,7 +295,7 @@ def test_the_same_bits_on_any_number_of_threads(rule, optimiser):
             set(layer.edges) != set(LayerState.of(TrainableLayer.of(old)).edges)
             for layer, old in zip(runs[0].layers, net, strict=True)
         )
-    if isinstance(rule, Magnitude):
+    if isinstance(rule, MagnitudePruning):
         assert sum(edges) <= round(0.1 * sum(n * m for n, m in itertools.pairwise(SIZES))) + 1
 
 
@@ -339,7 +339,7 @@ def test_when_an_adjustment_is_asked():
 
     gbdnn.train(
         training.erdos_renyi(SIZES, 0.3), *images(), epochs=2, batch_size=50, nthreads=1,
-        adjustments=Recording(), optimiser=training.SGD(0.2),
+        adjustments=Recording(), optimizer=training.SGD(0.2),
     )  # fmt: skip
     assert [moment.step for moment in moments] == [3, 6, 8]
     assert [moment.progress for moment in moments] == [3 / 8, 6 / 8, 1]
@@ -562,12 +562,12 @@ BAD = [
     (lambda: RigL(every=0), ArgumentError, "every"),
     (lambda: RigL(until=0), ArgumentError, "until"),
     (lambda: RigL(until=1.01), ArgumentError, "until"),
-    (lambda: Magnitude(0), ArgumentError, "density"),
-    (lambda: Magnitude(1.5), ArgumentError, "density"),
-    (lambda: Magnitude(0.1, begin=0.5, end=0.4), ArgumentError, "before begin"),
-    (lambda: Magnitude(0.1, end=1.1), ArgumentError, "end"),
-    (lambda: Magnitude(0.1, every=0), ArgumentError, "every"),
-    (lambda: Magnitude(0.1, scope="neuron"), ArgumentError, "scope"),
+    (lambda: MagnitudePruning(0), ArgumentError, "density"),
+    (lambda: MagnitudePruning(1.5), ArgumentError, "density"),
+    (lambda: MagnitudePruning(0.1, begin=0.5, end=0.4), ArgumentError, "before begin"),
+    (lambda: MagnitudePruning(0.1, end=1.1), ArgumentError, "end"),
+    (lambda: MagnitudePruning(0.1, every=0), ArgumentError, "every"),
+    (lambda: MagnitudePruning(0.1, scope="neuron"), ArgumentError, "scope"),
     (lambda: compact(3), ArgumentTypeError, "layers"),
     (lambda: training.with_ends([], 3, 2), ArgumentError, "hidden"),
     (lambda: training.with_ends(gbdnn.radixnet(1024, 1), 0, 2), ArgumentError, "inputs"),

@@ -60,7 +60,7 @@ KINDS = {
     "epochs": WHOLES, "batch_size": WHOLES, "patience": WHOLES, "X": MATRICES,
     "y": [3, None, "x", object(), np.ones((2, 4)), np.full((3, 4), np.nan), ["a"] * 3],
     "loss": [3, "x", object(), training.CrossEntropy],
-    "optimiser": [3, "x", object(), training.SGD], "schedule": [0.1, "x", training.Cosine],
+    "optimizer": [3, "x", object(), training.SGD], "schedule": [0.1, "x", training.Cosine],
     "adjustments": [3, "x", object(), [3], training.SET, [training.RigL]],
     "input_dropout": [*NUMBERS, -1, 1],
     "validation": ["x", object(), 2, -1, (X,), (X, X, X), (X, np.ones(3))],
@@ -88,7 +88,7 @@ KINDS = {
         SHARES,
     ),
     **dict.fromkeys(["every", "outputs", "degree", "fine_tuning_epochs"], WHOLES),
-    "fine_tuning_optimiser": [3, "x", object(), training.SGD],
+    "fine_tuning_optimizer": [3, "x", object(), training.SGD],
     "nesterov": FLAGS, "every_label": FLAGS, "distribution": NAMES, "scope": NAMES,
     "at": [3, None, "x", object(), [2.0], [0.5, 0.1], ["a"], [[0.5]]],
     "sizes": [3, None, "x", object(), [3], ["a", "b"], [1.5, 2], [0, 1], [[1], [2]]],
@@ -200,7 +200,7 @@ def calls(tmp_path_factory):
         "gbdnn.save": (gbdnn.save, {"x": net, "path": folder / "save", "progress": None}, {}),
         "gbdnn.train": (gbdnn.train, {
             "net": net, "X": X, "y": np.ones((3, 4)), "epochs": 1, "batch_size": 2, "loss": None,
-            "optimiser": None, "schedule": None, "adjustments": (), "input_dropout": 0.0,
+            "optimizer": None, "schedule": None, "adjustments": (), "input_dropout": 0.0,
             "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
             "progress": None, "checkpoint": folder / "run"}, {}),
         "gbdnn.io.find_unfinished": (io.find_unfinished, {"path": folder / "net"}, {}),
@@ -293,15 +293,15 @@ def calls(tmp_path_factory):
         "gbdnn.training.SquaredError": (training.SquaredError, {}, {}),
         "gbdnn.training.GroupLasso": (training.GroupLasso, {
             "strength": 0.1, "every": 4, "negligible": 0.0}, {}),
-        "gbdnn.training.Magnitude": (training.Magnitude, {
+        "gbdnn.training.MagnitudePruning": (training.MagnitudePruning, {
             "density": 0.5, "begin": 0.0, "end": 0.5, "every": 4, "scope": "layer"}, {}),
         "gbdnn.training.SET": (training.SET, {"fraction": 0.1, "every": None}, {}),
         "gbdnn.training.RigL": (training.RigL, {"fraction": 0.1, "every": 3, "until": 0.5}, {}),
         "gbdnn.training.erdos_renyi": (training.erdos_renyi, {
             "sizes": [4, 3], "density": 0.5, "distribution": "erk", "seed": 0, "dtype": "FP32"},
             {}),
-        "gbdnn.training.initialised": (
-            training.initialised, {"net": net, "seed": 0}, {"net": "layers"}),
+        "gbdnn.training.initialized": (
+            training.initialized, {"net": net, "seed": 0}, {"net": "layers"}),
         "gbdnn.training.with_ends": (training.with_ends, {
             "net": net, "inputs": 5, "outputs": 2, "degree": 2, "seed": 0}, {"net": "layers"}),
         "gbdnn.training.compact": (
@@ -310,14 +310,14 @@ def calls(tmp_path_factory):
             "net": net, "X": X, "y": targets, "loss": None}, {"net": "layers"}),
         "gbdnn.training.fssl": (training.fssl, {
             "net": net, "X": X, "y": targets, "strength": 0.0, "epochs": 1,
-            "fine_tuning_epochs": 1, "every": 1, "optimiser": None, "fine_tuning_optimiser": None,
+            "fine_tuning_epochs": 1, "every": 1, "optimizer": None, "fine_tuning_optimizer": None,
             "input_dropout": 0.0, "fine_tuning_dropout": None}, {"net": "layers"}),
     }  # fmt: skip
     if importlib.util.find_spec("sklearn"):
         found |= {
             f"gbdnn.training.{name}": (fitted(name), {
                 "hidden": (3,), "density": 0.5, "distribution": "erk", "epochs": 1,
-                "batch_size": 2, "optimiser": "adam", "learning_rate": None, "rewire": None,
+                "batch_size": 2, "optimizer": "adam", "learning_rate": None, "rewire": None,
                 "input_dropout": 0.0, "validation_fraction": None, "patience": None,
                 "random_state": 0, "nthreads": 1, "dtype": "FP32"}, {})
             for name in ("SparseClassifier", "SparseRegressor")
@@ -400,7 +400,8 @@ LEFT = {
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
             "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",
-            "gbdnn.training.EpochRecord", "gbdnn.training.LossGradient", "gbdnn.training.Moment",
+            "gbdnn.training.EpochRecord", "gbdnn.training.LossGradient",
+            "gbdnn.training.StepContext",
             "gbdnn.training.StructuredRun", "gbdnn.training.TrainingRun",
         ],
         "a record that gbdnn makes",
@@ -412,7 +413,7 @@ LEFT = {
             (("CrossEntropy", "SquaredError"), ("targets", "losses", "gradient", "hits")),
             (("SGD", "Adam"), ("corrections",)),
             (("Constant", "Cosine", "Stepwise"), ("factors",)),
-            (("GroupLasso", "Magnitude", "SET", "RigL"), ("adjust",)),
+            (("GroupLasso", "MagnitudePruning", "SET", "RigL"), ("adjust",)),
         )
         for kind in kinds
         for method in methods

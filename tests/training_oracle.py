@@ -7,13 +7,13 @@ import numpy as np
 
 @dataclass
 class Oracle:
-    """A network of dense layers with masks, and an optimiser."""
+    """A network of dense layers with masks, and an optimizer."""
 
     W: list
     b: list
     clip: list
     relu: list
-    optimiser: str = "sgd"
+    optimizer: str = "sgd"
     rate: float = 0.05
     momentum: float = 0.9
     decay: float = 0.0
@@ -68,7 +68,7 @@ class Oracle:
             p = self.W[n] if n < layers else self.b[n - layers]
             decay = self.decay if n < layers else 0.0
             m, v = self.first[n], self.second[n]
-            if self.optimiser == "adam":
+            if self.optimizer == "adam":
                 m[:] = 0.9 * m + 0.1 * g
                 v[:] = 0.999 * v + 0.001 * g * g
                 mean, square = m / (1 - 0.9**self.steps), v / (1 - 0.999**self.steps)
@@ -76,7 +76,7 @@ class Oracle:
             else:
                 g = g + decay * p
                 m[:] = self.momentum * m + g
-                p -= self.rate * (g + self.momentum * m if self.optimiser == "nesterov" else m)
+                p -= self.rate * (g + self.momentum * m if self.optimizer == "nesterov" else m)
         for k, mask in enumerate(self.masks):
             self.W[k] *= mask
         return losses

@@ -15,7 +15,7 @@ from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.training import erdos_renyi
-from gbdnn.training.named import OptimiserName, RewiringName, adjustments_named, optimiser_named
+from gbdnn.training.named import OptimizerName, RewiringName, adjustments_named, optimizer_named
 
 if TYPE_CHECKING:
     from gbdnn.training import EpochRecord
@@ -52,7 +52,7 @@ def train(
     batch_size: Annotated[
         int | None, Option(min=1, help="Inputs of a step (default: 128).")
     ] = None,
-    optimiser: Annotated[OptimiserName, Option(help="Its schedule is a cosine.")] = "sgd",
+    optimizer: Annotated[OptimizerName, Option(help="Its schedule is a cosine.")] = "sgd",
     learning_rate: Annotated[
         float | None, Option(help="At the beginning (default: sgd 0.05, adam 0.001).")
     ] = None,
@@ -99,7 +99,7 @@ def train(
     if plot is not None:
         gbdnn.viz.require_plottable(plot)
     settings: dict[str, Any] = {
-        "optimiser": optimiser_named(optimiser, learning_rate),
+        "optimizer": optimizer_named(optimizer, learning_rate),
         "adjustments": adjustments_named(rewire),
     }
     sizes = _numbers(hidden or _HIDDEN)

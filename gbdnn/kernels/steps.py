@@ -1,4 +1,4 @@
-"""Steps of training in compiled code: minibatches forth and back, and the optimiser's updates."""
+"""Steps of training in compiled code: minibatches forth and back, and the optimizer's updates."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Steps:
             "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
             "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
             "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
-            "OPTIMISER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
+            "OPTIMIZER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
             "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
         job = np.array(

@@ -39,7 +39,7 @@ class TrainableLayer:
     weights : ndarray, shape (nedges,)
     bias : ndarray, shape (ncols,)
     moments : sequence of ndarray, shape (nedges,)
-        What the optimiser keeps of each weight: up to two numbers. Default: zeros.
+        What the optimizer keeps of each weight: up to two numbers. Default: zeros.
     bias_moments : sequence of ndarray, shape (ncols,)
         The same of each bias.
 

@@ -1,4 +1,4 @@
-"""Training: losses, optimisers, schedules, and what changes a network's structure.
+"""Training: losses, optimizers, schedules, and what changes a network's structure.
 
 ``gbdnn.train(net, X, y)`` is the call. `train` checks what it is given, `session` goes through
 epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` is what comes out,
@@ -8,13 +8,13 @@ epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` i
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.optional import require
-from gbdnn.training.adjustments import Adjustment, Moment
+from gbdnn.training.adjustments import Adjustment, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
-from gbdnn.training.optimisers import SGD, Adam
-from gbdnn.training.patterns import erdos_renyi, initialised, with_ends
-from gbdnn.training.pruning import Magnitude
+from gbdnn.training.optimizers import SGD, Adam
+from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
+from gbdnn.training.pruning import MagnitudePruning
 from gbdnn.training.recipes import StructuredRun, fssl
 from gbdnn.training.regularisers import GroupLasso
 from gbdnn.training.rewiring import SET, RigL
@@ -36,12 +36,12 @@ __all__ = [
     "EpochRecord",
     "GroupLasso",
     "LossGradient",
-    "Magnitude",
-    "Moment",
+    "MagnitudePruning",
     "RigL",
     "SparseClassifier",
     "SparseRegressor",
     "SquaredError",
+    "StepContext",
     "Stepwise",
     "StructuredRun",
     "TrainingRun",
@@ -49,7 +49,7 @@ __all__ = [
     "erdos_renyi",
     "fssl",
     "gradients",
-    "initialised",
+    "initialized",
     "with_ends",
 ]
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["Adjustment", "Moment", "require_adjustment"]
+__all__ = ["Adjustment", "StepContext", "require_adjustment"]
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepContext:
     """Where training stands, for an adjustment.
 
     Examples
@@ -34,8 +34,8 @@ class Moment:
     >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     >>> class Watch:
     ...     every = None  # asked after every epoch
-    ...     def adjust(self, layers, moment):
-    ...         print(f"{moment.progress:.0%} done")
+    ...     def adjust(self, layers, context):
+    ...         print(f"{context.progress:.0%} done")
     ...         return layers
     >>> run = gbdnn.train(net, X, y, epochs=2, adjustments=Watch())
     50% done
@@ -75,7 +75,7 @@ class Adjustment(Protocol):
     >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     >>> class Limit:
     ...     every = 1  # asked after every step
-    ...     def adjust(self, layers, moment):
+    ...     def adjust(self, layers, context):
     ...         for layer in layers:
     ...             np.clip(layer.weights, -1, 1, out=layer.weights)
     ...             layer.refresh()
@@ -90,7 +90,7 @@ class Adjustment(Protocol):
         """Steps between two calls; None: an epoch's."""
         ...
 
-    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+    def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """Return the layers as they go on: the same objects where edges stayed what they are.
 
         Weights that were changed in place were refreshed, `TrainableLayer.refresh`.
@@ -101,5 +101,5 @@ class Adjustment(Protocol):
 def require_adjustment(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is an adjustment; `what` begins the message."""
     require_method(
-        x, "adjust", f"{what} GroupLasso, Magnitude, SET or RigL, or what has their methods"
+        x, "adjust", f"{what} GroupLasso, MagnitudePruning, SET or RigL, or what has their methods"
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint"]
 
-_FORMAT, _VERSION = "gbdnn.training", 2
+_FORMAT, _VERSION = "gbdnn.training", 3
 _UNSIGNED = "0" * 16  # where the checksum is, as long as it is computed
 _WHY = "a checkpoint is a safetensors file"
 _AT_ONCE = 1024  # inputs
@@ -71,7 +71,7 @@ class Checkpoint:
             before,
             plan.epochs,
             steps_of_an_epoch=-(-len(data.rows) // plan.batch_size),
-            moments=plan.optimiser.rule.moments,
+            moments=plan.optimizer.rule.moments,
             has_labels=data.targets.ndim == 1,
             has_validation=tested is not None,
             has_patience=patience is not None,
@@ -86,13 +86,19 @@ class Checkpoint:
         try:
             arrays, text = self._read(content)
             known = json.loads(text)
-            if known["format"] != _FORMAT or known["version"] != _VERSION:
-                raise ValueError("no checkpoint of this version")
-            same = known.pop("fingerprint") == self._fingerprint
-            del known["format"], known["version"]
+            if known["format"] != _FORMAT or type(known["version"]) is not int:
+                raise ValueError("no checkpoint")
+            version = known.pop("version")
+            same = version == _VERSION and known.pop("fingerprint") == self._fingerprint
+            del known["format"]
             found = decoded(known, arrays, self._call._replace(begun=begun)) if same else None
         except (ValueError, KeyError, TypeError, IndexError, RecursionError, self._error) as err:
             raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
+        if version != _VERSION:
+            raise FormatError(
+                f"{self.path}: a checkpoint of version {version}; this gbdnn resumes version"
+                f" {_VERSION}: remove it, or choose another file"
+            )
         if found is None:
             raise FormatError(
                 f"{self.path}: the checkpoint of another training: network, data or options are not"

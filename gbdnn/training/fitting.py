@@ -18,8 +18,8 @@ from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError
 from gbdnn.training.data import answers
-from gbdnn.training.named import adjustments_named, optimiser_named
-from gbdnn.training.optimisers import between
+from gbdnn.training.named import adjustments_named, optimizer_named
+from gbdnn.training.optimizers import between
 from gbdnn.training.patterns import erdos_renyi
 from gbdnn.training.schedules import Constant, Cosine
 from gbdnn.training.train import train
@@ -47,9 +47,9 @@ epochs : int, default 20
     How often `fit` goes through all inputs.
 batch_size : int, optional
     Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
-optimiser : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
+optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: the optimiser's own. `fit` lets it fall along a cosine, `partial_fit` keeps it.
+    Default: the optimizer's own. `fit` lets it fall along a cosine, `partial_fit` keeps it.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
     How edges move while the network is trained: see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
@@ -103,7 +103,7 @@ class SparseEstimator(BaseEstimator):
         distribution: str = "erk",
         epochs: int = 20,
         batch_size: int | None = None,
-        optimiser: Any = "adam",
+        optimizer: Any = "adam",
         learning_rate: float | None = None,
         rewire: Any = None,
         input_dropout: float = 0.0,
@@ -118,7 +118,7 @@ class SparseEstimator(BaseEstimator):
         self.distribution = distribution
         self.epochs = epochs
         self.batch_size = batch_size
-        self.optimiser = optimiser
+        self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.rewire = rewire
         self.input_dropout = input_dropout
@@ -189,7 +189,7 @@ class SparseEstimator(BaseEstimator):
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimiser": optimiser_named(self.optimiser, self.learning_rate),
+            "optimizer": optimizer_named(self.optimizer, self.learning_rate),
             "adjustments": adjustments_named(self.rewire),
             "batch_size": self._batch(inputs),
             "input_dropout": self.input_dropout,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels.steps import Steps
-from gbdnn.training.adjustments import Moment
-from gbdnn.training.optimisers import step_rates
+from gbdnn.training.adjustments import StepContext
+from gbdnn.training.optimizers import step_rates
 from gbdnn.training.run import LayerState, states_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.inputs import Inputs
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.optimizers import Optimizer
     from gbdnn.training.schedules import Schedule
 
 __all__ = ["Diverged", "EpochResult", "Loop", "Plan"]
@@ -37,7 +37,7 @@ class Plan:
     """What a call of `train` was asked for."""
 
     loss: Loss
-    optimiser: Optimiser
+    optimizer: Optimizer
     schedule: Schedule
     adjustments: tuple[Adjustment, ...]
     batch_size: int
@@ -94,7 +94,7 @@ class Loop:
         progress: Callable[[int, int], object] | None,
     ) -> None:
         self._plan, self._inputs, self._targets, self._rows = plan, inputs, targets, rows
-        rule = plan.optimiser.rule
+        rule = plan.optimizer.rule
         self._layers = [layer.trainable(rule.moments) for layer in layers]
         self._batch = min(plan.batch_size, len(rows))
         self._per_epoch = -(-len(rows) // self._batch)
@@ -169,7 +169,7 @@ class Loop:
         first = epoch * self._per_epoch
         steps = np.arange(first, first + self._per_epoch)
         factors = self._plan.schedule.factors(steps / (self._plan.epochs * self._per_epoch))
-        return step_rates(self._plan.optimiser, factors, self._before + first)
+        return step_rates(self._plan.optimizer, factors, self._before + first)
 
     def _random(self, purpose: int, *numbers: int) -> np.random.Generator:
         """Return a generator that depends on the seed, what it is for, and when."""
@@ -219,14 +219,14 @@ class Loop:
             if step % every and step < steps:
                 continue
             since = np.arange((step - 1) // every * every, step)
-            moment = Moment(
+            context = StepContext(
                 step,
                 steps,
-                self._plan.optimiser.learning_rate * self._plan.schedule.factors(since / steps),
+                self._plan.optimizer.learning_rate * self._plan.schedule.factors(since / steps),
                 self._random(2 + n, self._before + step),
                 self._steps.gradient,
             )
-            layers = adjustment.adjust(list(self._layers), moment)
+            layers = adjustment.adjust(list(self._layers), context)
             changed |= any(a is not b for a, b in zip(layers, self._layers, strict=True))
             self._layers = layers
         if changed:

@@ -1,4 +1,4 @@
-"""Optimisers and rewiring by their names, as the shell and estimators take them."""
+"""Optimizers and rewiring by their names, as the shell and estimators take them."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from gbdnn.arrays.arguments import require_method
 from gbdnn.arrays.first_use import shown
 from gbdnn.errors import ArgumentError
 from gbdnn.training.adjustments import require_adjustment
-from gbdnn.training.optimisers import SGD, Adam
+from gbdnn.training.optimizers import SGD, Adam
 
 if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
-    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.optimizers import Optimizer
 
-__all__ = ["OptimiserName", "RewiringName", "adjustments_named", "optimiser_named"]
+__all__ = ["OptimizerName", "RewiringName", "adjustments_named", "optimizer_named"]
 
-OptimiserName = Literal["adam", "sgd"]
+OptimizerName = Literal["adam", "sgd"]
 RewiringName = Literal["set", "rigl"]
 
 _RULES = {"set": "SET", "rigl": "RigL"}
 
 
-def optimiser_named(name: Any, learning_rate: float | None = None) -> Optimiser:
-    """Return an optimiser.
+def optimizer_named(name: Any, learning_rate: float | None = None) -> Optimizer:
+    """Return an optimizer.
 
     Parameters
     ----------
-    name : {"adam", "sgd"} or optimiser
-        An optimiser is returned as it is.
+    name : {"adam", "sgd"} or optimizer
+        An optimizer is returned as it is.
     learning_rate : float, optional
-        Default: the optimiser's own.
+        Default: the optimizer's own.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        No optimiser has this name, or it is none; a learning rate beside an optimiser, which
+        No optimizer has this name, or it is none; a learning rate beside an optimizer, which
         has one.
     """
     if not isinstance(name, str):
         if learning_rate is not None:
             raise ArgumentError(f"learning_rate beside {shown(name)}, which has one")
-        require_method(name, "corrections", f"optimiser is {_among(OptimiserName)}, SGD or Adam")
+        require_method(name, "corrections", f"optimizer is {_among(OptimizerName)}, SGD or Adam")
         return name
-    if name not in get_args(OptimiserName):
-        raise ArgumentError(f"optimiser: {_among(OptimiserName)}, not {shown(name)}")
+    if name not in get_args(OptimizerName):
+        raise ArgumentError(f"optimizer: {_among(OptimizerName)}, not {shown(name)}")
     kind = SGD if name == "sgd" else Adam
     return kind() if learning_rate is None else kind(learning_rate)
 

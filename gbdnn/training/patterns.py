@@ -19,14 +19,14 @@ from gbdnn.arrays.values import as_dtype, require_room, whole_number
 from gbdnn.errors import ArgumentError, naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_list, as_network
-from gbdnn.training.optimisers import between
+from gbdnn.training.optimizers import between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gbdnn.model.layer import Activation
 
-__all__ = ["erdos_renyi", "initialised", "layer_densities", "with_ends"]
+__all__ = ["erdos_renyi", "initialized", "layer_densities", "with_ends"]
 
 Distribution = Literal["erk", "uniform"]
 
@@ -57,7 +57,7 @@ def erdos_renyi(
     Returns
     -------
     Network
-        Layers with a ReLU, the last one without; weights as `initialised` draws them, biases 0.
+        Layers with a ReLU, the last one without; weights as `initialized` draws them, biases 0.
 
     Raises
     ------
@@ -91,10 +91,10 @@ def erdos_renyi(
         random = np.random.default_rng([whole_number(seed, "seed", least=0), k])
         edges = random_edges(n * m, round(part * n * m), random)
         layers.append(_layer(edges, (n, m), dtype, is_last=k == len(shapes) - 1))
-    return initialised(layers, seed=seed)
+    return initialized(layers, seed=seed)
 
 
-def initialised(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
+def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
     """Return a network with the same edges, and weights drawn anew.
 
     Parameters
@@ -112,7 +112,7 @@ def initialised(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
     Examples
     --------
     >>> import gbdnn
-    >>> net = gbdnn.training.initialised(gbdnn.radixnet(1024, 2), seed=1)
+    >>> net = gbdnn.training.initialized(gbdnn.radixnet(1024, 2), seed=1)
     >>> net.infos[0].bias_rule, net.edges
     ('all', 65536)
     """
@@ -157,7 +157,7 @@ def with_ends(
     Returns
     -------
     Network
-        Two layers more, weights as `initialised` draws them.
+        Two layers more, weights as `initialized` draws them.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def with_ends(
         *hidden,
         _layer(np.arange(last * outputs), (last, outputs), dtype, is_last=True),
     ]
-    return initialised(layers, seed=seed)
+    return initialized(layers, seed=seed)
 
 
 def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_last: bool) -> Layer:

@@ -15,22 +15,22 @@ import numpy as np
 from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError
-from gbdnn.training.optimisers import between
+from gbdnn.training.optimizers import between
 from gbdnn.training.run import LayerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gbdnn.kernels.trainable import TrainableLayer
-    from gbdnn.training.adjustments import Moment
+    from gbdnn.training.adjustments import StepContext
 
-__all__ = ["Magnitude"]
+__all__ = ["MagnitudePruning"]
 
 Scope = Literal["network", "layer"]
 
 
 @dataclass(frozen=True)
-class Magnitude:
+class MagnitudePruning:
     """Gradual pruning: the edges of the smallest weights are removed, to a density at the end.
 
     Parameters
@@ -62,11 +62,11 @@ class Magnitude:
     Examples
     --------
     >>> import numpy as np, gbdnn
-    >>> from gbdnn.training import Magnitude
+    >>> from gbdnn.training import MagnitudePruning
     >>> X = np.random.default_rng(0).random((200, 8))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> net = gbdnn.training.erdos_renyi([8, 15, 2], density=1)
-    >>> run = gbdnn.train(net, X, y, epochs=30, adjustments=Magnitude(0.2, every=2))
+    >>> run = gbdnn.train(net, X, y, epochs=30, adjustments=MagnitudePruning(0.2, every=2))
     >>> net.edges, run.network.edges
     (150, 30)
     """
@@ -86,9 +86,9 @@ class Magnitude:
             raise ArgumentError(f"end, {self.end:g}, is before begin, {self.begin:g}")
         as_word(self.scope, "scope", get_args(Scope))
 
-    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+    def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """See `Adjustment`."""
-        density = self._density_at(moment.progress)
+        density = self._density_at(context.progress)
         if self.scope == "network":
             return _pruned(layers, density)
         return [each for layer in layers for each in _pruned([layer], density)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.training.compaction import compact
-from gbdnn.training.optimisers import SGD, between, require_optimiser
+from gbdnn.training.optimizers import SGD, between, require_optimizer
 from gbdnn.training.regularisers import GroupLasso
 from gbdnn.training.train import train
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
-    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.optimizers import Optimizer
     from gbdnn.training.run import TrainingRun
 
 __all__ = ["StructuredRun", "fssl"]
@@ -69,8 +69,8 @@ def fssl(
     epochs: int = 30,
     fine_tuning_epochs: int = 20,
     every: int = 4,
-    optimiser: Optimiser | None = None,
-    fine_tuning_optimiser: Optimiser | None = None,
+    optimizer: Optimizer | None = None,
+    fine_tuning_optimizer: Optimizer | None = None,
     input_dropout: float = 0.0,
     fine_tuning_dropout: float | None = None,
     **options: Any,
@@ -95,8 +95,8 @@ def fssl(
         Of the two trainings.
     every : int, default 4
         Steps between two proximal steps.
-    optimiser : SGD or Adam, default SGD(0.05, momentum=0.9)
-    fine_tuning_optimiser : SGD or Adam, optional
+    optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
+    fine_tuning_optimizer : SGD or Adam, optional
         Default: the same.
     input_dropout, fine_tuning_dropout : float, default 0.0 and the same
         As in `train`, for each of the two. Dropout is noise in gradients, and noise keeps groups
@@ -143,13 +143,13 @@ def fssl(
     for name in sorted({"adjustments", "checkpoint", "patience"} & options.keys()):
         raise ArgumentTypeError(f"fssl: {name} has no meaning for two trainings; use train")
     whole_number(fine_tuning_epochs, "fine_tuning_epochs", least=0)
-    if fine_tuning_optimiser is not None:
-        require_optimiser(fine_tuning_optimiser, "fine_tuning_optimiser")
+    if fine_tuning_optimizer is not None:
+        require_optimizer(fine_tuning_optimizer, "fine_tuning_optimizer")
     if fine_tuning_dropout is not None:
         between("fine_tuning_dropout", fine_tuning_dropout, 0, 1, below=True)
-    optimiser = SGD() if optimiser is None else optimiser
+    optimizer = SGD() if optimizer is None else optimizer
     learned = train(
-        net, X, y, epochs=epochs, optimiser=optimiser, input_dropout=input_dropout,
+        net, X, y, epochs=epochs, optimizer=optimizer, input_dropout=input_dropout,
         adjustments=GroupLasso(strength, every), **options,
     )  # fmt: skip
     small = compact(learned.network).network
@@ -159,7 +159,7 @@ def fssl(
                 f"fssl: no weight of layer {k} is left; a strength below {strength:g} may help"
             )
     fine_tuned = train(
-        small, X, y, epochs=fine_tuning_epochs, optimiser=fine_tuning_optimiser or optimiser,
+        small, X, y, epochs=fine_tuning_epochs, optimizer=fine_tuning_optimizer or optimizer,
         input_dropout=input_dropout if fine_tuning_dropout is None else fine_tuning_dropout,
         **options,
     )  # fmt: skip

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.arrays.values import whole_number
-from gbdnn.training.optimisers import between
+from gbdnn.training.optimizers import between
 
 if TYPE_CHECKING:
     from gbdnn.kernels.trainable import TrainableLayer
-    from gbdnn.training.adjustments import Moment
+    from gbdnn.training.adjustments import StepContext
 
 __all__ = ["GroupLasso"]
 
@@ -83,10 +83,10 @@ class GroupLasso:
         whole_number(self.every, "every", least=1)
         between("negligible", self.negligible, 0, math.inf, below=True)
 
-    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+    def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """See `Adjustment`."""
-        threshold = self.strength * float(moment.learning_rates.sum())
-        least = self.negligible if moment.progress >= 1 else 0.0
+        threshold = self.strength * float(context.learning_rates.sum())
+        least = self.negligible if context.progress >= 1 else 0.0
         for k, layer in enumerate(layers):
             if k < len(layers) - 1:
                 _shrink_columns(layer, threshold, least)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.arrays.values import whole_number
-from gbdnn.training.optimisers import between
+from gbdnn.training.optimizers import between
 from gbdnn.training.run import LayerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.kernels.trainable import TrainableLayer
-    from gbdnn.training.adjustments import Moment
+    from gbdnn.training.adjustments import StepContext
 
 __all__ = ["SET", "RigL"]
 
@@ -48,7 +48,7 @@ class SET:
     -----
     The number of edges of each layer stays, and no edge comes back at the moment it goes: where
     fewer places are free than edges would move, as many move as there are places. New edges have
-    the weight 0, and the optimiser's moments of them are 0; those of the others are kept. Layers
+    the weight 0, and the optimizer's moments of them are 0; those of the others are kept. Layers
     with all edges stay as they are.
 
     Examples
@@ -71,13 +71,13 @@ class SET:
         if self.every is not None:
             whole_number(self.every, "every", least=1)
 
-    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+    def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """See `Adjustment`."""
-        if moment.progress >= 1:
+        if context.progress >= 1:
             return layers
 
         def grow(_: int, state: LayerState, count: int) -> np.ndarray:
-            return _random_places(state, count, moment.random)
+            return _random_places(state, count, context.random)
 
         return [_rewired(k, layer, self.fraction, grow) for k, layer in enumerate(layers)]
 
@@ -127,14 +127,14 @@ class RigL:
         whole_number(self.every, "every", least=1)
         between("until", self.until, 0, 1, above=True)
 
-    def adjust(self, layers: list[TrainableLayer], moment: Moment) -> list[TrainableLayer]:
+    def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """See `Adjustment`."""
-        if moment.progress >= self.until:
+        if context.progress >= self.until:
             return layers
-        fraction = self.fraction * (1 + math.cos(math.pi * moment.progress / self.until)) / 2
+        fraction = self.fraction * (1 + math.cos(math.pi * context.progress / self.until)) / 2
 
         def grow(k: int, state: LayerState, count: int) -> np.ndarray:
-            return _steepest_places(state, count, moment.gradient(k))
+            return _steepest_places(state, count, context.gradient(k))
 
         return [_rewired(k, layer, fraction, grow) for k, layer in enumerate(layers)]
 

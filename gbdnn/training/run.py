@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.optimizers import Optimizer
 
 __all__ = ["EpochRecord", "LayerState", "TrainingRun", "states_of"]
 
@@ -87,7 +87,7 @@ class LayerState(NamedTuple):
         )
 
     def trainable(self, moments: int) -> TrainableLayer:
-        """Return a layer to be trained by an optimiser that keeps so many numbers of each weight.
+        """Return a layer to be trained by an optimizer that keeps so many numbers of each weight.
 
         If this state has another number of them, they begin at 0.
         """
@@ -108,7 +108,7 @@ def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
 class TrainingRun:
     """What `train` returns: a network that was trained, how it went, and how to go on.
 
-    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimiser and its moments.
+    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimizer and its moments.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class TrainingRun:
         The trained network, for `infer` and `save`.
     history : tuple of EpochRecord
         One for each epoch.
-    loss, optimiser, batch_size, seed
+    loss, optimizer, batch_size, seed
         What it was trained with, and goes on with unless `train` is given others.
 
     Examples
@@ -137,7 +137,7 @@ class TrainingRun:
 
     history: tuple[EpochRecord, ...]
     loss: Loss | None = None
-    optimiser: Optimiser | None = None
+    optimizer: Optimizer | None = None
     batch_size: int = 128
     seed: int = 0
     steps: int = 0

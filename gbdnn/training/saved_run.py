@@ -33,7 +33,7 @@ class Call(NamedTuple):
     epochs: int
     steps_of_an_epoch: int
     moments: int
-    """Numbers that the optimiser keeps of each weight."""
+    """Numbers that the optimizer keeps of each weight."""
 
     has_labels: bool
     has_validation: bool

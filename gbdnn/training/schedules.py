@@ -9,7 +9,7 @@ import numpy as np
 
 from gbdnn.arrays.arguments import require_iterable
 from gbdnn.errors import ArgumentError
-from gbdnn.training.optimisers import between
+from gbdnn.training.optimizers import between
 
 __all__ = ["Constant", "Cosine", "Schedule", "Stepwise"]
 
@@ -24,7 +24,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Constant:
-    """The optimiser's learning rate at every step.
+    """The optimizer's learning rate at every step.
 
     Examples
     --------

@@ -56,7 +56,7 @@ class Session:
         self._checkpoint, self._begin = checkpoint, len(before.history)
         self._steps_before = before.steps
         self._run = replace(
-            before, loss=plan.loss, optimiser=plan.optimiser, batch_size=plan.batch_size,
+            before, loss=plan.loss, optimizer=plan.optimizer, batch_size=plan.batch_size,
             seed=plan.seed, best=None,
         )  # fmt: skip
         self._stopped = False

@@ -15,7 +15,7 @@ from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import TrainingData, ValidationData
 from gbdnn.training.loop import Plan
 from gbdnn.training.losses import default_loss, require_loss
-from gbdnn.training.optimisers import SGD, between, require_optimiser
+from gbdnn.training.optimizers import SGD, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.schedules import Cosine
 from gbdnn.training.session import Session
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimisers import Optimiser
+    from gbdnn.training.optimizers import Optimizer
     from gbdnn.training.run import EpochRecord
     from gbdnn.training.schedules import Schedule
 
@@ -44,7 +44,7 @@ def train(
     epochs: int = 20,
     batch_size: int | None = None,
     loss: Loss | None = None,
-    optimiser: Optimiser | None = None,
+    optimizer: Optimizer | None = None,
     schedule: Schedule | None = None,
     adjustments: Adjustment | Sequence[Adjustment] = (),
     input_dropout: float = 0.0,
@@ -62,7 +62,7 @@ def train(
     ----------
     net : Network, list of Layer, or TrainingRun
         Where to begin: edges, weights and biases (`gbdnn.training.erdos_renyi` makes some), under
-        the bias rule ``"all"``. A run goes on where it ended, with its optimiser's moments.
+        the bias rule ``"all"``. A run goes on where it ended, with its optimizer's moments.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         As in `infer`. Arrays of the network's dtype are read where they are; sparse features stay
         sparse, a minibatch at a time becomes an array.
@@ -75,10 +75,10 @@ def train(
         Inputs of a minibatch; the last one of an epoch may be smaller.
     loss : CrossEntropy or SquaredError, optional
         Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
-    optimiser : SGD or Adam, default SGD(0.05, momentum=0.9)
+    optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
         Of the learning rate, over the epochs of this call.
-    adjustments : sequence of GroupLasso, Magnitude, SET or RigL, or one of them
+    adjustments : sequence of GroupLasso, MagnitudePruning, SET or RigL, or one of them
         What happens between steps: weights that are shrunk, edges that are removed or moved.
     input_dropout : float, default 0.0
         Part of the features, from 0 to less than 1, that are 0 in a minibatch, drawn anew for each;
@@ -148,8 +148,8 @@ def train(
     >>> Y = gbdnn.infer(run.network, X / 16)
     """
     require_loss(loss)
-    if optimiser is not None:
-        require_optimiser(optimiser)
+    if optimizer is not None:
+        require_optimizer(optimizer)
     if schedule is not None:
         require_method(
             schedule,
@@ -163,7 +163,7 @@ def train(
         before = net if isinstance(net, TrainingRun) else _begun(net)
         plan = Plan(
             loss=loss or before.loss or default_loss(y),
-            optimiser=optimiser or before.optimiser or SGD(),
+            optimizer=optimizer or before.optimizer or SGD(),
             schedule=schedule or Cosine(),
             adjustments=_adjustments(adjustments),
             batch_size=_whole("batch_size", batch_size, before.batch_size),
@@ -214,7 +214,7 @@ def trainable(net: Any) -> Network:
         if info.bias_rule == "entries" and info.largest_bias != 0:
             raise ArgumentError(
                 f'layer {k} has the bias rule "entries"; training computes with "all":'
-                ' Layer(W, b, bias_rule="all"), or gbdnn.training.initialised(net)'
+                ' Layer(W, b, bias_rule="all"), or gbdnn.training.initialized(net)'
             )
     return network
 

@@ -6,7 +6,7 @@ phases, with a barrier after each:
     by inputs   Z = Y W + b;  Y' = min(max(Z, 0), clip)          each thread some lines of inputs,
                 D = D' W^T where 0 < Y < clip                     through all layers and back
     by edges    dW<W.S> = Y^T D,  db = sum of D                   each thread some columns of each W
-    by edges    W -= what the optimiser makes of dW
+    by edges    W -= what the optimizer makes of dW
     by edges    W^T = W, edge by edge in the order of W^T
 
 Each input has its own lane and each edge its own thread, which adds up the inputs in their order:
@@ -110,7 +110,7 @@ def make_steps(kind: Kinds, pair_lines: int):
                 break
             for k in range(job[at.LAYERS]):
                 record, first, last = cut(job, k, thread)
-                update(record, first, last, job[at.OPTIMISER], offset(rates, 3 * done), constants)
+                update(record, first, last, job[at.OPTIMIZER], offset(rates, 3 * done), constants)
             barrier(state, nthreads)
             for k in range(1, job[at.LAYERS]):
                 record, _, _ = cut(job, k, thread)
@@ -374,7 +374,7 @@ def _make_update(kind: Kinds):
             w[e] = x - lr * decay * x - lr * c1 * a / (c2 * np.sqrt(b) + eps)
 
     @njit(no_cpython_wrapper=True)
-    def update(record, first, last, optimiser, rates, constants):
+    def update(record, first, last, optimizer, rates, constants):
         """Rates are those of the step: lr, and Adam's corrections for means that began at 0."""
         indptr = pointer_to(record[at.INDPTR], int64)
         e, edges, columns = indptr[first], indptr[last] - indptr[first], last - first
@@ -385,13 +385,13 @@ def _make_update(kind: Kinds):
         b, gb, mb = offset(b, first), offset(gb, first), offset(mb, first)
         lr, c1, c2 = rates[0], rates[1], rates[2]
         beta1, beta2, eps, decay = constants[0], constants[1], constants[2], constants[3]
-        if optimiser == at.ADAM:
+        if optimizer == at.ADAM:
             v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
             v, vb = offset(v, e), offset(vb, first)
             adam(w, g, m, v, edges, lr, beta1, beta2, c1, c2, eps, decay)
             adam(b, gb, mb, vb, columns, lr, beta1, beta2, c1, c2, eps, real(0))
         else:
-            nesterov = optimiser == at.NESTEROV
+            nesterov = optimizer == at.NESTEROV
             sgd(w, g, m, edges, lr, beta1, decay, nesterov)
             sgd(b, gb, mb, columns, lr, beta1, real(0), nesterov)
 

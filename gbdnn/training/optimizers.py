@@ -1,4 +1,4 @@
-"""Optimisers: what a weight's update is made of."""
+"""Optimizers: what a weight's update is made of."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
 from gbdnn.kernels.steps import UpdateRule
 
-__all__ = ["SGD", "Adam", "Optimiser", "between", "require_optimiser"]
+__all__ = ["SGD", "Adam", "Optimizer", "between", "require_optimizer"]
 
 
-class Optimiser(Protocol):
-    """An optimiser of the two kinds that there are."""
+class Optimizer(Protocol):
+    """An optimizer of the two kinds that there are."""
 
     @property
     def learning_rate(self) -> float:
@@ -72,12 +72,12 @@ class SGD:
 
     @property
     def rule(self) -> UpdateRule:
-        """See `Optimiser`."""
+        """See `Optimizer`."""
         kind = step_record.NESTEROV if self.nesterov else step_record.SGD
         return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Optimiser`."""
+        """See `Optimizer`."""
         return np.ones(len(steps)), np.ones(len(steps))
 
 
@@ -126,12 +126,12 @@ class Adam:
 
     @property
     def rule(self) -> UpdateRule:
-        """See `Optimiser`."""
+        """See `Optimizer`."""
         constants = (self.beta1, self.beta2, self.epsilon, self.weight_decay)
         return UpdateRule(step_record.ADAM, constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Optimiser`."""
+        """See `Optimizer`."""
         return 1 / (1 - self.beta1**steps), 1 / np.sqrt(1 - self.beta2**steps)
 
 
@@ -151,8 +151,8 @@ def between(
     return float(number)
 
 
-def require_optimiser(x: Any, what: str = "optimiser") -> None:
-    """Raise ArgumentTypeError unless `x` is an optimiser."""
+def require_optimizer(x: Any, what: str = "optimizer") -> None:
+    """Raise ArgumentTypeError unless `x` is an optimizer."""
     require_method(
         x, "corrections", f"{what} is SGD or Adam of gbdnn.training, or what has their methods"
     )
@@ -162,17 +162,17 @@ def _require_rate(rate: Any) -> None:
     between("learning_rate", rate, 0, math.inf, below=True, above=True)
 
 
-def step_rates(optimiser: Optimiser, factors: np.ndarray, first: int) -> np.ndarray:
+def step_rates(optimizer: Optimizer, factors: np.ndarray, first: int) -> np.ndarray:
     """Return learning rate and corrections of some steps, shape (steps, 3).
 
     Parameters
     ----------
-    optimiser : Optimiser
+    optimizer : Optimizer
     factors : ndarray, shape (steps,)
         What the schedule multiplies the learning rate with, step by step.
     first : int
         How many steps have been done before.
     """
     steps = np.arange(first + 1, first + 1 + len(factors), dtype=np.float64)
-    rates = optimiser.learning_rate * factors
-    return np.stack([rates, *optimiser.corrections(steps)], axis=1)
+    rates = optimizer.learning_rate * factors
+    return np.stack([rates, *optimizer.corrections(steps)], axis=1)
