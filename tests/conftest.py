@@ -14,9 +14,12 @@ import gbdnn
 from gbdnn.kernels import blocks, costs
 from gbdnn.kernels.fused import FUSED
 
-# A shell starts what runs in its background with SIGINT ignored.
+# A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP; processes that
+# tests start would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None)
