@@ -32,7 +32,14 @@ def started(*arguments, **options):
 
 def wait_until(process, there):
     """Wait for what the process brings about."""
-    while not there():
+
+    def is_there():
+        try:
+            return there()
+        except FileNotFoundError:  # a folder was renamed while it was searched
+            return False
+
+    while not is_there():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
 
