@@ -60,7 +60,8 @@ class CompiledNetwork:
         self._is_direct = is_direct(network)
         if self._is_direct:
             FUSED.load(self._dtype)
-            for inputs in (1, costs.SINGLES + 1):  # prepares both ways
+            # Prepares all ways: single inputs, blocks, wide blocks.
+            for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
     def __call__(self, x: Any) -> np.ndarray:

@@ -241,7 +241,7 @@ def test_an_overflow_names_the_layer(count, sign):
 def test_a_large_input_is_checked_and_a_small_one_is_not():
     """The same answer by both chains of layers."""
     net = network(MIXED)
-    chains = net.prepared(module._Chains)
+    chains = net.prepared(module._wide_chains)
     assert 1 < chains.safe < 1e10
     X = inputs(50, 50)
     small = gbdnn.compile(net)(X)
@@ -504,16 +504,16 @@ def test_layers_that_blocks_cannot_take():
     np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0])
 
 
-@pytest.mark.parametrize("inputs_of_first_call", [1, 2, 3, 100])
+@pytest.mark.parametrize("inputs_of_first_call", [1, 2, 3, 40, 100])
 def test_compile_leaves_nothing_to_prepare(inputs_of_first_call, monkeypatch):
-    """Weights by columns, for blocks, and by rows, for single inputs."""
+    """Weights by columns, for narrow blocks and wide ones, and by rows, for single inputs."""
     prepared = []
     for name in ("prepare", "prepare_single"):
         plain = getattr(FusedForm, name)
 
-        def observed(self, *args, plain=plain, name=name):
+        def observed(self, *args, plain=plain, name=name, **options):
             prepared.append(name)
-            return plain(self, *args)
+            return plain(self, *args, **options)
 
         monkeypatch.setattr(FusedForm, name, observed)
     run = gbdnn.compile(network(MIXED))

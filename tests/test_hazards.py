@@ -103,9 +103,9 @@ def test_a_forked_child_is_told_to_be_spawned():
 def test_weights_are_prepared_once(engine, form, monkeypatch):
     calls, plain = [], form.prepare
 
-    def prepare(self, layer, rows, columns):
+    def prepare(self, layer, rows, columns, *, wide):
         calls.append(layer)
-        return plain(self, layer, rows, columns)
+        return plain(self, layer, rows, columns, wide=wide)
 
     monkeypatch.setattr(form, "prepare", prepare)
     net = network(case(3).layers)

@@ -102,8 +102,8 @@ class FormChoice:
         How the memory of a queued run is divided.
     form : BlockForm, optional
         That of blocks; None if there are none.
-    reorders : bool
-        Whether neurons are reordered.
+    reorders, is_wide : bool
+        Whether neurons are reordered, and whether blocks are so wide that weights are for that.
     threads : int
         Of a queued run.
     dtype : numpy.dtype
@@ -143,6 +143,7 @@ class FormChoice:
                 )
             self.form = None
         self.reorders = self.form is not None and costs.reordering_pays(X.nrows)
+        self.is_wide = fused and costs.is_wide(self.width(X.nrows), self.dtype.itemsize)
 
     @property
     def memory(self) -> int:

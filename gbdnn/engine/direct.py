@@ -74,8 +74,10 @@ def run_directly(
         if progress is not None:
             progress.computed(0, [X.nrows] * len(net), X.nrows)
         return
-    chains = net.prepared(_Chains)
-    width, workers = _division(chains.facts, net.shape[0], X.nrows, nthreads, memory)
+    facts = net.prepared(NetworkFacts.of)
+    width, workers = _division(facts, net.shape[0], X.nrows, nthreads, memory)
+    wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
+    chains = net.prepared(_wide_chains if wide else _narrow_chains)
     _log.debug("direct: blocks of %d of %d inputs, %d threads", width, X.nrows, workers)
     work = _DirectBlocks(chains, X, answer, width, progress)
     if workers == 1:
@@ -117,7 +119,7 @@ def _division(
 
 
 class _Chains:
-    """What direct runs of blocks need of a network, which keeps it.
+    """What direct runs of blocks, wide ones or others, need of a network, which keeps it.
 
     Attributes
     ----------
@@ -131,9 +133,9 @@ class _Chains:
         are done under Python's lock.
     """
 
-    def __init__(self, net: Network) -> None:
+    def __init__(self, net: Network, *, wide: bool) -> None:
         self.facts, plans = net.prepared(NetworkFacts.of), plan_layers(net, np.inf, FUSED)
-        weights, positions = prepared_weights(net, FUSED, reordered=False)
+        weights, positions = prepared_weights(net, FUSED, reordered=False, wide=wide)
         # To look for the dead takes time: now and then is enough.
         droppable = [plan.droppable_after and not plan.k % 4 for plan in plans]
         self.unchecked, self.checked = (
@@ -157,6 +159,14 @@ class _Chains:
             shape = self.facts.neurons, width
             return width, Buffers(self.facts.dtype, 0, AlignedBlock, shape)
         return wide, found
+
+
+def _narrow_chains(net: Network) -> _Chains:
+    return _Chains(net, wide=False)
+
+
+def _wide_chains(net: Network) -> _Chains:
+    return _Chains(net, wide=True)
 
 
 class _DirectBlocks:

@@ -146,16 +146,21 @@ class Window:
 
 
 def read_window(
-    part: Network, plans: Sequence[LayerPlan], form: BlockForm | None, *, reordered: bool
+    part: Network,
+    plans: Sequence[LayerPlan],
+    form: BlockForm | None,
+    *,
+    reordered: bool,
+    wide: bool,
 ) -> Window:
     """Return some consecutive layers, in memory, with their weights.
 
     Neurons between them are reordered, if at all; those before the first and behind the last one
-    are read and written in their own order.
+    are read and written in their own order. Weights are for blocks that are `wide`, or not.
     """
     if form is None:
         return Window(plans, part, None)
-    weights, positions = prepared_weights(part, form, reordered=reordered)
+    weights, positions = prepared_weights(part, form, reordered=reordered, wide=wide)
     return Window(plans, part, chain_of(form, plans, weights, positions))
 
 
@@ -181,21 +186,24 @@ def chain_of(
 
 
 def prepared_weights(
-    net: Network, form: BlockForm, *, reordered: bool
+    net: Network, form: BlockForm, *, reordered: bool, wide: bool
 ) -> tuple[list[Any], list[np.ndarray | None]]:
     """Return weights as a form wants them, and where neurons stand; the network keeps both."""
-    return net.prepared(_Prepare(form, reordered))
+    return net.prepared(_Prepare(form, reordered, wide))
 
 
 @dataclass(frozen=True)
 class _Prepare:
     form: BlockForm
     reordered: bool
+    wide: bool
 
     def __call__(self, net: Network) -> tuple[list[Any], list[np.ndarray | None]]:
         order = orders(net) if self.reordered else [None] * (len(net) + 1)
         weights = [
-            self.form.prepare(layer, order[k], order[k + 1]) if self.form.is_exact(layer) else None
+            self.form.prepare(layer, order[k], order[k + 1], wide=self.wide)
+            if self.form.is_exact(layer)
+            else None
             for k, layer in enumerate(net)
         ]
         return weights, [None if each is None else inverse(each) for each in order[:-1]]

@@ -41,8 +41,8 @@ class Prefetch:
         All its layers.
     form : BlockForm, optional
         That of blocks.
-    reordered : bool
-        Whether neurons are reordered.
+    reordered, wide : bool
+        Whether neurons are reordered, and whether blocks are wide.
     memory : int
         Bytes for the weights of a lazy network.
     nthreads : int
@@ -56,10 +56,12 @@ class Prefetch:
         form: BlockForm | None,
         *,
         reordered: bool,
+        wide: bool,
         memory: int,
         nthreads: int,
     ) -> None:
-        self._net, self._plans, self._form, self._reordered = net, plans, form, reordered
+        self._net, self._plans, self._form = net, plans, form
+        self._layout = {"reordered": reordered, "wide": wide}
         self._nthreads, self._uncollected = nthreads, 0
         self._starts = [0] if net.in_memory else cuts(net.infos, memory // 2)
         self._stops = [*self._starts[1:], len(net)]
@@ -124,9 +126,7 @@ class Prefetch:
         whole = start == 0 and stop == len(self._net)
         with engaged(nthreads):
             part = self._net if whole else self._net[start:stop]
-            return read_window(
-                part.loaded(), self._plans[start:stop], self._form, reordered=self._reordered
-            )
+            return read_window(part.loaded(), self._plans[start:stop], self._form, **self._layout)
 
 
 def cuts(infos: Sequence[LayerInfo], room: int) -> list[int]:

@@ -157,8 +157,8 @@ class QueuedRun:
         self._progress, self._callback = progress, callback
         plans = plan_layers(net, X.largest, choice.form)
         self._windows = Prefetch(
-            net, plans, choice.form, reordered=choice.reorders, memory=choice.budget.layers,
-            nthreads=choice.threads,
+            net, plans, choice.form, reordered=choice.reorders, wide=choice.is_wide,
+            memory=choice.budget.layers, nthreads=choice.threads,
         )  # fmt: skip
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
         answer = kind(X.nrows, net.shape[1], choice.dtype)

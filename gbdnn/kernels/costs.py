@@ -20,11 +20,14 @@ __all__ = [
     "dense_features_pay",
     "dense_layer_pays",
     "direct_width",
+    "fetching_pays",
     "full_layer",
     "fused_layer",
     "fused_width",
     "gather",
     "inner_threads",
+    "is_wide",
+    "panel_rows",
     "reordering_pays",
     "sparse_layer",
 ]
@@ -45,8 +48,9 @@ EDGE_FUSED = 0.04  # a multiply-add in the fused form
 EDGE_DENSE = 0.022  # the same where a layer is dense: no row numbers are read
 DENSE_LAYER = 0.4  # of the edges there could be: from here on a layer is dense
 DENSE_ROW = 0.2  # the same for a single input, where a dense row is a vector
+PANEL_ROWS = 256  # of four cache lines each: what the first cache holds beside the edges
+PANEL_EDGES = 8  # of a neuron in a panel, which make up for sums that are stored between panels
 PASS_FUSED = 0.1  # to store an element
-CALL_FUSED = 20_000.0  # a block's calls
 MOVE_FUSED = 0.7  # an activation, to the place of a dead one
 MOVE_ROW = 10.0  # to begin with a neuron's row
 PREPARE_EDGE = 12.0  # to prepare weights for the fused form
@@ -99,6 +103,28 @@ def fused_layer(inputs: int, edges: int, nrows: int, ncols: int) -> float:
 def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
     """Whether a layer has so many of its edges that blocks, or single inputs, take all of them."""
     return edges >= (DENSE_ROW if single else DENSE_LAYER) * nrows * ncols
+
+
+def panel_rows(edges: int, nrows: int, ncols: int) -> int:
+    """Return how many rows of a block a panel has; all of them where panels do not pay.
+
+    As many as the first cache holds of a tile, if a neuron has some edges in each panel.
+    """
+    panels = -(-nrows // PANEL_ROWS)
+    if panels > 1 and edges >= PANEL_EDGES * ncols * panels:
+        return PANEL_ROWS
+    return nrows
+
+
+def is_wide(width: int, itemsize: int) -> bool:
+    """Whether most of a block's inputs are in tiles of four cache lines."""
+    lines = -(-width // (64 // itemsize))
+    return 4 * (lines // 4) >= 0.75 * lines
+
+
+def fetching_pays(nrows: int) -> bool:
+    """Whether rows are to be fetched into the first cache before they are read."""
+    return nrows > PANEL_ROWS
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:

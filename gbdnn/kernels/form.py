@@ -40,8 +40,13 @@ class Form(Protocol):
 class BlockForm(Form, Protocol):
     """A form that computes on blocks."""
 
-    def prepare(self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, /) -> Any:
-        """Return the weights as the form wants them, neurons in the order given (None: as is)."""
+    def prepare(
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, /, *, wide: bool
+    ) -> Any:
+        """Return the weights as the form wants them, neurons in the order given (None: as is).
+
+        They give the same bits whether they are for `wide` blocks (`costs.is_wide`) or not.
+        """
         ...
 
 

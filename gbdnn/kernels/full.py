@@ -56,9 +56,9 @@ class FullForm:
         return costs.full_layer(inputs, info.edges, info.ncols)
 
     def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *, wide: bool
     ) -> FullWeights:
-        """Return column-wise weights and the bias, reordered."""
+        """Return column-wise weights and the bias, reordered; the same for blocks of any width."""
         if rows is None or columns is None:
             return FullWeights(layer.W, layer.bias)
         of_W, b = reordered(layer, rows, columns)

@@ -139,17 +139,20 @@ class FusedForm:
         return self._fault.get(dtype)
 
     def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None
+        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *, wide: bool
     ) -> FusedLayer:
-        """Return the columns, those of equal patterns side by side, or a dense layer."""
-        from gbdnn.kernels.compiled.table import prepare, prepare_dense
+        """Return the columns, those of equal patterns side by side, or by panels; or a dense layer.
 
-        make = prepare_dense if costs.dense_layer_pays(layer.edges, *layer.shape) else prepare
-        if rows is None or columns is None:
-            arrays = layer.W.ss.export("csc", sort=True)
-            found = arrays["indptr"], arrays["row_indices"], arrays["values"]
-            return make(SparseRows(*found, layer.nrows), layer.bias, layer)
-        return make(*reordered(layer, rows, columns), layer)
+        A layer keeps what blocks of any width have in common.
+        """
+        from gbdnn.kernels.compiled.table import prepare_panels
+
+        given, found = _columns(layer, rows, columns), None
+        if wide and not costs.dense_layer_pays(layer.edges, *layer.shape):
+            found = prepare_panels(*given, layer)
+        if found is None:
+            found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
+        return found
 
     def prepare_single(self, layer: Layer) -> FusedLayer:
         """Return the rows, for a single input."""
@@ -163,3 +166,26 @@ class FusedForm:
 
 
 FUSED = FusedForm()
+
+
+def _columns(
+    layer: Layer, rows: np.ndarray | None = None, columns: np.ndarray | None = None
+) -> tuple[SparseRows, float | np.ndarray]:
+    """Return a layer's columns and bias, neurons in the order given."""
+    if rows is not None and columns is not None:
+        return reordered(layer, rows, columns)
+    arrays = layer.W.ss.export("csc", sort=True)
+    found = arrays["indptr"], arrays["row_indices"], arrays["values"]
+    return SparseRows(*found, layer.nrows), layer.bias
+
+
+def _any_width(layer: Layer) -> FusedLayer:
+    """Return the weights for blocks of any width; the layer keeps them."""
+    return _prepared(_columns(layer), layer)
+
+
+def _prepared(given: tuple[SparseRows, float | np.ndarray], info: LayerInfo) -> FusedLayer:
+    from gbdnn.kernels.compiled.table import prepare, prepare_dense
+
+    dense = costs.dense_layer_pays(info.edges, *info.shape)
+    return (prepare_dense if dense else prepare)(*given, info)

@@ -216,7 +216,7 @@ class TrainableLayer:
         self._limits = np.array([low, high], self.info.dtype)
 
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
-        known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "DENSE": int(self.is_dense)}
+        known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "PANELS": 1, "DENSE": int(self.is_dense)}
         return np.array([_number(known.get(name, 0)) for name in FIELDS], np.int64)
 
 

@@ -21,12 +21,12 @@ __all__ = ["functions", "library", "step_library"]
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
     "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 4)})",
-    "move": f"void({','.join([_INT] * 8)})",
     "fill": f"void({','.join([_INT] * 10)})",
     "count": f"void({','.join([_INT] * 5)})",
     "extract": f"void({','.join([_INT] * 8)})",
     "patterns": f"void({','.join([_INT] * 5)})",
     "arrange": f"void({','.join([_INT] * 10)})",
+    "panels": f"void({','.join([_INT] * 11)})",
     "from_dense": f"int64({','.join([_INT] * 9)})",
     "to_dense": f"int64({','.join([_INT] * 9)})",
     "single": f"int64({','.join([_INT] * 5)})",
@@ -41,19 +41,19 @@ def library(dtype: str) -> Library:
         from gbdnn.kernels.compiled.chain import make_chain
         from gbdnn.kernels.compiled.dense_rows import make_from_dense, make_to_dense
         from gbdnn.kernels.compiled.layer import kinds, pair_lines
-        from gbdnn.kernels.compiled.order import make_arrange, make_patterns
-        from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill, make_move
+        from gbdnn.kernels.compiled.order import make_arrange, make_panels, make_patterns
+        from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill
         from gbdnn.kernels.compiled.single import make_single
 
         kind = kinds(dtype)
         return {
             "chain": make_chain(kind, pair_lines()),
-            "move": make_move(kind),
             "fill": make_fill(kind),
             "count": make_count(kind),
             "extract": make_extract(kind),
             "patterns": make_patterns(kind),
             "arrange": make_arrange(kind),
+            "panels": make_panels(kind),
             "from_dense": make_from_dense(kind),
             "to_dense": make_to_dense(kind),
             "single": make_single(kind),

@@ -10,6 +10,11 @@ Neurons that read the same rows are computed one after the other, and two at a t
 from the first cache, and each is read once for two multiply-adds. Where there are few such neurons,
 those with equally many edges are, several at a time in narrow tiles: a sum waits for itself only.
 
+Rows at random come from the second cache. Where neurons have some edges in each panel of a few
+hundred rows, which the first cache holds for one tile, edges are sorted by panels: all neurons meet
+the edges of the first panel, then of the next; sums are stored in between, and have the same bits.
+Where they have few edges, rows are fetched some edges before they are read.
+
 A dense layer reads no row numbers. Six neurons at a time take it to the speed of a BLAS, with the
 same bits as the same weights in a sparse layer.
 """
@@ -21,18 +26,21 @@ from typing import NamedTuple
 from numba import njit, types
 
 from gbdnn.kernels.compiled.record import (
+    AHEAD,
     BIAS,
     BIAS_STEP,
     CHECKED,
     DENSE,
     DROPPABLE,
     EDGES,
+    FETCHED,
     INDPTR,
     LIMITS,
     NCOLS,
     NROWS,
     PAIRED,
     PAIRS,
+    PANELS,
     PLACES,
     ROWS,
     WEIGHT_STEP,
@@ -75,8 +83,9 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     If it is `masked`, sums are stored where the block `mask` is between the record's limits.
     """
     lanes = kind.lanes
-    widest, widest_in_pairs = 4 * lanes, pair_lines * lanes
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
+    widest_in_pairs = pair_lines * lanes
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, 0) for n in (4, 2, 1))
+    fetching4 = _make_sweep(kind, 4, pair_lines, masked, AHEAD)
     dense = _make_dense(kind, pair_lines, masked)
     # Rows that the first cache doesn't hold, and edges that make up for a second start.
     far_rows, many_edges = 256, 20
@@ -99,9 +108,9 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
         if record[DENSE]:
             dense(record, Y, Z, stride, whole, live, overflow, mask)
             return
-        most = widest
-        many = record[EDGES] >= many_edges * record[NCOLS]
-        if record[PAIRED] or (many and record[NROWS] > far_rows):
+        most = 4 * lanes
+        many = record[EDGES] >= many_edges * record[NCOLS] and record[NROWS] > far_rows
+        if record[PAIRED] or (many and record[PANELS] == 1 and not record[FETCHED]):
             most = widest_in_pairs
         t = 0
         while t < whole:
@@ -110,41 +119,46 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
             o = offset(overflow, t if record[CHECKED] else 0)
             m = offset(mask, t if masked else 0)
             width = min(most, whole - t)
-            if width >= 4 * lanes:
-                sweep4(record, y, z, stride, a, o, m)
-                t += 4 * lanes
-            elif width >= 2 * lanes:
-                sweep2(record, y, z, stride, a, o, m)
-                t += 2 * lanes
-            else:
-                sweep1(record, y, z, stride, a, o, m)
-                t += lanes
+            lines = 4 if width >= 4 * lanes else 2 if width >= 2 * lanes else 1
+            for panel in range(record[PANELS]):
+                if lines == 4 and record[FETCHED]:
+                    fetching4(record, panel, y, z, stride, a, o, m)
+                elif lines == 4:
+                    sweep4(record, panel, y, z, stride, a, o, m)
+                elif lines == 2:
+                    sweep2(record, panel, y, z, stride, a, o, m)
+                else:
+                    sweep1(record, panel, y, z, stride, a, o, m)
+            t += lines * lanes
 
     return layer
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
-    """Return a function that takes one tile of inputs through all neurons of a layer."""
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: int):
+    """Return a function that takes one tile of inputs through a panel of a layer's rows."""
     real, uint32, int64, uint8 = kind.real, types.uint32, types.int64, types.uint8
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
 
     @njit(no_cpython_wrapper=True)
-    def sweep(record, Y, Z, stride, live, overflow, mask):
-        indptr, rows = pointer_to(record[INDPTR], int64), pointer_to(record[ROWS], uint32)
+    def sweep(record, panel, Y, Z, stride, live, overflow, mask):
+        ncols = record[NCOLS]
+        indptr = offset(pointer_to(record[INDPTR], int64), panel * ncols)
+        rows = pointer_to(record[ROWS], uint32)
         weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
         bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
         places, pairs = pointer_to(record[PLACES], uint32), pointer_to(record[PAIRS], uint8)
         limits = pointer_to(record[LIMITS], real)
         low, high = limits[0], limits[1]
-        by_degree = record[PAIRED] == 0
-        j, ncols = 0, record[NCOLS]
+        begins, ends = int64(panel == 0), int64(panel == record[PANELS] - 1)
+        by_degree = record[PAIRED] == 0 and record[PANELS] == 1
+        j = 0
         while j < ncols:
             first = indptr[j]
             edges = indptr[j + 1] - first
             last = j + several
             if in_pairs and pairs[j]:
                 tile(
-                    lines, 2, SAME, masked, Y, stride, offset(rows, first),
+                    lines, 2, SAME, masked, ahead, begins, ends, Y, stride, offset(rows, first),
                     offset(weights, first * step), step, edges, offset(bias, j * bias_step),
                     bias_step, low, high, Z, live, overflow, offset(places, j), mask,
                 )  # fmt: skip
@@ -156,17 +170,20 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
                 and indptr[last] - indptr[last - 1] == edges
             ):
                 tile(
-                    lines, several, OWN, masked, Y, stride, offset(rows, first),
-                    offset(weights, first * step), step, edges, offset(bias, j * bias_step),
-                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
+                    lines, several, OWN, masked, ahead, begins, ends, Y, stride,
+                    offset(rows, first), offset(weights, first * step), step, edges,
+                    offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
+                    offset(places, j), mask,
                 )  # fmt: skip
                 j += several
             else:
-                tile(
-                    lines, 1, SAME, masked, Y, stride, offset(rows, first),
-                    offset(weights, first * step), step, edges, offset(bias, j * bias_step),
-                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
-                )  # fmt: skip
+                if edges or begins or ends:
+                    tile(
+                        lines, 1, SAME, masked, ahead, begins, ends, Y, stride,
+                        offset(rows, first), offset(weights, first * step), step, edges,
+                        offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
+                        offset(places, j), mask,
+                    )  # fmt: skip
                 j += 1
 
     return sweep
@@ -226,20 +243,20 @@ def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: int):
             )
             if last - j >= several:
                 tile(
-                    lines, several, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
-                    high, Z, live, overflow, place, mask,
+                    lines, several, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += several
             elif last - j >= 2:
                 tile(
-                    lines, 2, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
-                    high, Z, live, overflow, place, mask,
+                    lines, 2, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 2
             else:
                 tile(
-                    lines, 1, ALL, masked, Y, stride, rows, w, 1, nrows, b, bias_step, low,
-                    high, Z, live, overflow, place, mask,
+                    lines, 1, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 1
 

@@ -9,7 +9,7 @@ from numba import types
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
 
-__all__ = ["make_arrange", "make_patterns"]
+__all__ = ["make_arrange", "make_panels", "make_patterns"]
 
 
 def make_patterns(kind: Kinds):
@@ -34,7 +34,7 @@ def make_patterns(kind: Kinds):
 def make_arrange(kind: Kinds):
     """Return ``arrange``, see its docstring."""
 
-    def arrange(indptr, rows, weights, iso, order, ncols, new_indptr, new_rows, new_weights, pairs):
+    def arrange(indptr, rows, weights, iso, order, ncols, pairs, new_indptr, new_rows, new_weights):
         """Put columns into an order, and mark pairs of neighbours with the same rows."""
         at = 0
         new_indptr[0] = 0
@@ -64,5 +64,39 @@ def make_arrange(kind: Kinds):
     p, i64 = types.CPointer, types.int64
     return arrange, types.void(
         *(p(i64), p(i64), p(kind.real), i64, p(i64), i64),
-        *(p(i64), p(types.uint32), p(kind.real), p(types.uint8)),
+        *(p(types.uint8), p(i64), p(types.uint32), p(kind.real)),
+    )
+
+
+def make_panels(kind: Kinds):
+    """Return ``panels``, see its docstring."""
+
+    def panels(indptr, rows, weights, iso, ncols, size, count, cursors, new_indptr, new_rows,
+               new_weights):  # fmt: skip
+        """Put edges into an order: by panels of `size` rows, then by columns, then by rows.
+
+        Rows ascend within a column. ``cursors`` is scratch, an integer per column; column j of
+        panel p begins at ``new_indptr[p * ncols + j]``.
+        """
+        for j in range(ncols):
+            cursors[j] = indptr[j]
+        at = 0
+        for panel in range(count):
+            stop = (panel + 1) * size
+            for j in range(ncols):
+                new_indptr[panel * ncols + j] = at
+                e, last = cursors[j], indptr[j + 1]
+                while e < last and rows[e] < stop:
+                    new_rows[at] = types.uint32(rows[e])
+                    if iso == 0:
+                        new_weights[at] = weights[e]
+                    at += 1
+                    e += 1
+                cursors[j] = e
+        new_indptr[count * ncols] = at
+
+    p, i64 = types.CPointer, types.int64
+    return panels, types.void(
+        *(p(i64), p(i64), p(kind.real), i64, i64, i64, i64, p(i64)),
+        *(p(i64), p(types.uint32), p(kind.real)),
     )

@@ -1,4 +1,4 @@
-"""Sparse rows into blocks and out of them, and inputs from one block to another.
+"""Sparse rows into blocks and out of them.
 
 A block has a row per neuron. ``positions[c]`` says where neuron c stands in it, where neurons are
 reordered; a null pointer says that it stands at c.
@@ -15,7 +15,7 @@ from gbdnn.kernels.compiled.tile import offset, pointer_to
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
 
-__all__ = ["make_count", "make_extract", "make_fill", "make_move"]
+__all__ = ["make_count", "make_extract", "make_fill"]
 
 
 def make_fill(kind: Kinds):
@@ -81,17 +81,3 @@ def make_extract(kind: Kinds):
 
     p, i64 = types.CPointer, types.int64
     return extract, types.void(p(kind.real), i64, i64, i64, i64, p(i64), p(i64), p(kind.real))
-
-
-def make_move(kind: Kinds):
-    """Return ``move``, which copies the first inputs of a block into another one."""
-
-    def move(Y, stride, nrows, start, count, Z, stride_to, to):
-        """Z[:nrows, to : to + count] = Y[:nrows, start : start + count]."""
-        for i in range(nrows):
-            source, target = offset(Y, i * stride + start), offset(Z, i * stride_to + to)
-            for q in range(count):
-                target[q] = source[q]
-
-    p, i64 = types.CPointer(kind.real), types.int64
-    return move, types.void(p, i64, i64, i64, i64, p, i64, i64)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, FIELDS, NEAR
+from gbdnn.kernels.compiled.record import AHEAD, CHECKED, DROPPABLE, FIELDS, NEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,34 +44,67 @@ class FusedLayer(NamedTuple):
 
 def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
     """Return a layer from its columns; a single value for all edges stays one."""
-    compiled = functions(info.dtype.name)
-    indptr, rows = columns.indptr, columns.columns
-    weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
-    ncols = columns.nrows
-    mean, mark = np.empty(ncols), np.empty(ncols, np.uint64)
-    compiled["patterns"](_address(indptr), _address(rows), ncols, _address(mean), _address(mark))
-    order = np.lexsort((mark, mean))
-    marks = mark[order]
-    paired = 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
+    order, paired = _order(columns, info)
     if not paired:
         order = np.argsort(columns.degrees, kind="stable")
-    new_indptr, new_rows = np.empty(ncols + 1, np.int64), np.empty(len(rows), np.uint32)
-    new_weights = weights if columns.is_iso else np.empty(len(rows), info.dtype)
-    pairs = np.empty(ncols, np.uint8)
-    compiled["arrange"](
-        *map(_address, (indptr, rows, weights)), int(columns.is_iso), _address(order), ncols,
-        *map(_address, (new_indptr, new_rows, new_weights, pairs)),
-    )  # fmt: skip
+    pairs = np.empty(columns.nrows, np.uint8)
+    arrays = _arranged("arrange", columns, 1, info, order, columns.nrows, pairs)
     bias = np.atleast_1d(np.asarray(b, info.dtype))
-    arrays = {
-        "INDPTR": new_indptr,
-        "ROWS": new_rows,
-        "WEIGHTS": new_weights,
+    arrays |= {
         "BIAS": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
         "PLACES": order.astype(np.uint32),
         "PAIRS": pairs,
     }
-    return _layer(info, arrays, PAIRED=int(paired))
+    fetched = not paired and costs.fetching_pays(info.nrows)
+    return _layer(info, arrays, PAIRED=int(paired), FETCHED=int(fetched))
+
+
+def prepare_panels(
+    columns: SparseRows, b: float | np.ndarray, info: LayerInfo
+) -> FusedLayer | None:
+    """Return a layer for wide blocks from its columns, by panels; None where they do not pay."""
+    size = costs.panel_rows(info.edges, *info.shape)
+    if size == info.nrows or _order(columns, info)[1]:
+        return None
+    ncols, panels = columns.nrows, -(-info.nrows // size)
+    cursors = np.empty(ncols, np.int64)
+    arrays = _arranged("panels", columns, panels, info, ncols, size, panels, cursors)
+    arrays |= {
+        "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
+        "PLACES": np.arange(ncols, dtype=np.uint32),
+        "PAIRS": np.zeros(ncols, np.uint8),
+    }
+    return _layer(info, arrays, PANELS=panels)
+
+
+def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
+    """Return columns in the order of their patterns, and whether most are as a neighbour is."""
+    ncols, mean = columns.nrows, np.empty(columns.nrows)
+    mark = np.empty(ncols, np.uint64)
+    given = columns.indptr, columns.columns
+    functions(info.dtype.name)["patterns"](
+        *map(_address, given), ncols, *map(_address, (mean, mark))
+    )
+    order = np.lexsort((mark, mean))
+    marks = mark[order]
+    return order, 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
+
+
+def _arranged(
+    name: str, columns: SparseRows, panels: int, info: LayerInfo, *how: int | np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the edges as a compiled function puts them into another order."""
+    weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
+    made: dict[str, np.ndarray] = {
+        "INDPTR": np.empty(panels * columns.nrows + 1, np.int64),
+        "ROWS": np.zeros(columns.nvals + AHEAD, np.uint32),
+        "WEIGHTS": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
+    }
+    functions(info.dtype.name)[name](
+        *map(_address, (columns.indptr, columns.columns, weights)), int(columns.is_iso),
+        *map(_address, how), *map(_address, made.values()),
+    )  # fmt: skip
+    return made
 
 
 def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
@@ -115,13 +149,14 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
         "WEIGHT_STEP": int(arrays["WEIGHTS"].size > 1),
         "BIAS_STEP": int(len(arrays["BIAS"]) > 1),
         "DENSE": int("ROWS" not in arrays),
+        "PANELS": 1,
     }
     known |= numbers | {name: _address(array) for name, array in arrays.items()}
     return FusedLayer(info.ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
 
 
-def _address(array: np.ndarray) -> int:
-    return array.ctypes.data
+def _address(array: np.ndarray | int) -> int:
+    return array.ctypes.data if isinstance(array, np.ndarray) else array
 
 
 class LayerTable:

@@ -28,7 +28,7 @@ __all__ = ["ALL", "LINE", "OWN", "SAME", "bits_of", "offset", "pointer_to", "til
 LINE = 64  # bytes of a cache line, and of a vector
 OWN, SAME, ALL = range(3)  # which rows the neurons of a tile read
 
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 
 
 @intrinsic(prefer_literal=True)
@@ -38,6 +38,9 @@ def tile(
     neurons,
     shared,
     masked,
+    ahead,
+    begins,
+    ends,
     Y,
     stride,
     rows,
@@ -65,6 +68,12 @@ def tile(
         once; `ALL` if they have all rows: then none is read, and `edges` is their number.
     masked : literal int
         1 if the limits are those of `mask`, else 0.
+    ahead : literal int
+        So many edges ahead rows are fetched into the first cache; 0 if they are not. Behind the
+        last edge there are as many further numbers of rows.
+    begins, ends : int
+        Whether these are the first edges of the neurons: sums start at the bias, else at what Z
+        holds; and whether they are the last ones: sums become activations, else they are stored.
     Y, Z : pointer to float32 or float64
         The first input of the tile at neuron 0. Aligned.
     stride : int
@@ -89,27 +98,27 @@ def tile(
     mask : pointer to float
         The block that the limits apply to, laid out as Z; not read if it is not `masked`.
     """
-    literals = (lines, neurons, shared, masked)
+    literals = (lines, neurons, shared, masked, ahead)
     if not all(isinstance(each, types.IntegerLiteral) for each in literals):
-        raise TypingError("lines, neurons, shared and masked are literals")
-    L, N, S, M = (each.literal_value for each in literals)
+        raise TypingError("lines, neurons, shared, masked and ahead are literals")
+    known = [each.literal_value for each in literals]
     real = Y.dtype
     signature = types.void(
-        *(*literals, Y, types.intp, rows, weights, types.intp, types.intp),
+        *(*literals, types.intp, types.intp),
+        *(Y, types.intp, rows, weights, types.intp, types.intp),
         *(bias, types.intp, real, real, Z, live, overflow, places, mask),
     )
 
     def codegen(context, builder, signature, args):
-        _, _, _, _, *args = args
-        _tile(builder, L, N, S, M, context.get_value_type(real), *args)
+        _tile(builder, *known, context.get_value_type(real), *args[len(literals) :])
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 def _tile(
-    builder, lines, neurons, shared, masked, real, Y, stride, rows, weights, step, edges, bias,
-    bias_step, low, high, Z, live, overflow, places, mask,
+    builder, lines, neurons, shared, masked, ahead, real, begins, ends, Y, stride, rows, weights,
+    step, edges, bias, bias_step, low, high, Z, live, overflow, places, mask,
 ):  # fmt: skip
     bits = 32 if isinstance(real, ir.FloatType) else 64
     lanes = LINE * 8 // bits
@@ -152,25 +161,45 @@ def _tile(
     def is_there(pointer):
         return builder.icmp_unsigned("!=", builder.ptrtoint(pointer, _I64), _I64(0))
 
+    def fetch(pointer):
+        """Ask for a cache line that will be read, to be kept in all caches."""
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [pointer, _I32(0), _I32(3), _I32(1)])
+
     def far(pointer, index, stride):
         return builder.gep(pointer, [builder.mul(index, stride)])
 
-    # Sums start at the biases.
+    def is_set(flag):
+        return builder.icmp_signed("!=", flag, _I64(0))
+
+    # Sums start at the biases, or go on.
     each = range(neurons)
-    start = [splat(builder.load(far(bias, _I64(n), bias_step))) for n in each]
     own_rows = [rows if shared else far(rows, _I64(n), edges) for n in each]
     own_weights = [far(weights, builder.mul(_I64(n), edges), step) for n in each]
-    before = builder.block
-    loop, body, done = (builder.append_basic_block(name) for name in ("edges", "edge", "done"))
+    places = [builder.zext(builder.load(builder.gep(places, [_I64(n)])), _I64) for n in each]
+    targets = [far(Z, place, stride) for place in places]
+    new, old, loop, body, done, activate, keep, end = (
+        builder.append_basic_block(name)
+        for name in ("new", "old", "edges", "edge", "done", "activate", "keep", "end")
+    )
+    builder.cbranch(is_set(begins), new, old)
+    builder.position_at_end(new)
+    fresh = [[splat(builder.load(far(bias, _I64(n), bias_step)))] * lines for n in each]
+    builder.branch(loop)
+    builder.position_at_end(old)
+    held = [[load(targets[n], k, vector) for k in range(lines)] for n in each]
     builder.branch(loop)
 
     builder.position_at_end(loop)
     e = builder.phi(_I64)
-    e.add_incoming(_I64(0), before)
+    e.add_incoming(_I64(0), new)
+    e.add_incoming(_I64(0), old)
     sums = [[builder.phi(vector) for _ in range(lines)] for _ in each]
     for n in each:
-        for sum_ in sums[n]:
-            sum_.add_incoming(start[n], before)
+        for k in range(lines):
+            sums[n][k].add_incoming(fresh[n][k], new)
+            sums[n][k].add_incoming(held[n][k], old)
     builder.cbranch(builder.icmp_signed("<", e, edges), body, done)
 
     # Sums += w[e] * Y[rows[e]].
@@ -184,6 +213,11 @@ def _tile(
                 row = builder.zext(builder.load(builder.gep(own_rows[n], [e])), _I64)
             place = far(Y, row, stride)
             y = [load(place, line, vector) for line in range(lines)]
+            if ahead:
+                following = builder.gep(own_rows[n], [builder.add(e, _I64(ahead))])
+                later = far(Y, builder.zext(builder.load(following), _I64), stride)
+                for line in range(lines):
+                    fetch(at(later, line, _I8))
         w = splat(builder.load(far(own_weights[n], e, step)))
         added.append([builder.call(fma, [w, y[k], sums[n][k]]) for k in range(lines)])
     e.add_incoming(builder.add(e, _I64(1)), body)
@@ -192,11 +226,17 @@ def _tile(
             sum_.add_incoming(new, body)
     builder.branch(loop)
 
-    # The activation; a comparison and a choice are one instruction where the order is this one.
     builder.position_at_end(done)
+    builder.cbranch(is_set(ends), activate, keep)
+    builder.position_at_end(keep)
+    for n in each:
+        for k in range(lines):
+            store(sums[n][k], targets[n], k)
+    builder.branch(end)
+
+    # The activation; a comparison and a choice are one instruction where the order is this one.
+    builder.position_at_end(activate)
     low, high = splat(low), splat(high)
-    places = [builder.zext(builder.load(builder.gep(places, [_I64(n)])), _I64) for n in each]
-    targets = [far(Z, place, stride) for place in places]
     if masked:
         zero = ir.Constant(vector, [real(0)] * lanes)
         for n in each:
@@ -207,6 +247,8 @@ def _tile(
                 z = builder.select(above, sums[n][k], zero)
                 z = builder.select(builder.fcmp_ordered("<", y, high), z, zero)
                 store(z, targets[n], k)
+        builder.branch(end)
+        builder.position_at_end(end)
         return
     stored = []
     for n in each:
@@ -223,6 +265,8 @@ def _tile(
     with builder.if_then(is_there(overflow)):
         for k in range(lines):
             merge([builder.fsub(sums[n][k], sums[n][k]) for n in each], overflow, k)  # 0s, or NaN
+    builder.branch(end)
+    builder.position_at_end(end)
 
 
 @intrinsic

@@ -1,0 +1,60 @@
+"""Panels of rows, and rows that are fetched before they are read: faster, and the same bits."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.kernels import costs
+
+
+def some_layers(dtype, *, iso=False):
+    rng = np.random.default_rng(3)
+    layers, sizes = [], (301, 77, 640, 300)
+    for nrows, ncols in itertools.pairwise(sizes):
+        W = rng.normal(size=(nrows, ncols)) * (rng.random((nrows, ncols)) < 0.1)
+        W = np.where(W, -1 / 16, 0) if iso else W
+        W[:, 5] = 0  # a neuron without edges
+        W[:130, 7] = 0  # and one without any in the first panels
+        W[40:, 9] = 0
+        bias = rng.normal(size=ncols) / 2
+        bias = 6 * bias + 3 if iso else bias
+        layers.append(gbdnn.Layer(W, bias, clip=2, dtype=dtype))
+    return layers
+
+
+def answer(monkeypatch, layers, X, rows, edges=0):
+    monkeypatch.setattr(costs, "PANEL_ROWS", rows)
+    monkeypatch.setattr(costs, "PANEL_EDGES", edges)
+    net = gbdnn.Network(layers)  # which keeps its weights as they were prepared first
+    return gbdnn.infer(net, X, engine="fused").to_dense(fill_value=0)
+
+
+@pytest.mark.parametrize("inputs", [5, 16, 40, 200])
+@pytest.mark.parametrize("iso", [False, True])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_bits_are_those_of_one_panel(dtype, iso, inputs, monkeypatch):
+    layers = some_layers(dtype, iso=iso)
+    X = np.random.default_rng(4).random((inputs, 301)).astype(layers[0].dtype)
+    plain = answer(monkeypatch, layers, X, 10**9)
+    assert 0.1 < np.count_nonzero(plain) / plain.size < 0.95
+    assert 0 < np.count_nonzero(plain == 2) < 0.6 * plain.size
+    assert np.array_equal(answer(monkeypatch, layers, X, 128), plain)
+    assert np.array_equal(answer(monkeypatch, layers, X, 50), plain)
+    assert np.array_equal(answer(monkeypatch, layers, X, 50, edges=10**9), plain)  # fetched alone
+
+
+def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
+    W = np.zeros((600, 20), "f4")
+    W[:3, 4], W[500:, 4] = 3e38, -3e38
+    X = np.ones((30, 600), "f4")
+    for rows in (64, 10**9):
+        with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+            answer(monkeypatch, [gbdnn.Layer(W)], X, rows)
+
+
+@pytest.mark.parametrize(("share", "panels"), [(0.01, 1), (0.05, 8)])
+def test_panels_are_for_neurons_with_some_edges_in_each(share, panels):
+    rows = costs.panel_rows(round(share * 2048 * 2048), 2048, 2048)
+    assert -(-2048 // rows) == panels
