@@ -1,4 +1,4 @@
-"""Arguments that are no arrays: paths, flags, words, functions, numbers; checked at the boundary.
+"""Arguments other than arrays: paths, flags, words, functions, numbers; checked at the boundary.
 
 Each check returns its value, or raises the error that names the argument.
 """
@@ -34,7 +34,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def as_path(path: Any, what: str = "path") -> Path:
-    """Return a path that is a str or a path-like of one; an address is none."""
+    """Return a path that is a str or a path-like of one; not an address."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise ArgumentTypeError(f"{what} is a str or a path-like, not {type(path).__qualname__}")
     if _SCHEME.match(os.fspath(path)):

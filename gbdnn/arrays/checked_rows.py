@@ -20,7 +20,7 @@ def checked_rows(rows: Any, ids: np.ndarray, ncols: int, dtype: np.dtype, what: 
     Raises
     ------
     ArgumentTypeError
-        They are no `SparseRows`, or pointers or columns no integers.
+        They are not `SparseRows`, or pointers or columns are not integers.
     ArgumentError, ShapeError
         They are others than the `ids` are many, point elsewhere, or hold what is not finite.
     """
@@ -29,7 +29,7 @@ def checked_rows(rows: Any, ids: np.ndarray, ncols: int, dtype: np.dtype, what: 
     for name, array, kinds in (("indptr", indptr, "iu"), ("columns", columns, "iu"),
                                ("values", values, "biuf")):  # fmt: skip
         if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in kinds:
-            raise ArgumentTypeError(f"{what}: {name} is no 1-D array of numbers as they are needed")
+            raise ArgumentTypeError(f"{what}: {name} is not a 1-D array of such numbers")
     if len(indptr) != len(ids) + 1 or rows.ncols != ncols or len(values) != len(columns):
         raise ShapeError(
             f"{what}: {len(indptr) - 1} x {rows.ncols} with {len(columns)} columns and"

@@ -127,7 +127,7 @@ def complete(x: Any) -> None:
 
     GraphBLAS finishes pending work where an object is first read, even by a function that only
     counts its entries, or shows it: two threads that do so at once corrupt it. So this comes before
-    anything else that reads an object; what is no object stays as it is; lists, tuples and
+    anything else that reads an object; what is not an object stays as it is; lists, tuples and
     expressions may have some in them.
     """
     if isinstance(x, list | tuple):

@@ -89,7 +89,7 @@ def as_rows(
     Raises
     ------
     ArgumentTypeError
-        `x` is no matrix, or complex.
+        `x` is not a matrix, or complex.
     ArgumentError
         A value is NaN or infinite, or does not fit the dtype; a SciPy array is corrupt.
     TooLargeError

@@ -63,7 +63,7 @@ def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
         with COMPLETION:
             found = np.dtype(lookup(dtype).np_type)
     except (TypeError, ValueError, AttributeError) as err:
-        raise ArgumentTypeError(f"{what}: {shown(dtype)} is no dtype; FP32 and FP64 are") from err
+        raise ArgumentTypeError(f"{what}: {shown(dtype)} is not FP32 or FP64") from err
     if found not in (np.float32, np.float64):
         raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {shown(dtype)}")
     return found

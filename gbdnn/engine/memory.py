@@ -77,7 +77,7 @@ class Budget:
         """
         kept, least = _kept(net.infos, inputs), least_memory(net.infos, inputs) + copied
         if memory < least:
-            advice = f", {copied} of it for features, which are no rows that can be read in place"
+            advice = f", {copied} of it for features whose rows cannot be read in place"
             raise ArgumentError(
                 f"memory={memory} is too small: {inputs} inputs through layers of up to"
                 f" {_widest(net.infos)} neurons take memory={least} at least"

@@ -121,7 +121,7 @@ def checked(
 
 
 def checked_options(options: dict[str, Any], call: str) -> None:
-    """Raise what `infer` raises for its options, those that are no layer's."""
+    """Raise what `infer` raises for its options, those that are not a layer's."""
     for name in options.keys() - _OPTIONS:
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
     checked(**options)

@@ -3,7 +3,7 @@
     digest of all that follows | length of the key | key | machine code
 
 The key is all that the code follows from, with the names of its functions: a file under another
-one's name is no code. Machine code does what it likes: file and folder have to be this user's own,
+one's name is not code. Machine code does what it likes: file and folder have to be this user's own,
 and writable by no one else. A link, a FIFO or a device is not read.
 
 A file is written beside and then renamed: two processes that compile at once write the same file
@@ -111,7 +111,7 @@ class CodeFile:
             os.close(folder)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise UntrustedError(f"{self.path} is no regular file")
+                raise UntrustedError(f"{self.path} is not a regular file")
             _require_own(file, self.path)
         except BaseException:
             os.close(file)
