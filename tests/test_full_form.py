@@ -153,7 +153,7 @@ def test_reordering_changes_no_answer_and_no_edge():
     net = network(rough.layers)
     order = orders(net)
     places = [inverse(each) for each in order]
-    made = [full.FULL.prepare(layer, *order[k : k + 2], wide=False) for k, layer in enumerate(net)]
+    made = [full.FULL.prepare(layer, *order[k : k + 2]) for k, layer in enumerate(net)]
     for layer, weights, place, after in zip(net, made, places, places[1:], strict=False):
         W = layer.weights.to_dense(fill_value=0)
         found = weights.W.to_dense(fill_value=0)
@@ -167,7 +167,7 @@ def test_reordering_changes_no_answer_and_no_edge():
 def test_reordering_puts_neurons_with_the_same_readers_side_by_side():
     net = gbdnn.radixnet(1024, 6)
     order = orders(net)
-    W = full.FULL.prepare(net[3], *order[3:5], wide=False).W.to_dense(fill_value=0) != 0
+    W = full.FULL.prepare(net[3], *order[3:5]).W.to_dense(fill_value=0) != 0
     groups = 1 + np.count_nonzero((W[1:] != W[:-1]).any(axis=1))
     assert groups == len(np.unique(W, axis=0))
 

@@ -71,7 +71,7 @@ def prepared(layers, dtype="FP32", *, iso=False):
                 for layer in net
             ]
         )
-    return [FUSED.prepare(layer, None, None, wide=False) for layer in net]
+    return [FUSED.prepare(layer, None, None) for layer in net]
 
 
 def as_iso(W):

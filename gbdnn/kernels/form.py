@@ -41,7 +41,13 @@ class BlockForm(Form, Protocol):
     """A form that computes on blocks."""
 
     def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, /, *, wide: bool
+        self,
+        layer: Layer,
+        rows: np.ndarray | None,
+        columns: np.ndarray | None,
+        /,
+        *,
+        wide: bool = False,
     ) -> Any:
         """Return the weights as the form wants them, neurons in the order given (None: as is).
 

@@ -56,7 +56,12 @@ class FullForm:
         return costs.full_layer(inputs, info.edges, info.ncols)
 
     def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *, wide: bool
+        self,
+        layer: Layer,
+        rows: np.ndarray | None,
+        columns: np.ndarray | None,
+        *,
+        wide: bool = False,
     ) -> FullWeights:
         """Return column-wise weights and the bias, reordered; the same for blocks of any width."""
         if rows is None or columns is None:

@@ -139,7 +139,12 @@ class FusedForm:
         return self._fault.get(dtype)
 
     def prepare(
-        self, layer: Layer, rows: np.ndarray | None, columns: np.ndarray | None, *, wide: bool
+        self,
+        layer: Layer,
+        rows: np.ndarray | None,
+        columns: np.ndarray | None,
+        *,
+        wide: bool = False,
     ) -> FusedLayer:
         """Return the columns, those of equal patterns side by side, or by panels; or a dense layer.
 
