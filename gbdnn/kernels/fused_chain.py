@@ -69,11 +69,11 @@ class FusedChain:
     def read_dense(self, Y: AlignedBlock, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block with rows of an array of the chain's dtype; return the largest magnitude."""
         size, position = rows.itemsize, self.layers.position(k)
-        natural = natural_order(max(Y.neurons, Y.stride))
+        _kept, natural = natural_order(max(Y.neurons, Y.stride))
         row_stride, column_stride = rows.strides
         bits = self._compiled["from_dense"](
             rows.ctypes.data, row_stride // size, column_stride // size, len(rows),
-            _address(natural if position is None else position), _address(natural),
+            natural if position is None else _address(position), natural,
             Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids
@@ -96,14 +96,14 @@ class FusedChain:
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
-        state = np.zeros(5, np.int64)
+        state = np.empty(3, np.int64)
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
             ids.ctypes.data, Y.scratch, costs.EDGE_FUSED, costs.MOVE_FUSED,
             costs.MOVE_ROW, int(tidy), state.ctypes.data,
             _address(counts) - 40 * first if counts is not None else 0, _address(stands),
         )  # fmt: skip
-        left, in_Z, _, faulty, _ = state.tolist()
+        left, in_Z, faulty = state.tolist()
         if in_Z:
             Y, Z = Z, Y
         buffers.put(Z)
@@ -121,10 +121,10 @@ class FusedChain:
 
     def write(self, Y: AlignedBlock, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write the inputs to rows of arrays."""
-        natural = natural_order(max(Y.neurons, Y.stride))
+        _kept, natural = natural_order(max(Y.neurons, Y.stride))
         ids = np.ascontiguousarray(Y.inputs)
         found: Any = self._compiled["to_dense"](
-            Y.address, Y.stride, Y.neurons, _address(ids), _address(natural),
+            Y.address, Y.stride, Y.neurons, _address(ids), natural,
             len(ids), _address(values), Y.neurons, _address(present),
         )  # fmt: skip
         return int(found)
@@ -181,17 +181,18 @@ class FusedSingle:
         return int(faulty)
 
 
-def natural_order(size: int) -> np.ndarray:
-    """Return 0, 1, 2, ..., at least `size` of them: kept, and not to be changed."""
+def natural_order(size: int) -> tuple[np.ndarray, int]:
+    """Return 0, 1, 2, ..., at least `size` of them, not to be changed, and their address."""
     global _natural
     found = _natural  # other threads may replace it at any time
-    if len(found) < size:
-        found = _natural = np.arange(2 * size)
+    if len(found[0]) < size:
+        numbers = np.arange(2 * size)
+        found = _natural = numbers, _address(numbers)
     return found
-
-
-_natural = np.arange(1024)
 
 
 def _address(array: np.ndarray | None) -> int:
     return 0 if array is None else int(array.ctypes.data)
+
+
+_natural = (np.arange(0), 0)

@@ -88,8 +88,7 @@ def make_chain(kind: Kinds, pair_lines: int):
         tidy : int
             1 if no dead are to be left at the end.
         state : pointer to int64
-            Out: inputs left; 1 if they are in Z; layers done, the first not computed; the layer in
-            which a sum was not finite, or -1; whether there are dead among those left.
+            Out: inputs left; 1 if they are in Z; the layer in which a sum was not finite, or -1.
         counts : pointer to int64, or null
             Five per layer, added to: inputs computed; with `stands` also those that live after it,
             how many inputs they stand for, entries, and ticks of the processor's clock.
@@ -101,7 +100,7 @@ def make_chain(kind: Kinds, pair_lines: int):
         movers = offset(holes, stride)
         y, z = Y, Z
         waste = 0.0
-        state[0], state[1], state[2], state[3], state[4] = count, 0, first, -1, 0
+        state[1], state[2] = 0, -1
         k = first
         while k < last and count > 0:
             record = offset(pointer_to(table, types.int64), k * NFIELDS)
@@ -117,7 +116,7 @@ def make_chain(kind: Kinds, pair_lines: int):
                 for q in range(count):
                     infinite |= overflow[q]
                 if infinite:
-                    state[3] = k - 1
+                    state[2] = k - 1
                     break
             living = count
             if record[DROPPABLE]:
@@ -135,7 +134,6 @@ def make_chain(kind: Kinds, pair_lines: int):
                             entries(offset(y, t), stride, record[NCOLS], offset(found, t))
                     census(found, count, ids, stands, told)
                     told[4] += ticks() - began
-            state[4] = living < count
             if living < count:
                 moves = 0
                 for q in range(living, count):
@@ -146,27 +144,10 @@ def make_chain(kind: Kinds, pair_lines: int):
                 if (tidy and k == last) or waste > nrows * (row_cost + moves * move_cost):
                     compact(y, stride, nrows, count, living, live, ids, holes, movers)
                     count, waste = living, 0.0
-                    state[4] = 0
-        state[0], state[2] = count, k
+        state[0] = count
 
     p, i64, f64 = types.CPointer, types.int64, types.float64
+    costs = f64, f64, f64
     return chain, types.void(
-        *(
-            i64,
-            i64,
-            i64,
-            p(real),
-            p(real),
-            i64,
-            i64,
-            p(i64),
-            i64,
-            f64,
-            f64,
-            f64,
-            i64,
-            p(i64),
-            i64,
-            i64,
-        )
+        *(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, *costs, i64, p(i64), i64, i64)
     )
