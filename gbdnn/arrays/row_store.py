@@ -105,7 +105,5 @@ class _Chunk:
 def pages(count: int, dtype: np.dtype) -> np.ndarray:
     """Return an array of zeros whose memory is the system's again when the array is gone."""
     nbytes = max(1, count * dtype.itemsize)
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return np.frombuffer(mmap.mmap(-1, nbytes), dtype, count)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype, count)

@@ -202,7 +202,7 @@ def _bind_c_library() -> None:
     """
     import llvmlite.binding as llvm
 
-    process = ctypes.CDLL(None) if os.name != "nt" else ctypes.cdll.msvcrt
+    process = ctypes.CDLL(None)
     for name in (
         *("memset", "memcpy", "memmove", "bzero", "fma", "fmaf"),
         *("exp", "expf", "log", "sched_yield"),
