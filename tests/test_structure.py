@@ -42,6 +42,9 @@ ALLOWED = {
     "_NamedFuncPointer": "the type of a function of a library, in an annotation",
 }
 
+# What starts threads.
+STARTERS = ("Thread", "ThreadPoolExecutor")
+
 
 @pytest.fixture(scope="module")
 def structure():
@@ -121,13 +124,20 @@ def test_private_names_stay_in_their_module(structure):
 
 
 def test_there_is_one_of_each(structure):
-    """One module makes LayerStats, and one takes blocks through chains."""
-    makers, runners = set(), set()
+    """One module makes LayerStats, one takes blocks through chains, one starts threads to compute.
+
+    Others read layers, or wait for a signal.
+    """
+    makers, runners, starters = set(), set(), set()
     for name, file in structure.modules().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "LayerStats":
                 makers.add(name)
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("chain.run"):
                 runners.add(name)
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(STARTERS):
+                starters.add(name)
     assert makers == {"gbdnn.engine.stats"}
     assert runners == {"gbdnn.engine.block_run"}
+    reading = {"gbdnn.engine.prefetch", "gbdnn.model.readers"}
+    assert starters == {"gbdnn.arrays.threads", "gbdnn.cli.signals", *reading}

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.threads import on_threads
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Sequence
 
     from gbdnn.kernels.trainable import TrainableLayer
 
@@ -52,7 +48,7 @@ class StepResult(NamedTuple):
 
 
 class Steps:
-    """Threads, blocks and tables for steps of training on some layers.
+    """Blocks and tables for steps of training on some layers.
 
     Parameters
     ----------
@@ -81,7 +77,6 @@ class Steps:
         self._compiled = step_library(layers[0].info.dtype.name).functions()["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
-        self._pool: ThreadPoolExecutor | None = None
         self.rebuild(layers)
 
     def rebuild(self, layers: Sequence[TrainableLayer]) -> None:
@@ -164,9 +159,15 @@ class Steps:
             ],
             np.int64,
         )
-        steps = self._on_all_threads(lambda thread: self._compiled(job.ctypes.data, thread))
+        steps = [0] * self.nthreads
+
+        def work(thread: int) -> None:
+            steps[thread] = self._compiled(job.ctypes.data, thread)
+
+        # A call cannot be stopped: it is as short as its caller wants it.
+        on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)
         self._last = (count - 1) % self.batch + 1
-        return StepResult(steps, losses, hits)
+        return StepResult(steps[0], losses, hits)
 
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of all weights that layer k could have, in the last minibatch.
@@ -190,57 +191,3 @@ class Steps:
             if not (np.isfinite(layer.gradient).all() and np.isfinite(layer.bias_gradient).all()):
                 return k
         return -1
-
-    def _on_all_threads(self, work: Callable[[int], int]) -> int:
-        if self.nthreads == 1:
-            return work(0)
-        # They wait for each other: once one has begun, all have to, whatever happens here.
-        numbers = itertools.count()
-
-        def begin() -> int:
-            thread = next(numbers)
-            return work(thread) if thread < self.nthreads else -1
-
-        if self._pool is None:
-            self._pool = _started(self.nthreads)
-        begun = []
-        try:
-            for _ in range(self.nthreads):
-                begun.append(self._pool.submit(begin))
-            wait(begun)
-        except BaseException:
-            begun += [self._pool.submit(begin) for _ in range(self.nthreads)]
-            wait(begun)
-            raise
-        return begun[0].result()
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _started(nthreads: int) -> ThreadPoolExecutor:
-    """Return threads, all of which have been started: where one cannot be, none waits for it."""
-    pool, started = ThreadPoolExecutor(nthreads, "gbdnn-train"), threading.Event()
-    try:
-        waiting = [pool.submit(started.wait) for _ in range(nthreads)]
-    except BaseException:
-        started.set()
-        pool.shutdown()
-        raise
-    started.set()
-    wait(waiting)
-    return pool

@@ -161,10 +161,6 @@ class Loop:
         seconds = time.perf_counter() - begun
         return EpochResult(float(losses.mean()), accuracy, float(rates[-1, 0]), seconds)
 
-    def close(self) -> None:
-        """End the threads."""
-        self._steps.close()
-
     def _rates(self, epoch: int) -> np.ndarray:
         first = epoch * self._per_epoch
         steps = np.arange(first, first + self._per_epoch)

@@ -69,14 +69,11 @@ class Session:
             self._run.layers, self._data.inputs, self._data.targets, self._data.rows, self._plan,
             steps=self._steps_before, nthreads=self._nthreads, progress=self._progress,
         )  # fmt: skip
-        try:
-            first = len(self._run.history) - self._begin
-            for n in range(first, self._plan.epochs):
-                if self._stopped:
-                    break
-                self._epoch(loop, n)
-        finally:
-            loop.close()
+        first = len(self._run.history) - self._begin
+        for n in range(first, self._plan.epochs):
+            if self._stopped:
+                break
+            self._epoch(loop, n)
         return self._run
 
     def _epoch(self, loop: Loop, n: int) -> None:
