@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
-from gbdnn.calls import infer, infer_batches, infer_to_store
 from gbdnn.engine.memory import MemoryNeeded, memory_needed
 from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
 from gbdnn.errors import (
@@ -31,6 +30,7 @@ from gbdnn.errors import (
     WorkerError,
 )
 from gbdnn.gallery.radixnet import radix_layers, radixnet
+from gbdnn.inference import infer, infer_batches, infer_to_store
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network

@@ -17,31 +17,50 @@ Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from gbdnn.arrays.arguments import as_flag, as_path, require_callable
 from gbdnn.arrays.first_use import complete
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.threads import engaged
-from gbdnn.arrays.values import as_dtype
+from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked, checked_options, infer_network
-from gbdnn.errors import ArgumentTypeError, naming
+from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Unpack
 
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.stats import BatchStats
     from gbdnn.engine.stats import LayerStats
+    from gbdnn.io.store.features import StoredFeatures
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
 
-OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")
-"""The options of `infer` that make layers of matrices; the others are those of a run."""
+    class Options(TypedDict, total=False):
+        """Options of `infer` that the other calls take, too; there they are described."""
 
-__all__ = ["OF_LAYERS", "Engine", "infer", "infer_batches"]
+        bias: BiasLike | Sequence[BiasLike] | None
+        bias_rule: BiasRule | None
+        clip: float | None
+        dtype: Any
+        engine: Engine
+        compress: bool | Literal["auto"]
+        memory: int
+        nthreads: int | None
+        callback: Callable[[LayerStats], object] | None
+
+
+__all__ = ["Engine", "infer", "infer_batches", "infer_to_store"]
+
+_OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")  # options that make layers of matrices
 
 
 def infer(
@@ -57,6 +76,9 @@ def infer(
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
+    executor: Any = None,
+    batch: int | None = None,
+    stats: Callable[[BatchStats], object] | None = None,
 ) -> gb.Matrix:
     """Return the activations of a sparse network's last layer.
 
@@ -104,6 +126,19 @@ def infer(
         raises ends the inference and is raised by `infer`. In the fused form it is called when a
         block has gone through several layers. With a callback inputs are queued by layer, which
         takes longer for dense features in a network of a few layers.
+    executor : Executor, dask.distributed.Client or distributed.Workers, optional
+        Of `concurrent.futures`, for example: its workers compute, batch by batch (default: this
+        process does). The network has to be
+        one that `load` returned, from a folder that all workers can read, unless they are threads
+        of this process. ``nthreads=`` is then threads per worker (default: this machine's cores
+        over the workers; 1 where they may be on other machines), ``memory=`` is per worker, too.
+        `distributed.Workers` says how many workers there are, how many batches are in flight, and
+        which inputs are a batch.
+    batch : int, optional
+        With `executor`: inputs of a batch, at least (default: up to four batches a worker, of at
+        least 2,048 inputs).
+    stats : callable, optional
+        With `executor`: called with a `distributed.BatchStats` for each batch that is done.
 
     Returns
     -------
@@ -125,6 +160,8 @@ def infer(
     ForkError
         The process was forked after GraphBLAS was initialised with more than one thread: start it
         with ``spawn`` or ``forkserver``.
+    WorkerError
+        A worker died, and its executor does not replace it.
 
     See Also
     --------
@@ -147,6 +184,11 @@ def infer(
     ``"auto"`` also on whether the fused form has been compiled, and where rows are queued between
     layers (a lazy network, little `memory`) on the order in which threads finish.
 
+    With `executor`, an error in a batch is of the class that it has without, and its message begins
+    with the batch, counted from 0; the other batches are cancelled, and the executor can be used
+    again. In one block form, answers have the bits that they have without executor if batches have
+    at least 2,048 inputs.
+
     References
     ----------
     .. [1] J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
@@ -165,23 +207,34 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    made = isinstance(layers, Network) and dtype is None
-    with engaged(None if made else nthreads):
-        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    if not len(net):
-        _, nthreads = checked(engine, compress, memory, nthreads, callback)
-        with engaged(nthreads):
-            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-    return infer_network(
-        net, features, engine=engine, compress=compress, memory=memory, nthreads=nthreads,
-        callback=callback,
-    )  # fmt: skip
+    require_callable(stats, "stats")
+    options = {
+        "engine": engine,
+        "compress": compress,
+        "memory": memory,
+        "nthreads": nthreads,
+        "callback": callback,
+    }
+    workers = None
+    if executor is None:
+        _require_executor(batch=batch, stats=stats)
+    else:
+        workers = _workers(executor, options, batch)
+    net = _network(layers, nthreads, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    if workers is None or not len(net):
+        return _here(net, features, dtype, options)
+    from gbdnn.distributed.whole import infer_over
+
+    return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
 
 
 def infer_batches(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     batches: Iterable[MatrixLike],
-    **options: Any,
+    *,
+    executor: Any = None,
+    stats: Callable[[BatchStats], object] | None = None,
+    **options: Unpack[Options],
 ) -> Iterator[gb.Matrix]:
     """Yield the activations of the last layer for one batch of features after the other.
 
@@ -194,6 +247,10 @@ def infer_batches(
         As for `infer`.
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
         Features, in the order in which the answers are wanted.
+    executor, stats
+        As for `infer`: workers compute the batches, answers come in the order of the batches. The
+        most batches that have been requested and not yet answered are 2 a worker, or `ahead` of
+        `distributed.Workers`.
     options : keyword arguments
         Those of `infer`.
 
@@ -211,6 +268,9 @@ def infer_batches(
     -----
     A network that is not in memory is read again for every batch: there, larger batches are better.
 
+    With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``.
+    ``StoredFeatures.parts(inputs)`` are batches of a store that workers read.
+
     Examples
     --------
     >>> import numpy as np, gbdnn
@@ -221,10 +281,13 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    own = {name: options.pop(name) for name in OF_LAYERS if name in options}
-    checked_options(options, "infer_batches")
-    with engaged(options.get("nthreads")):
-        net = as_network(layers, **own)
+    require_callable(stats, "stats")
+    net, run, dtype = _with_options(layers, options, "infer_batches")
+    workers = None
+    if executor is None:
+        _require_executor(stats=stats)
+    else:
+        workers = _workers(executor, run, None, is_dealt=False)
     complete(batches)
     try:
         each = iter(batches)
@@ -232,16 +295,162 @@ def infer_batches(
         raise ArgumentTypeError(
             f"batches is an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
+    if workers is None or not len(net):
+        return _answers(net, each, dtype, run)
+    from gbdnn.distributed.sent import network_to_send
+    from gbdnn.distributed.whole import infer_batches_over
+
+    network = network_to_send(net, workers)
+    return infer_batches_over(net, network, each, workers, stats=stats, options=run)
+
+
+def infer_to_store(
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    features: MatrixLike,
+    path: str | os.PathLike[str],
+    *,
+    executor: Any = None,
+    batch: int | None = None,
+    restart: bool = False,
+    stats: Callable[[BatchStats], object] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[Options],
+) -> StoredFeatures:
+    """Write the activations of the last layer into a store, part by part, and go on after a kill.
+
+    Neither features nor answer need to fit into memory. Whoever computes a part writes it; when
+    all are there, they become one store. Parts that an earlier call has completed are checked, and
+    not computed again.
+
+    Parameters
+    ----------
+    layers, features, executor
+        As for `infer`. With an executor whose workers are no threads of this process, `path` is
+        written by them: it has to be in a file system that they share.
+    path : path-like
+        A folder: a new one, an empty one, or a store, which is replaced when all parts are there.
+    batch : int, optional
+        Inputs of a part, at least. Default: those of an earlier call; with `executor` a 64th of the
+        inputs, from 2,048 to 16,384; without, and where workers stream the network, 65,536. All
+        weights are passed over once for each part: with fewer inputs a kill costs less, and the run
+        takes longer.
+    restart : bool, default False
+        Whether to begin anew, and to discard what this or another run has left.
+    stats : callable, optional
+        Called with a `distributed.BatchStats` for each part that has been computed.
+    progress : callable, optional
+        Called as ``progress(done, inputs)`` when so many of all inputs are in complete parts: at
+        first with those of an earlier call, then after each part.
+    options : keyword arguments
+        Those of `infer`; ``callback`` without `executor` alone.
+
+    Returns
+    -------
+    StoredFeatures
+        The activations, opened.
+
+    Raises
+    ------
+    OutputError
+        The folder holds parts of another run: of another network, other features, another
+        ``engine``, ``compress`` or ``memory``, another version of gbdnn; the message names what
+        differs. Or it cannot be written.
+    GbdnnError
+        As `infer` and `save`. What is complete is kept.
+
+    Notes
+    -----
+    A run is known by fingerprints of its network and features, the checksums of their content: a
+    store may have been moved, or saved anew with the same content. Threads, workers and batches may
+    be others in the second call. A second call after the last part was written computes nothing.
+
+    The answer has the bits of an uninterrupted run as far as two calls of `infer` have the same
+    ones: in one block form, and where sums are exact, always.
+
+    A network that is not in memory, and does not fit into its share of ``memory=``, is streamed
+    window by window; the state of a part between two windows is written down, so that a network
+    of very many layers does not begin anew. That takes 2 % of the time at most.
+
+    Until the end what is complete is in ``path/.gbdnn-<16 digits>.tmp``; `io.find_unfinished` and
+    ``gbdnn info path`` tell what it holds. The next store completed in the folder removes it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "Y"
+    >>> Y = gbdnn.infer_to_store([np.eye(3)], np.eye(3)[:2], folder, bias=0.5)
+    >>> Y.rows().to_dense().tolist()
+    [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
+    """
+    require_callable(stats, "stats")
+    require_callable(progress, "progress")
+    as_flag(restart, "restart")
+    as_path(path)
+    net, run, _ = _with_options(layers, options, "infer_to_store")
     if not len(net):
-        options["dtype"] = own.get("dtype")
-    return _answers(net, each, options)
+        raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
+    from gbdnn.distributed.executors import here
+    from gbdnn.distributed.parts import infer_to_store_over
+
+    workers = _workers(here() if executor is None else executor, run, batch, is_dealt=False)
+    with engaged(run["nthreads"] if workers.is_caller else None):
+        return infer_to_store_over(
+            net, features, path, workers, batch=batch, restart=restart, stats=stats,
+            progress=progress, options=run,
+        )  # fmt: skip
+
+
+def _network(layers: Any, nthreads: Any, **of_layers: Any) -> Network:
+    made = isinstance(layers, Network) and of_layers.get("dtype") is None
+    with engaged(None if made else nthreads):
+        return as_network(layers, **of_layers)
+
+
+def _with_options(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any], Any]:
+    """Return the network, all options of a run, checked, and the dtype that was given."""
+    own = {name: options.pop(name) for name in _OF_LAYERS if name in options}
+    run = checked_options(options, call)
+    return _network(layers, run["nthreads"], **own), run, own.get("dtype")
+
+
+def _workers(
+    executor: Any, options: dict[str, Any], batch: int | None, *, is_dealt: bool = True
+) -> Workers:
+    """Return the workers of an executor, all checked; the options get their threads."""
+    from gbdnn.distributed.executors import workers_of
+
+    checked(**options)
+    workers = workers_of(executor)
+    if not workers.is_caller and options["callback"] is not None:
+        raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
+    if workers.is_hashed and not is_dealt:
+        raise ArgumentError("order='hashed' is for infer: elsewhere inputs stay as they are given")
+    if batch is not None:
+        whole_number(batch, "batch", least=1)
+    options["nthreads"] = options["nthreads"] or workers.nthreads
+    return workers
+
+
+def _require_executor(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentTypeError(f"{name}= goes with executor=")
+
+
+def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any]) -> gb.Matrix:
+    """Return what `infer` returns, computed by this process."""
+    if len(net):
+        return infer_network(net, features, **options)
+    _, nthreads = checked(**options)
+    with engaged(nthreads):
+        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
 
 
 def _answers(
-    net: Network, batches: Iterator[MatrixLike], options: dict[str, Any]
+    net: Network, batches: Iterator[MatrixLike], dtype: Any, options: dict[str, Any]
 ) -> Iterator[gb.Matrix]:
     for number, features in enumerate(batches):
         with naming(f"batch {number}"):
-            Y = infer(net, features, **options)
+            Y = _here(net, features, dtype, options)
         del features  # makes room for the next
         yield Y

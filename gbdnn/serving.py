@@ -11,9 +11,9 @@ from gbdnn.arrays.values import as_array, whole_number
 from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.choice import is_direct
 from gbdnn.engine.direct import run_directly
+from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import DenseRows
 from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
-from gbdnn.inference import infer
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
@@ -94,7 +94,7 @@ class CompiledNetwork:
                 " input, are needed"
             )
         if not self._is_direct:
-            Y = infer(self.network, rows, nthreads=self.nthreads)
+            Y = infer_network(self.network, rows, nthreads=self.nthreads)
             values = Y.to_dense(fill_value=0)
         else:
             answer = DenseAnswer(len(rows), self._ncols, self._dtype, with_present=False)

@@ -33,9 +33,8 @@ from oracles import case
 import gbdnn
 from gbdnn import challenge
 from gbdnn.arrays.growing_rows import GrowingRows
-from gbdnn.distributed import balance
+from gbdnn.distributed import Workers, balance
 from gbdnn.distributed.batches import cuts, dealt, part_size
-from gbdnn.distributed.executors import workers_of
 from gbdnn.distributed.sent import CompactRows
 from gbdnn.distributed.worker import compute
 from gbdnn.io.store.parts import PartWriter
@@ -144,7 +143,7 @@ def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kin
     }[kind]()
     records = []
     Y = gbdnn.infer(
-        net, features, executor=executor, engine=engine, order=order, stats=records.append
+        net, features, executor=Workers(executor, order=order), engine=engine, stats=records.append
     )
     want = gbdnn.infer(net.loaded(), features, engine=engine)
     assert Y.isequal(want)
@@ -277,7 +276,7 @@ def test_rows_travel_in_few_bytes(net, X):
 
 def test_hashed_batches_have_inputs_from_everywhere(net, X):
     executor = Recording()
-    gbdnn.infer(net, X, executor=executor, workers=2, order="hashed")
+    gbdnn.infer(net, X, executor=Workers(executor, count=2, order="hashed"))
     tasks = [pickle.loads(each)[1][0] for each in executor.tasks]  # noqa: S301
     ids = [task.features.ids.astype(int) for task in tasks]
     assert np.array_equal(np.sort(np.concatenate(ids)), np.arange(9000))
@@ -288,15 +287,15 @@ def test_hashed_batches_have_inputs_from_everywhere(net, X):
 
 
 def test_hashed_batches_of_a_large_store_warn(net, X, answers, monkeypatch, recwarn):
-    gbdnn.infer(net, X, executor=Recording(), workers=2, order="hashed")
+    hashed = {"executor": Workers(Recording(), count=2, order="hashed"), "engine": "full"}
+    gbdnn.infer(net, X, **hashed)
     monkeypatch.setattr(gbdnn.io.store.features, "PART", X.nvals - 1)
-    options = {"executor": Recording(), "workers": 2, "engine": "full"}
-    gbdnn.infer(net, X, order="given", **options)
-    gbdnn.infer(net, X.rows(), order="hashed", **options)
-    gbdnn.infer(net, X, order="hashed", batch=9000, **options)
+    gbdnn.infer(net, X, executor=Workers(Recording(), count=2))
+    gbdnn.infer(net, X.rows(), **hashed)
+    gbdnn.infer(net, X, batch=9000, **hashed)
     assert not recwarn.list
     with pytest.warns(RuntimeWarning, match=rf"all {X.nvals:,} values .* each of 4 batches"):
-        Y = gbdnn.infer(net, X, order="hashed", **options)
+        Y = gbdnn.infer(net, X, **hashed)
     assert Y.isequal(answers["full"])
 
 
@@ -332,15 +331,14 @@ def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeyp
     monkeypatch.setattr(gbdnn.Network, "loaded", observed)
     with ThreadPoolExecutor(2) as pool:
         for again in range(2):
-            over = {"executor": pool}
+            over = {"executor": Workers(pool, order="hashed") if call == "hashed" else pool}
             if call == "infer_batches":
                 answers = list(gbdnn.infer_batches(net, X.parts(7), **over))
             elif call == "infer_to_store":
                 folder = tmp_path / f"Y{again}"
                 answers = [gbdnn.infer_to_store(net, X, folder, batch=7, **over).rows()]
             else:
-                order = {"order": "hashed"} if call == "hashed" else {}
-                answers = [gbdnn.infer(net, part, batch=7, **order, **over)]
+                answers = [gbdnn.infer(net, part, batch=7, **over)]
             found = np.concatenate([Y.to_dense(fill_value=0) for Y in answers])
             np.testing.assert_array_equal(found, expected)
     assert len(read) == 1
@@ -374,7 +372,7 @@ def test_a_million_batches(net, ahead):
             yield np.full((2, 48), n % 7, "f4")
 
     with ThreadPoolExecutor(2) as executor:
-        answers = gbdnn.infer_batches(net, batches(), executor=executor, ahead=ahead)
+        answers = gbdnn.infer_batches(net, batches(), executor=Workers(executor, ahead=ahead))
         assert asked == []
         for given in range(200):
             next(answers)
@@ -418,7 +416,9 @@ def test_an_error_cancels_the_rest(net):
 
     with Slow(2) as executor:
         with pytest.raises(gbdnn.ArgumentError, match=r"^batch 0: mine"):
-            gbdnn.infer(net, np.ones((100, 48), "f4"), executor=executor, batch=1, ahead=10)
+            gbdnn.infer(
+                net, np.ones((100, 48), "f4"), executor=Workers(executor, ahead=10), batch=1
+            )
         release.set()
     assert 10 <= len(submitted) <= 11
     assert sum(future.cancelled() for future in submitted) >= 6
@@ -467,9 +467,9 @@ def test_an_executor_that_returns_no_future(net, tmp_path, answer):
 
     X, executor = np.ones((3, 48)), Wrong()
     for call in (
-        lambda: gbdnn.infer(net, X, executor=executor, workers=2),
-        lambda: next(gbdnn.infer_batches(net, [X], executor=executor, workers=2)),
-        lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, workers=2),
+        lambda: gbdnn.infer(net, X, executor=Workers(executor, count=2)),
+        lambda: next(gbdnn.infer_batches(net, [X], executor=Workers(executor, count=2))),
+        lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=Workers(executor, count=2)),
     ):
         with pytest.raises(gbdnn.ArgumentTypeError, match="its submit returns a concurrent"):
             call()
@@ -494,25 +494,49 @@ def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
     [
         ({"executor": 5}, "a concurrent.futures.Executor or a dask.distributed.Client"),
         ({"executor": ThreadPoolExecutor}, "needed, not the class concurrent.futures.thread.Thr"),
-        ({"executor": ThreadPoolExecutor, "workers": 2}, "not the class concurrent.futures"),
-        ({"executor": Recording(), "order": []}, r"order is 'given' or 'hashed', not \[\]"),
-        ({"executor": Recording(), "order": ""}, "order is 'given' or 'hashed', not ''"),
-        ({"workers": 2}, "workers= goes with executor="),
-        ({"order": "hashed"}, "order= goes with executor="),
-        ({"executor": Recording(), "order": "sorted"}, "order is 'given' or 'hashed'"),
-        ({"executor": Recording(), "ahead": 0}, "ahead is at least 1"),
+        ({"batch": 2}, "batch= goes with executor="),
+        ({"stats": print}, "stats= goes with executor="),
         ({"executor": Recording(), "batch": 0}, "batch is at least 1"),
-        ({"executor": Recording(), "workers": 0}, "workers is at least 1"),
         ({"executor": Recording(), "engine": "fast"}, "engine is"),
         ({"executor": Recording(), "nthreads": 0}, "nthreads is at least 1"),
         ({"executor": Recording(), "callback": print}, "callback= .* stats="),
-        ({"executor": Executor()}, "does not tell how many workers it has: give workers="),
+        (
+            {"executor": Executor()},
+            "does not tell how many workers it has: give gbdnn.distributed.Workers",
+        ),
     ],
 )
 def test_mistakes_before_any_task(net, X, options, match):
     for layers in (net, []):
         with pytest.raises(gbdnn.GbdnnError, match=match):
             gbdnn.infer(layers, X, **options)
+
+
+@pytest.mark.parametrize(
+    ("executor", "options", "match"),
+    [
+        (ThreadPoolExecutor, {"count": 2}, "not the class concurrent.futures"),
+        (Recording(), {"order": []}, r"order is 'given' or 'hashed', not \[\]"),
+        (Recording(), {"order": ""}, "order is 'given' or 'hashed', not ''"),
+        (Recording(), {"order": "sorted"}, "order is 'given' or 'hashed'"),
+        (Recording(), {"ahead": 0}, "ahead is at least 1"),
+        (Recording(), {"count": 0}, "count is at least 1"),
+    ],
+)
+def test_mistakes_about_workers(executor, options, match):
+    with pytest.raises(gbdnn.GbdnnError, match=match):
+        Workers(executor, **options)
+
+
+def test_inputs_are_dealt_by_infer_alone(net, X, tmp_path):
+    executor = Workers(Recording(), order="hashed")
+    for call in (
+        lambda: gbdnn.infer_batches(net, [X], executor=executor),
+        lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor),
+    ):
+        with pytest.raises(gbdnn.ArgumentError, match="order='hashed' is for infer"):
+            call()
+    assert not (tmp_path / "Y").exists()
 
 
 @pytest.mark.parametrize(
@@ -561,9 +585,9 @@ def test_without_layers_features_are_cast(executor, layers):
 
 def test_workers_are_counted():
     with ThreadPoolExecutor(3) as pool:
-        found = workers_of(pool, None)
+        found = Workers(pool)
         assert (found.count, found.shares_memory) == (3, True)
-        assert workers_of(pool, 7).count == 7
+        assert Workers(pool, count=7).count == 7
 
     class Client:
         def nthreads(self):
@@ -573,9 +597,9 @@ def test_workers_are_counted():
             assert pure is False
             return Recording()
 
-    found = workers_of(Client(), None)
+    found = Workers(Client())
     assert (found.count, found.shares_memory, found.nthreads) == (5, False, 1)
-    assert workers_of(Recording(), None).nthreads == 1
+    assert Workers(Recording()).nthreads == 1
 
 
 class Cluster:
@@ -628,7 +652,7 @@ def test_a_closed_client(net):
         with pytest.raises(gbdnn.WorkerError, match="Dask's scheduler does not answer"):
             gbdnn.infer(net, CASE.X, executor=client)
         with pytest.raises(gbdnn.WorkerError, match="batch 0: the executor takes no task"):
-            gbdnn.infer(net, CASE.X, executor=client, workers=2)
+            gbdnn.infer(net, CASE.X, executor=Workers(client, count=2))
 
 
 def test_threads_reach_the_worker_and_too_many_warn(net, X):
@@ -910,7 +934,7 @@ def test_no_inputs(net, tmp_path):
     empty = np.zeros((0, 48), "f4")
     assert gbdnn.infer(net, empty, executor=Recording()).shape == (0, 32)
     assert gbdnn.infer_to_store(net, empty, tmp_path / "Y").shape == (0, 32)
-    assert gbdnn.infer(net, empty, executor=Recording(), order="hashed").shape == (0, 32)
+    assert gbdnn.infer(net, empty, executor=Workers(Recording(), order="hashed")).shape == (0, 32)
 
 
 # Workers that die.
@@ -962,7 +986,8 @@ def test_a_killed_dask_worker_is_replaced(net, X, answers, times):
                     killed.append(pid_of(record))
                     os.kill(killed[0], signal.SIGKILL)
 
-            Y = gbdnn.infer(net, X, executor=client, workers=2, stats=kill, engine="full")
+            two = Workers(client, count=2)
+            Y = gbdnn.infer(net, X, executor=two, stats=kill, engine="full")
             assert Y.isequal(answers["full"])
             client.wait_for_workers(2)
             signal.alarm(SECONDS)

@@ -16,10 +16,9 @@ DOWNWARDS = [
     ["gbdnn"],  # gbdnn/__init__.py, the index of public names
     ["viz"],
     ["challenge"],
-    ["calls"],
-    ["distributed", "training"],
-    ["serving"],
+    ["training"],
     ["inference", "answers"],
+    ["distributed", "serving"],
     ["engine"],
     ["io"],
     ["gallery"],
@@ -68,6 +67,16 @@ def test_imports_go_downwards(structure):
     assert len(found) > 200
     assert not [
         each for here, there, each in found if here != there and FLOOR[here] <= FLOOR[there]
+    ]
+
+
+def test_what_infer_is_made_of_does_not_call_it(structure):
+    below = {"arrays", "distributed", "engine", "gallery", "io", "kernels", "model", "serving"}
+    assert below <= set(structure.rooms())
+    assert not [
+        each
+        for each in structure.imports()
+        if each.target == "gbdnn.inference" and structure.room_of(each.module) in below
     ]
 
 

@@ -150,7 +150,7 @@ def calls(tmp_path_factory):
         "bias": -0.5, "bias_rule": "all", "clip": 1.0, "dtype": "FP32", "engine": "sparse",
         "compress": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
     }  # fmt: skip
-    over = {"executor": None, "workers": None, "ahead": None, "stats": None}
+    over = {"executor": None, "stats": None}
     of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
     stored, layer, new = io.open_features(folder / "X"), net[0], folder / "new"
     lists = {"layers": "network"}
@@ -182,14 +182,14 @@ def calls(tmp_path_factory):
         "gbdnn.edge_rate": (gbdnn.edge_rate, {"inputs": 1, "edges": 1, "seconds": 1.0}, {}),
         "gbdnn.infer": (
             gbdnn.infer,
-            {"layers": [W], "features": X, **options, **over, "batch": None, "order": None},
+            {"layers": [W], "features": X, **options, **over, "batch": None},
             {**lists, "stats": "callback"}),
         "gbdnn.infer_batches": (
             lambda layers, batches, **rest: list(gbdnn.infer_batches(layers, batches, **rest)),
             {"layers": [W], "batches": [X], **options, **over}, {**lists, "stats": "callback"}),
         "gbdnn.infer_to_store": (gbdnn.infer_to_store, {
             "layers": [W], "features": X, "path": folder / "Y", "batch": 2, "executor": None,
-            "workers": None, "ahead": None, "stats": None, "restart": False, "progress": None},
+            "stats": None, "restart": False, "progress": None},
             {**lists, "stats": "callback"}),
         "gbdnn.load": (gbdnn.load, {"path": folder / "net", "verify": True}, {}),
         "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
@@ -392,6 +392,7 @@ LEFT = {
     "gbdnn.pipeline": "it needs MPI; see test_pipeline",
     "gbdnn.Layer.assembled": "from parts that are known to be right",
     "gbdnn.io.StoredFeatures": "open_features makes one",
+    "gbdnn.distributed.Workers": "it needs an executor; see test_distributed",
     **dict.fromkeys(["gbdnn.Layer.prepared", "gbdnn.Network.prepared"], "for forms of layers"),
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(

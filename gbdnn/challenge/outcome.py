@@ -19,7 +19,6 @@ from gbdnn.answers import categories
 from gbdnn.arrays.arguments import as_flag, require_callable
 from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
-from gbdnn.calls import infer
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
@@ -29,6 +28,7 @@ from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind
+from gbdnn.inference import infer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

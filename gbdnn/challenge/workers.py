@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.calls import infer_batches
 from gbdnn.distributed.batches import cuts
 from gbdnn.distributed.executors import workers_of
+from gbdnn.inference import infer_batches
 from gbdnn.io import load, save
 from gbdnn.io.temporary import new_folder, remove_leftovers
 
@@ -50,7 +50,7 @@ def readable(network: Network) -> Iterator[Network]:
 
 def batches_over(inputs: int, executor: Any) -> np.ndarray:
     """Return where the batches of `infer` over an executor begin, and the number of inputs."""
-    return cuts(inputs, workers_of(executor, None).count)
+    return cuts(inputs, workers_of(executor).count)
 
 
 def warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[str, Any]) -> int:
@@ -58,7 +58,7 @@ def warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[s
 
     Then processes are started, and weights are read and prepared, as they are in a second call.
     """
-    count = workers_of(executor, None).count
+    count = workers_of(executor).count
     stop = int(batches_over(features.nrows, executor)[1])
     batch = features[:stop, :].new()
     seen: set[str] = set()

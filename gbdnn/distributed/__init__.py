@@ -10,9 +10,10 @@ chooses which layers a rank holds, `stage` computes them, `links` carries rows b
 `agree` makes an error on one rank one on all.
 """
 
+from gbdnn.distributed.executors import Workers
 from gbdnn.distributed.stats import Balance, BatchStats, Spread, balance
 
-__all__ = ["Balance", "BatchStats", "Spread", "balance"]
+__all__ = ["Balance", "BatchStats", "Spread", "Workers", "balance"]
 
 
 def __dir__() -> list[str]:

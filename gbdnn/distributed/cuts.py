@@ -8,8 +8,8 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.stage import as_inputs, rows_between
+from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
-from gbdnn.inference import infer
 from gbdnn.kernels import costs
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def measured_cuts(
 ) -> tuple[int, ...]:
     """Return the cuts that a sample of the features suggests, by its seconds in each layer.
 
-    `options` are keywords of `infer`.
+    `options` are keywords of `infer_network`.
     """
     some, records = _sample(X), list[LayerStats]()
-    infer(net, some, **options | {"callback": records.append})
+    infer_network(net, some, **options | {"callback": records.append})
     table = per_layer(records, len(net))
     seconds = table["seconds"] if X.nrows else [info.edges for info in net.infos]
     before = some.size if isinstance(some, np.ndarray) else some.nvals

@@ -7,10 +7,11 @@ becomes an executor by its own ``get_executor``.
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from gbdnn.arrays.arguments import as_word
 from gbdnn.arrays.cores import cores
+from gbdnn.arrays.threads import available
 from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 
@@ -20,85 +21,125 @@ if TYPE_CHECKING:
 __all__ = ["Workers", "here", "workers_of"]
 
 
-@dataclass(frozen=True, slots=True)
 class Workers:
-    """The workers of an executor.
+    """The workers of an executor, and how they get batches: what ``executor=`` takes.
+
+    An executor, or a Dask client, will do where nothing else is to be said.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor or dask.distributed.Client
+        Whose workers compute. A pool that forks is refused: its processes might wait for
+        GraphBLAS's threads for ever.
+    count : int, optional
+        How many workers it has, where it does not tell.
+    ahead : int, optional
+        The most batches that are in flight at a time (default: 2 a worker).
+    order : {"given", "hashed"}, default "given"
+        Whether a batch of `infer` has inputs that follow each other, or inputs dealt by a hash of
+        their numbers, which spreads neighbours that live long. The answer has the given order in
+        either case. With ``"hashed"`` all of a store of features is read for every batch, which
+        warns if it has more than 4 million values: deal the inputs of such a store once, as it is
+        written.
 
     Attributes
     ----------
     submit : callable
         The executor's.
-    counted : callable
-        Returns how many tasks run at a time: now, for workers that come and go.
+    ahead : int or None
+        As given.
     shares_memory : bool
         Whether they are threads of this process.
-    nthreads : int
-        Threads of a task, unless the caller says: this machine's cores over its workers; 1 where
-        workers may be on other machines.
     is_caller : bool
-        Whether there is one, and it is the caller itself.
-    """
-
-    submit: Callable[..., Future[Any]]
-    counted: Callable[[], int]
-    shares_memory: bool
-    nthreads: int
-    is_caller: bool = False
-
-    @property
-    def count(self) -> int:
-        """How many tasks run at a time."""
-        return self.counted()
-
-
-def workers_of(executor: Any, workers: int | None) -> Workers:
-    """Return the workers of what a caller gave as executor.
+        Whether the only one is the caller itself.
+    is_hashed : bool
+        Whether inputs are dealt by a hash.
 
     Raises
     ------
     ArgumentTypeError
-        It has no `submit`, or is a class.
+        The executor has no `submit`, or is a class.
     ArgumentError
-        It does not tell how many workers it has, and neither does the caller.
+        It does not tell how many workers it has, and `count` is not given; or a value has no
+        meaning.
     ForkError
         Its processes are forked.
     WorkerError
         A Dask client whose scheduler does not answer.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     workers = gbdnn.distributed.Workers(pool, ahead=3, order="hashed")
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers, batch=1)
+    >>> workers.count, Y.nvals
+    (2, 3)
     """
-    if workers is not None:
-        workers = whole_number(workers, "workers", least=1)
-    is_class, is_dask = isinstance(executor, type), hasattr(executor, "get_executor")
-    if is_class or not (is_dask or callable(getattr(executor, "submit", None))):
-        kind = executor if is_class else type(executor)
-        raise ArgumentTypeError(
-            "executor: a concurrent.futures.Executor or a dask.distributed.Client is needed, not"
-            f" {'the class ' * is_class}{kind.__module__}.{kind.__qualname__}"
-        )
-    if is_dask:
-        found = Workers(
-            executor.get_executor(pure=False).submit,
-            lambda: workers or _dask_threads(executor),
-            shares_memory=False,
-            nthreads=1,
-        )
-        found.counted()  # whether it answers
-        return found
-    _require_unforked(executor)
-    count = workers or getattr(executor, "_max_workers", None)
-    if not isinstance(count, int) or count < 1:
-        raise ArgumentError(
-            f"executor: {type(executor).__qualname__} does not tell how many workers it has: give"
-            " workers="
-        )
-    on_this_machine = _start_method(executor) is not None
-    shares = isinstance(executor, ThreadPoolExecutor)
-    nthreads = max(1, cores() // count) if on_this_machine or shares else 1
-    return Workers(executor.submit, lambda: count, shares, nthreads)
+
+    def __init__(
+        self,
+        executor: Any,
+        *,
+        count: int | None = None,
+        ahead: int | None = None,
+        order: Literal["given", "hashed"] = "given",
+    ) -> None:
+        is_class, self._is_dask = isinstance(executor, type), hasattr(executor, "get_executor")
+        if is_class or not (self._is_dask or callable(getattr(executor, "submit", None))):
+            kind = executor if is_class else type(executor)
+            raise ArgumentTypeError(
+                "executor: a concurrent.futures.Executor, a dask.distributed.Client or a"
+                " gbdnn.distributed.Workers is needed, not"
+                f" {'the class ' * is_class}{kind.__module__}.{kind.__qualname__}"
+            )
+        for what, value in (("count", count), ("ahead", ahead)):
+            if value is not None:
+                whole_number(value, what, least=1)
+        self._executor, self._count, self.ahead = executor, count, ahead
+        self.is_hashed = as_word(order, "order", ("given", "hashed")) == "hashed"
+        self.is_caller = isinstance(executor, _Inline)
+        self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)
+        _require_unforked(executor)
+        self.submit = (executor.get_executor(pure=False) if self._is_dask else executor).submit
+        _ = self.count  # whether it tells
+
+    @property
+    def count(self) -> int:
+        """How many tasks run at a time: now, for workers that come and go."""
+        if self._count is not None:
+            return self._count
+        if self._is_dask:
+            return _dask_threads(self._executor)
+        count = getattr(self._executor, "_max_workers", None)
+        if not isinstance(count, int) or count < 1:
+            raise ArgumentError(
+                f"executor: {type(self._executor).__qualname__} does not tell how many workers it"
+                " has: give gbdnn.distributed.Workers(executor, count=)"
+            )
+        return count
+
+    @property
+    def nthreads(self) -> int:
+        """Threads of a task, unless the call says.
+
+        This machine's cores over its workers; 1 where workers may be on other machines.
+        """
+        if self.is_caller:
+            return available()
+        on_this_machine = self.shares_memory or _start_method(self._executor) is not None
+        return max(1, cores() // self.count) if on_this_machine and not self._is_dask else 1
 
 
-def here(nthreads: int) -> Workers:
+def workers_of(executor: Any) -> Workers:
+    """Return the workers of what a caller gave as executor."""
+    return executor if isinstance(executor, Workers) else Workers(executor)
+
+
+def here() -> Workers:
     """Return the caller itself as the only worker: a task is computed when it is submitted."""
-    return Workers(_Inline().submit, lambda: 1, True, nthreads, is_caller=True)
+    return Workers(_Inline(), count=1, ahead=1)
 
 
 def _dask_threads(client: Any) -> int:

@@ -34,7 +34,6 @@ def computed(
     workers: Workers,
     tasks: Iterator[Task],
     *,
-    ahead: int | None,
     in_order: bool,
     batches: int | None,
     stats: Callable[[BatchStats], object] | None,
@@ -45,12 +44,10 @@ def computed(
     Parameters
     ----------
     workers : Workers
-        Who computes.
+        Who computes; at most their `ahead` tasks are in flight, `AHEAD` per worker by default.
     tasks : iterator of Task
         Asked for one when it can be submitted. If it raises, that is raised when the answers of
         all tasks before have been taken.
-    ahead : int, optional
-        Most tasks in flight, `AHEAD` per worker by default.
     in_order : bool
         Whether a result waits for those of the tasks before it, and counts as in flight until then.
     batches : int, optional
@@ -70,7 +67,7 @@ def computed(
     try:
         while more or flight:
             # Workers come and go: they are counted at each submission.
-            while more and len(flight) < (ahead or AHEAD * workers.count):
+            while more and len(flight) < (workers.ahead or AHEAD * workers.count):
                 try:
                     task = next(tasks)
                 except StopIteration:

@@ -11,7 +11,7 @@ from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, network_to_send
 from gbdnn.distributed.worker import Task, stays_in_memory
-from gbdnn.engine.memory import MEMORY, Budget, layer_bytes, least_memory
+from gbdnn.engine.memory import Budget, layer_bytes, least_memory
 from gbdnn.engine.prefetch import cuts as windows
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ def infer_to_store_over(
     path: str | os.PathLike[str],
     workers: Workers,
     *,
-    ahead: int | None,
     batch: int | None,
     restart: bool,
     stats: Callable[[BatchStats], object] | None,
@@ -49,7 +48,7 @@ def infer_to_store_over(
 
     X = SentFeatures(features, net, workers)
     origin = _origin(net, X, options)
-    memory = options.get("memory", MEMORY)
+    memory = options["memory"]
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts:
         if parts.is_finished:
@@ -74,7 +73,6 @@ def infer_to_store_over(
         for task, _ in computed(
             workers,
             tasks(),
-            ahead=ahead,
             in_order=False,
             batches=len(missing),
             stats=stats,
@@ -93,10 +91,9 @@ def _origin(net: Network, X: SentFeatures, options: dict[str, Any]) -> Origin:
     from gbdnn.io.store.unfinished import Origin
 
     found = {"network": of_network(net), "features": of_features(X)}
-    given = {"engine": "auto", "compress": "auto", "memory": MEMORY}
     return Origin.of(
         {name: digest for name, (digest, _) in found.items()}
-        | {name: str(options.get(name, default)) for name, default in given.items()},
+        | {name: str(options[name]) for name in ("engine", "compress", "memory")},
         {name: words for name, (_, words) in found.items()},
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.run import infer_network
 from gbdnn.errors import naming
-from gbdnn.inference import infer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,7 @@ class Stage:
     drops : bool
         Whether rows without entries end here.
     options : dict
-        Keywords of `infer`.
+        Keywords of `infer_network`.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Stage:
         if len(self._part):
             last = self._first + len(self._part) - 1
             with naming(f"layers {self._first} to {last}, counted from 0"):
-                Y = infer(self._part, as_inputs(batch), **self._options)
+                Y = infer_network(self._part, as_inputs(batch), **self._options)
             rows = SparseRows.from_matrix(Y, ids)
         elif isinstance(batch, np.ndarray):
             rows = as_rows(batch, what="features", dtype=batch.dtype)

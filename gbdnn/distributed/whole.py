@@ -14,7 +14,6 @@ from gbdnn.distributed.batches import cuts, dealt
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, as_sent, network_to_send
 from gbdnn.distributed.worker import Task
-from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import naming
 
 if TYPE_CHECKING:
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors import Workers
-    from gbdnn.distributed.sent import CompactRows
+    from gbdnn.distributed.sent import CompactRows, Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.distributed.worker import BatchResult
     from gbdnn.model.network import Network
+    from gbdnn.model.source import NetworkSource
 
 __all__ = ["infer_batches_over", "infer_over"]
 
@@ -42,17 +42,15 @@ def infer_over(
     features: MatrixLike,
     workers: Workers,
     *,
-    ahead: int | None,
     batch: int | None,
-    hashed: bool,
     stats: Callable[[BatchStats], object] | None,
     options: dict[str, Any],
 ) -> gb.Matrix:
     """Return the activations after the last layer; see `gbdnn.infer`."""
     network = network_to_send(net, workers)
-    X = SentFeatures(features, net, workers, options.get("memory", MEMORY) // 2)
+    X = SentFeatures(features, net, workers, options["memory"] // 2)
     starts = cuts(X.nrows, workers.count, batch)
-    deal = dealt(X.nrows) if hashed else None
+    deal = dealt(X.nrows) if workers.is_hashed else None
     if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
         warnings.warn(
             f"order='hashed': all {values:,} values of the store are read for each of"
@@ -72,9 +70,8 @@ def infer_over(
             yield Task(batch=k, network=network, features=rows, options=options)
 
     results = computed(
-        workers, tasks(), ahead=ahead, in_order=False, batches=len(starts) - 1, stats=stats,
-        advice=_ADVICE,
-    )  # fmt: skip
+        workers, tasks(), in_order=False, batches=len(starts) - 1, stats=stats, advice=_ADVICE
+    )
     ncols, dtype = net.shape[1], np.dtype(net.infos[0].dtype)
     if deal is not None:
         found = [rows.rows(ids(k)) for k, rows in _answers(results)]
@@ -103,15 +100,14 @@ def _answers(
 
 def infer_batches_over(
     net: Network,
+    network: Here[Network] | NetworkSource,
     batches: Iterator[MatrixLike],
     workers: Workers,
     *,
-    ahead: int | None,
     stats: Callable[[BatchStats], object] | None,
     options: dict[str, Any],
 ) -> Iterator[gb.Matrix]:
     """Yield the activations after the last layer, batch by batch; see `gbdnn.infer_batches`."""
-    network = network_to_send(net, workers)
 
     def tasks() -> Iterator[Task]:
         for k, features in enumerate(batches):
@@ -120,7 +116,7 @@ def infer_batches_over(
             yield Task(batch=k, network=network, features=sent, options=options)
 
     for _, result in computed(
-        workers, tasks(), ahead=ahead, in_order=True, batches=None, stats=stats, advice=_ADVICE
+        workers, tasks(), in_order=True, batches=None, stats=stats, advice=_ADVICE
     ):
         if result.rows is not None:
             yield result.rows.rows().matrix()

@@ -21,7 +21,7 @@ from gbdnn.arrays.threads import engaged
 from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.distributed.stage import HeldLayers
-from gbdnn.engine.memory import MEMORY, layer_bytes
+from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError
 from gbdnn.model.network import Network
@@ -113,7 +113,7 @@ def compute(task: Task) -> BatchResult:
     """Compute one batch."""
     began = perf_counter()
     with engaged(task.options["nthreads"]):
-        net = _network(task.network, task.options.get("memory", MEMORY))
+        net = _network(task.network, task.options["memory"])
     loading = perf_counter() - began
     checkpoint = None
     if task.folder is not None and not net.in_memory:

@@ -52,7 +52,13 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuedRun", "checked", "checked_options", "infer_network"]
 
-_OPTIONS = {"engine", "compress", "memory", "nthreads", "callback"}
+_OPTIONS = {
+    "engine": "auto",
+    "compress": "auto",
+    "memory": MEMORY,
+    "nthreads": None,
+    "callback": None,
+}
 _TEMPORARIES = 4  # matrices of a layer's entries that the sparse form holds at a time
 
 _log = logging.getLogger("gbdnn.inference")
@@ -120,11 +126,12 @@ def checked(
     return memory, nthreads
 
 
-def checked_options(options: dict[str, Any], call: str) -> None:
-    """Raise what `infer` raises for its options, those that are not a layer's."""
-    for name in options.keys() - _OPTIONS:
+def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
+    """Return all options of a run, or raise what `infer` raises for those that were given."""
+    for name in options.keys() - _OPTIONS.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
     checked(**options)
+    return _OPTIONS | options
 
 
 class QueuedRun:
