@@ -12,7 +12,7 @@ from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
 from gbdnn.calls import infer, infer_batches, infer_to_store
 from gbdnn.engine.memory import MemoryNeeded, memory_needed
-from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
+from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -30,7 +30,7 @@ from gbdnn.errors import (
     TooLargeError,
     WorkerError,
 )
-from gbdnn.gallery.radixnet import radix_layers, radixnet
+from gbdnn.gallery.radixnet import radixnet
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
@@ -67,7 +67,6 @@ __all__ = [
     "argmax",
     "categories",
     "compile",
-    "edge_rate",
     "infer",
     "infer_batches",
     "infer_to_store",
@@ -75,7 +74,6 @@ __all__ = [
     "memory_needed",
     "per_layer",
     "pipeline",
-    "radix_layers",
     "radixnet",
     "save",
     "train",

@@ -199,12 +199,13 @@ def test_the_limit_can_be_raised(tmp_path, monkeypatch):
     for name, data in files.items():
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
     np.savez_compressed(tmp_path / "x.npz", np.zeros((99, 2)))
+    network = gbdnn.challenge.read_challenge_network
     calls = [
         (io.read_tsv, "x.tsv.gz"), (io.read_categories, "c.tsv.gz"),
         (io.read_features, "x.tsv.gz"), (io.read_features, "x.mtx.gz"),
         (io.read_features, "x.npz"), (io.read_labels, "y.txt.gz"),
         (lambda path, **more: io.read_matrix_market([path], **more), "x.mtx.gz"),
-        (lambda path, **more: io.read_network(path, 49, 1, bias=0, **more), "."),
+        (lambda path, **more: network(path, 49, 1, bias=0, **more), "."),
     ]  # fmt: skip
     for read, name in calls:
         with pytest.raises(FormatError, match=r"unpack to .*raise unpacked_limit="):
