@@ -303,7 +303,10 @@ def test_integers_are_read_as_they_are(tmp_path, value, dtype):
     (layer,) = io.read_matrix_market(tmp_path)
     assert layer.dtype == gbdnn.Layer(E, dtype=dtype).dtype
     assert [int(x) for x in layer.weights.to_dense(fill_value=0).ravel()] == [0, -value, value, 0]
-    assert io.read_features(tmp_path / "w1.mtx").toarray().tolist() == [[0, -value], [value, 0]]
+    assert io.read_features(tmp_path / "w1.mtx").to_dense(fill_value=0).tolist() == [
+        [0, -value],
+        [value, 0],
+    ]
 
 
 # Networks without neurons

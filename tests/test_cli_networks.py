@@ -290,7 +290,7 @@ def test_what_stands_there_stays(made, tmp_path):
         (["convert", "NET", "out", "--clip", 1, "--no-clip"], "--no-clip beside --clip"),
         (["convert", "X", "out"], "the store holds no network"),
         (["infer", "NET", "NET", "-o", "out"], "not features"),
-        (["infer", "NET", "X", "-o", "out", "--inputs", 3], "a store knows how many"),
+        (["infer", "NET", "X", "-o", "out", "--inputs", 3], "tells how many it has"),
         (["infer", "NET", "X", "-o", "out", "--memory", "much"], "'--memory': 'much'"),
         (["challenge", "--memory", "1XB"], "'--memory': '1XB'"),
     ],

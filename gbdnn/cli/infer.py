@@ -176,17 +176,12 @@ class _Input:
     def read_features(self, net: gbdnn.Network, *, stays: bool) -> Any:
         """Return features from a file or a store; those of a store may stay in it."""
         path, inputs = self.features, self.inputs
-        if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-            dtype = net.dtype or "FP32"
-            if not tells_shape(path):
-                return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
-            if inputs is not None:
-                raise ArgumentError(f"--inputs beside {path}: the file tells how many it has")
-            return read_features(path, dtype=dtype)
-        if inputs is not None:
-            raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
-        stored = open_features(path)
-        return stored if stays else stored.rows()
+        if inputs is not None and tells_shape(path):
+            raise ArgumentError(f"--inputs beside {path}: the file or store tells how many it has")
+        if stays and os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+            return open_features(path)
+        ncols = None if tells_shape(path) else net.shape[0]
+        return read_features(path, nrows=inputs, ncols=ncols, dtype=net.dtype)
 
 
 @dataclass(frozen=True)
