@@ -99,7 +99,7 @@ def convert(
         Called as ``progress(k, count)`` when k of all layers have been written; into a store at
         first with those of an earlier call. Where the challenge's files do not become a store, it
         is called for the layers that are read, too.
-    format, layers, dtype, neurons, prefix, bias, bias_rule, clip, last_activation : optional
+    **options
         Of the source, as for `load`.
 
     Returns

@@ -102,15 +102,14 @@ def load(
         checked in any case.
     progress : callable, optional
         Called as ``progress(k, count)`` after each of the challenge's files.
-    format : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
-        Default: told by the path's ending, or the files in the folder.
-    layers : int, optional
-        Number of layers, the first ones; default: all.
-    dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: the network's; of the challenge's files FP32.
-    neurons, prefix, bias, bias_rule, clip, last_activation : optional
-        What the format does not store: as for `iter_layers` (but the bias is 0 for numbers of
-        neurons that the challenge does not have), `read_matrix_market` and `read_torch`.
+    **options
+        ``format``, one of "store", "tsv" (the challenge's files), "matrix-market", "onnx" and
+        "torch" (default: told by the path's ending, or the files in the folder); ``layers``, the
+        number of layers to read, the first ones (default: all); ``dtype`` (default: the network's,
+        of the challenge's files FP32). And what the format does not store: ``neurons``, ``prefix``,
+        ``bias``, ``bias_rule``, ``clip`` and ``last_activation``, as for `iter_layers` (but the
+        bias is 0 for numbers of neurons that the challenge does not have), `read_matrix_market`
+        and `read_torch`.
 
     Returns
     -------
