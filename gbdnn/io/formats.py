@@ -143,14 +143,22 @@ def load(
     as_flag(verify, "verify")
     require_callable(progress, "progress")
     name, given = chosen(path, options)
+    if name == "tsv":
+        return Network(read_tsv_layers(path, given, progress))
+    count = given.pop("layers", None)
     if name != "store":
-        return _first(_READERS[name](as_path(path), given, progress), given, path)
-    found = store.load(path, verify=verify)
-    if not isinstance(found, Network):
-        if given:
-            raise FormatError(f"{path}: the store holds no network")
-        return found
-    return _first(found if "dtype" not in given else found.astype(given["dtype"]), given, path)
+        net = _READERS[name](as_path(path), given)
+    else:
+        found = store.load(path, verify=verify)
+        if not isinstance(found, Network):
+            if count is not None or given:
+                raise FormatError(f"{path}: the store holds no network")
+            return found
+        net = found.astype(given["dtype"]) if given else found
+    if count is not None and count > len(net):
+        option = f"in the shell --layers {count}"
+        raise ArgumentError(f"layers={count} ({option}): {path} has {len(net)}")
+    return net[:count]
 
 
 def read_network(
@@ -271,25 +279,11 @@ def _endings() -> str:
     return ", ".join(end for each in FORMATS.values() for end in each.endings)
 
 
-def _first(net: Network, given: dict[str, Any], path: object) -> Network:
-    """Return the first layers, as many as are asked for."""
-    count = given.get("layers", len(net))
-    if count > len(net):
-        option = f"in the shell --layers {count}"
-        raise ArgumentError(f"layers={count} ({option}): {path} has {len(net)}")
-    return net[:count]
-
-
-def _without_layers(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: x for key, x in given.items() if key != "layers"}
-
-
 _NAMES: tuple[FormatName, ...] = get_args(FormatName)
-_READERS: dict[str, Callable[[Path, dict[str, Any], Any], Network]] = {
-    "tsv": lambda path, given, progress: Network(read_tsv_layers(path, given, progress)),
-    "matrix-market": lambda path, given, _: read_matrix_market(
-        path if path.is_dir() else [path], **_without_layers(given)
+_READERS: dict[str, Callable[[Path, dict[str, Any]], Network]] = {
+    "matrix-market": lambda path, given: read_matrix_market(
+        path if path.is_dir() else [path], **given
     ),
-    "onnx": lambda path, given, _: read_onnx(path, **_without_layers(given)),
-    "torch": lambda path, given, _: read_torch(path, **_without_layers(given)),
+    "onnx": lambda path, given: read_onnx(path, **given),
+    "torch": lambda path, given: read_torch(path, **given),
 }
