@@ -72,17 +72,19 @@ def generate(
     size = 1024 if neurons is None else neurons
     if features is not None:
         refused = {"--layers": layers, "--seed": seed, "--radices": radices}
-        _refuse("--features", {**refused, "--restart": restart or None})
+        options.refuse("--features has no meaning", {**refused, "--restart": restart or None})
         _generate_features(features, out, size, inputs, dtype, to, force)
         return
-    _refuse("a network", {"--inputs": inputs})
+    options.refuse("a network has no meaning", {"--inputs": inputs})
     origin = None
     if radices is not None:
-        _refuse("--radices", {"--neurons": neurons, "--layers": layers, "--seed": seed})
+        options.refuse(
+            "--radices has no meaning", {"--neurons": neurons, "--layers": layers, "--seed": seed}
+        )
         weights = radix_layers(radices, widths, dtype=dtype)
         net = gbdnn.Network(gbdnn.Layer(W, copy=False) for W in weights)
     else:
-        _refuse("no --radices", {"--widths": widths})
+        options.refuse("no --radices has no meaning", {"--widths": widths})
         net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
         given = {"neurons": size, "layers": len(net), "seed": seed or 0, "dtype": dtype}
         origin = Origin.of({key: str(value) for key, value in given.items()})
@@ -122,9 +124,3 @@ def _generate_features(
     X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
     (write_tsv if name == "tsv" else gbdnn.save)(X, out)
     say(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")
-
-
-def _refuse(beside: str, given: dict[str, object]) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise ArgumentError(f"{option} beside {beside} has no meaning")

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
@@ -130,6 +130,13 @@ def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         return wrapped
 
     return decorator
+
+
+def refuse(beside: str, given: Mapping[str, object]) -> None:
+    """Raise ArgumentError if one of these options has a value: beside what, and why."""
+    for option, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"{option} beside {beside}")
 
 
 def warn_of_threads(nthreads: int | None, processes: int | None = None) -> None:

@@ -96,7 +96,8 @@ def train(
     share of right answers of the inputs trained with, those of --validation, the number of edges.
     """
     if begin is not None:
-        _refuse({"--hidden": hidden, "--density": density, "--distribution": distribution})
+        drawn = {"--hidden": hidden, "--density": density, "--distribution": distribution}
+        options.refuse("--from: the network has its layers", drawn)
     options.warn_of_threads(nthreads)
     target = of_ending(out) or "store"
     if target != "store":
@@ -150,9 +151,3 @@ def _tell(record: EpochRecord) -> None:
     if record.validation_accuracy is not None:
         words.append(f"accuracy {record.validation_accuracy:.4f}")
     say(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]))
-
-
-def _refuse(given: dict[str, object]) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise ArgumentError(f"{option} beside --from: the network has its layers")
