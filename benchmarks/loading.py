@@ -38,7 +38,8 @@ def main(
     import graphblas as gb
 
     import gbdnn
-    from gbdnn.io import read_network, write_network
+    from gbdnn.challenge import read_challenge_network
+    from gbdnn.io import write_network
 
     problem = problems.build(1024, 1, 16)
     found = report.facts(problem, rounds=rounds, nthreads=nthreads)
@@ -52,7 +53,9 @@ def main(
             store = _seconds(lambda at=folder: gbdnn.load(Path(at) / "store").loaded(), rounds)
             few = net[:tsv_layers]
             write_network(few.loaded(), Path(folder) / "tsv")
-            tsv = _seconds(lambda at=folder, n=neurons: read_network(Path(at) / "tsv", n), 2)
+            tsv = _seconds(
+                lambda at=folder, n=neurons: read_challenge_network(Path(at) / "tsv", n), 2
+            )
         rows.append(
             {
                 "neurons": neurons,

@@ -92,10 +92,11 @@ def build(
 ) -> Problem:
     """Return the problem that the options ask for; what is wrong with them ends the process."""
     from gbdnn import challenge
+    from gbdnn.challenge.problems import training_images
     from gbdnn.errors import GbdnnError
 
     if data is not None and images is None:
-        images = challenge.training_images(data) or challenge.training_images(data.parent)
+        images = training_images(data) or training_images(data.parent)
     if inputs is None and (data is None or images is not None):
         inputs = INPUTS
     try:
@@ -108,7 +109,7 @@ def build(
 
 def true_categories(problem: Problem) -> tuple[np.ndarray, str]:
     """Return the right categories and where they are from."""
-    from gbdnn.challenge import scipy_categories
+    from gbdnn.challenge.scipy_check import scipy_categories
 
     if problem.truth is not None:
         return problem.truth, "the official categories"

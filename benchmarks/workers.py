@@ -166,7 +166,7 @@ def _classes(inputs: int, images: Path | None) -> np.ndarray:
     """Return the class of each input: of MNIST's images, or of scikit-learn's digits."""
     from sklearn.datasets import load_digits
 
-    from gbdnn.challenge import training_images
+    from gbdnn.challenge.problems import training_images
 
     file = training_images(images) if images is not None else None
     if file is None:

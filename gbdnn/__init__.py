@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
 from gbdnn.engine.memory import MemoryNeeded, memory_needed
-from gbdnn.engine.stats import LayerStats, edge_rate, per_layer
+from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -29,7 +29,7 @@ from gbdnn.errors import (
     TooLargeError,
     WorkerError,
 )
-from gbdnn.gallery.radixnet import radix_layers, radixnet
+from gbdnn.gallery.radixnet import radixnet
 from gbdnn.inference import infer, infer_batches, infer_to_store
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
@@ -67,7 +67,6 @@ __all__ = [
     "argmax",
     "categories",
     "compile",
-    "edge_rate",
     "infer",
     "infer_batches",
     "infer_to_store",
@@ -75,7 +74,6 @@ __all__ = [
     "memory_needed",
     "per_layer",
     "pipeline",
-    "radix_layers",
     "radixnet",
     "save",
     "train",

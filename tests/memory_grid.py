@@ -49,7 +49,10 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     kind, _, other = kind.partition("-")
     dtype = "FP64" if other == "fp64" else "FP32"
     if other == "wide":
-        inputs, weights = inputs // 2, gbdnn.radix_layers([[32, 64]] * (LAYERS // 2), weight=1 / 16)
+        inputs, weights = (
+            inputs // 2,
+            gbdnn.gallery.radix_layers([[32, 64]] * (LAYERS // 2), weight=1 / 16),
+        )
     else:
         weights = [each.W for each in gbdnn.radixnet(NEURONS, LAYERS)]
     neurons = weights[0].nrows

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import gbdnn
+from gbdnn.engine.stats import edge_rate
 
 few = st.sampled_from([-2.0, -1.0, 0.0, 0.0, 0.0, 1.0, 2.0])
 small = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=few)
@@ -38,7 +39,7 @@ def test_argmax_of_one_row(row, best):
 
 
 def test_edge_rate():
-    assert gbdnn.edge_rate(60_000, 3_932_160, 2.0) == 117_964_800_000
+    assert edge_rate(60_000, 3_932_160, 2.0) == 117_964_800_000
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])

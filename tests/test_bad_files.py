@@ -28,6 +28,7 @@ import gbdnn
 from gbdnn import io
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, ReadError, TooLargeError
 from gbdnn.io import reading
+from gbdnn.io.challenge.layout import find_neurons
 
 E = np.eye(4)
 
@@ -302,7 +303,10 @@ def test_integers_are_read_as_they_are(tmp_path, value, dtype):
     (layer,) = io.read_matrix_market(tmp_path)
     assert layer.dtype == gbdnn.Layer(E, dtype=dtype).dtype
     assert [int(x) for x in layer.weights.to_dense(fill_value=0).ravel()] == [0, -value, value, 0]
-    assert io.read_features(tmp_path / "w1.mtx").toarray().tolist() == [[0, -value], [value, 0]]
+    assert io.read_features(tmp_path / "w1.mtx").to_dense(fill_value=0).tolist() == [
+        [0, -value],
+        [value, 0],
+    ]
 
 
 # Networks without neurons
@@ -444,7 +448,7 @@ def test_too_many_open_files_say_nothing_of_a_file(tmp_path):
         lambda: io.store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
         lambda: io.read_tsv(tmp_path / "x.tsv"), lambda: io.read_features(tmp_path / "x.npy"),
         lambda: io.read_features(tmp_path / "x.tsv"), lambda: io.read_idx(tmp_path / "x"),
-        lambda: io.find_neurons(tmp_path), lambda: io.read_matrix_market(tmp_path),
+        lambda: find_neurons(tmp_path), lambda: io.read_matrix_market(tmp_path),
     ]  # fmt: skip
     (tmp_path / "x").write_bytes(b"\0\0")
     found = []

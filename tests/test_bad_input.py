@@ -212,28 +212,28 @@ def test_radixnet(arguments):
     ],
 )
 def test_radix_layers(systems, widths, match):
-    bad(ValueError, match, lambda: gbdnn.radix_layers(systems, widths))
+    bad(ValueError, match, lambda: gbdnn.gallery.radix_layers(systems, widths))
 
 
 def test_radix_layers_of_the_wrong_kind():
-    bad(TypeError, "systems is a list of lists", lambda: gbdnn.radix_layers(5))
-    bad(TypeError, "systems is a list of lists", lambda: gbdnn.radix_layers([2, 2]))
-    bad(TypeError, "widths a list", lambda: gbdnn.radix_layers([(2, 3)], 3))
+    bad(TypeError, "systems is a list of lists", lambda: gbdnn.gallery.radix_layers(5))
+    bad(TypeError, "systems is a list of lists", lambda: gbdnn.gallery.radix_layers([2, 2]))
+    bad(TypeError, "widths a list", lambda: gbdnn.gallery.radix_layers([(2, 3)], 3))
 
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, 1e39, 10**400])
 def test_radix_layers_with_a_weight_that_is_not_finite(weight):
-    bad(ValueError, "weight", lambda: gbdnn.radix_layers([(2, 3)], weight=weight))
+    bad(ValueError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))
 
 
 @pytest.mark.parametrize("weight", ["a", None, [1.0]])
 def test_radix_layers_with_a_weight_that_is_no_number(weight):
-    bad(TypeError, "weight", lambda: gbdnn.radix_layers([(2, 3)], weight=weight))
+    bad(TypeError, "weight", lambda: gbdnn.gallery.radix_layers([(2, 3)], weight=weight))
 
 
 @pytest.mark.parametrize("systems", [[(2,) * 62], [(2,) * 34]])
 def test_radix_layers_of_absurd_sizes(systems):
-    bad(MemoryError, "GiB", lambda: gbdnn.radix_layers(systems))
+    bad(MemoryError, "GiB", lambda: gbdnn.gallery.radix_layers(systems))
 
 
 def test_more_rows_than_memory_has_room_for():

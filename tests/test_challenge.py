@@ -9,6 +9,8 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import challenge
+from gbdnn.challenge.problems import training_images
+from gbdnn.challenge.scipy_check import scipy_categories
 from gbdnn.io import write_categories, write_network, write_tsv
 
 
@@ -48,10 +50,10 @@ def test_generated_passes_against_scipy_and_the_dense_oracle(problem):
 
 
 def test_scipy_check_is_the_same_in_blocks(problem, monkeypatch):
-    whole = challenge.scipy_categories(problem.network, problem.features)
+    whole = scipy_categories(problem.network, problem.features)
     monkeypatch.setattr(challenge.scipy_check, "_BLOCK_ENTRIES", 5000)
     seen = []
-    parts = challenge.scipy_categories(
+    parts = scipy_categories(
         problem.network, problem.features, progress=lambda *at: seen.append(at)
     )
     np.testing.assert_array_equal(parts, whole)
@@ -135,7 +137,7 @@ def test_official_data_first_inputs(official):
 
 def test_scipy_agrees_with_the_official_truth(official):
     problem = challenge.official(official)
-    found = challenge.scipy_categories(problem.network, problem.features)
+    found = scipy_categories(problem.network, problem.features)
     np.testing.assert_array_equal(found, problem.truth)
 
 
@@ -226,7 +228,7 @@ def test_scipy_clips_as_the_network_does():
         net = gbdnn.Network(
             [gbdnn.Layer(d.W, d.b, bias_rule="entries", clip=d.clip) for d in those]
         )
-        found = challenge.scipy_categories(net, gb.Matrix.from_dense(X, missing_value=0))
+        found = scipy_categories(net, gb.Matrix.from_dense(X, missing_value=0))
         np.testing.assert_array_equal(found, truth)
         assert truth.tolist() == ([] if those is layers else [0])
 
@@ -248,12 +250,12 @@ def test_errors_about_images_name_the_file(tmp_path):
 def test_training_images_in_a_folder(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 28, 28)).astype(np.uint8)
     header = bytes([0, 0, 8, 3, 0, 0, 0, 5, 0, 0, 0, 28, 0, 0, 0, 28])
-    assert challenge.training_images(tmp_path) is None
+    assert training_images(tmp_path) is None
     folder = tmp_path / "mnist"
     folder.mkdir()
     file = folder / "train-images-idx3-ubyte.gz"
     file.write_bytes(gzip.compress(header + pixels.tobytes()))
-    assert challenge.training_images(tmp_path) == challenge.training_images(folder) == file
+    assert training_images(tmp_path) == training_images(folder) == file
     problem = challenge.generated(1024, 1, images=folder)
     assert problem.inputs == 5
     assert str(file) in problem.name

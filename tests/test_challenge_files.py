@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gbdnn import Layer, Network
+from gbdnn.challenge import read_challenge_network
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -23,7 +24,7 @@ from gbdnn.errors import (
     OutputError,
     ShapeError,
 )
-from gbdnn.io import iter_layers, read_network, require_writable, write_network
+from gbdnn.io import iter_layers, require_writable, write_network
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 
@@ -704,7 +705,7 @@ def test_network_round_trip(tmp_path, count):
     assert {x.name for x in folder.iterdir()} == {f"n16-l{k}.tsv" for k in range(1, count + 1)}
     calls = []
     root = tmp_path / "new"
-    found = read_network(root, 16, bias=-0.3, progress=lambda *x: calls.append(x))
+    found = read_challenge_network(root, 16, bias=-0.3, progress=lambda *x: calls.append(x))
     assert calls == [(k, count) for k in range(1, count + 1)]
     assert [x.weights.ss.orientation for x in found] == ["columnwise"] * count
     assert found.isequal(net)
@@ -828,5 +829,5 @@ def test_a_network_that_does_not_fit_the_format_leaves_no_file(tmp_path):
     with pytest.raises(ArgumentTypeError, match="a Network is needed, not list"):
         write_network([square], tmp_path / "net")
     with pytest.raises(ArgumentTypeError, match="neurons"):
-        read_network(tmp_path, [3])
+        read_challenge_network(tmp_path, [3])
     assert list(tmp_path.iterdir()) == []

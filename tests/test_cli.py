@@ -20,7 +20,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def folder(problem, tmp_path_factory):
-    from gbdnn.challenge import scipy_categories
+    from gbdnn.challenge.scipy_check import scipy_categories
 
     root = tmp_path_factory.mktemp("files")
     write_network(problem.network, root / "neuron1024")

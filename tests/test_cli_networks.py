@@ -7,13 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 from shell import fails, run, well
 
 import gbdnn
 from gbdnn import io
-from gbdnn.cli.formats import losses
 from gbdnn.cli.options import size
-from gbdnn.errors import ArgumentError
+from gbdnn.io.conversion import losses
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,43 @@ def test_torch_files_from_python(tmp_path):
         io.read_torch(tmp_path / "other.pt")
 
 
+def test_load_and_convert_know_every_format(trained, tmp_path):
+    net = gbdnn.load(trained)
+    assert io.convert(trained, tmp_path / "net.onnx") == []
+    assert gbdnn.load(tmp_path / "net.onnx").isequal(net)
+    assert gbdnn.load(str(tmp_path / "net.onnx"), layers=1, dtype="FP32")[0].dtype == np.float32
+    with pytest.raises(gbdnn.ArgumentError, match=r"clip 6 .layer 0., the activation"):
+        io.convert(trained, tmp_path / "files", to="matrix-market")
+    lost = io.convert(trained, tmp_path / "files", to="matrix-market", lossy=True)
+    assert lost == ["clip 6 (layer 0)", "the activation identity (layer 1)"]
+    options = {"clip": 6, "last_activation": "identity", "format": "matrix-market"}
+    assert gbdnn.load(tmp_path / "files", **options).isequal(net)
+    challenge, seen = gbdnn.radixnet(1024, 3), []
+    io.write_network(challenge, tmp_path / "challenge")
+    assert gbdnn.load(tmp_path / "challenge", progress=lambda *k: seen.append(k)).isequal(challenge)
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert gbdnn.load(tmp_path / "challenge", clip=None, bias=-1)[0].clip is None
+    for _ in range(2):  # the second call finds all layers
+        seen.clear()
+        io.convert(tmp_path / "challenge", tmp_path / "again", progress=lambda *k: seen.append(k))
+        assert gbdnn.load(tmp_path / "again").isequal(challenge)
+    assert seen == [(3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"format": "hdf5"}, "format is 'store', "),
+        ({"prefix": "a"}, "prefix= .* has no meaning for the format store"),
+        ({"layers": 3}, "layers=3 .*trained has 2"),
+        ({"layers": 0}, "layers"),
+    ],
+)
+def test_options_of_load(trained, options, match):
+    with pytest.raises(gbdnn.ArgumentError, match=match):
+        gbdnn.load(trained, **options)
+
+
 def test_losses_are_those_of_the_answers():
     W = np.eye(3)
     challenge = gbdnn.radixnet(1024, 1)
@@ -191,7 +228,7 @@ def test_losses_are_those_of_the_answers():
 def test_other_radix_nets(tmp_path):
     net, systems = tmp_path / "net", ["--radices", "2,3", "--radices", "6"]
     well("generate", net, *systems, "--widths", "1,2,2,1")
-    expected = gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])
+    expected = gbdnn.gallery.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])
     found = gbdnn.load(net)
     assert all(layer.weights.isequal(W) for layer, W in zip(found, expected, strict=True))
 
@@ -209,7 +246,7 @@ def test_ambiguous_and_unknown(tmp_path):
     net = gbdnn.radixnet(1024, 1)
     io.write_network(net, both)
     io.write_matrix_market(net, both)
-    fails("info", both, match="holds tsv and matrix-market; --from says which")
+    fails("info", both, match="matrix-market; format= (in the shell --from) says")
     well("info", both, "--from", "matrix-market")
     (tmp_path / "file").write_text("")
     fails("convert", tmp_path / "file", tmp_path / "out", match="of which format?")
@@ -246,16 +283,16 @@ def test_what_stands_there_stays(made, tmp_path):
         (["generate", "out", "--features", "no.idx"], "no.idx"),
         (["generate", "out", "--features", "digits", "--to", "onnx"], "features have the formats"),
         (["generate", "out", "--radices", "2,2", "--to", "tsv"], "has no place for"),
-        (["convert", "NET", "out", "--bias", 1], "--bias has no meaning for the format store"),
-        (["convert", "NET", "out", "--bias", 0], "--bias has no meaning for the format store"),
-        (["convert", "NET", "out", "--no-clip"], "--no-clip has no meaning for the format store"),
+        (["convert", "NET", "out", "--bias", 1], "--bias) has no meaning for the format store"),
+        (["convert", "NET", "out", "--bias", 0], "--bias) has no meaning for the format store"),
+        (["convert", "NET", "out", "--no-clip"], "--clip) has no meaning for the format store"),
         (["convert", "NET", "out", "--layers", 9], "--layers 9"),
         (["convert", "NET", "out", "--clip", 1, "--no-clip"], "--no-clip beside --clip"),
         (["convert", "X", "out"], "the store holds no network"),
         (["infer", "NET", "NET", "-o", "out"], "not features"),
-        (["infer", "NET", "X", "-o", "out", "--inputs", 3], "a store knows how many"),
-        (["infer", "NET", "X", "-o", "out", "--memory", "much"], "--memory 'much'"),
-        (["challenge", "--memory", "1XB"], "--memory '1XB'"),
+        (["infer", "NET", "X", "-o", "out", "--inputs", 3], "tells how many it has"),
+        (["infer", "NET", "X", "-o", "out", "--memory", "much"], "'--memory': 'much'"),
+        (["challenge", "--memory", "1XB"], "'--memory': '1XB'"),
     ],
 )
 def test_misuse(options, match, made, tmp_path, monkeypatch):
@@ -269,8 +306,7 @@ def test_sizes():
     assert size("1000") == size("1kB") == size("1000 B") == 1000
     assert size("8GiB") == size("8gib") == 8 << 30
     assert size("1.5MiB") == 3 << 19
-    assert size(None) == 512 << 20
-    with pytest.raises(ArgumentError):
+    with pytest.raises(typer.BadParameter):
         size("-1")
 
 

@@ -129,12 +129,12 @@ def test_threads_of_all_workers_are_counted(monkeypatch, capsys):
 
 
 def test_an_ending_that_nobody_knows(made, tmp_path):
-    match = "of which format? --to says it, or one of .mtx, .mtx.gz, .onnx, .pt, .pth; "
+    match = "(in the shell --to) says it, or one of .mtx, .mtx.gz, .onnx, .pt, .pth; "
     for name in ("net.xyz", "net.tsv", "net.h5"):
         fails("generate", tmp_path / name, "--layers", 1, match=match)
         fails("convert", made / "net", tmp_path / name, match=match)
     few = ["--features", "digits", "--inputs", 2]
-    fails("generate", tmp_path / "X.npy", *few, match="--to says it, or .tsv, .tsv.gz; ")
+    fails("generate", tmp_path / "X.npy", *few, match="--to) says it, or .tsv, .tsv.gz; ")
     assert not list(tmp_path.iterdir())
     for name in ("net.xyz", "net-0.3"):
         to = ["--to", "store"] if name == "net.xyz" else []
@@ -151,11 +151,8 @@ def test_errors_recommend_options_of_the_command(made, tmp_path):
     (tmp_path / "net.xyz").write_text("?")
     said = fails("train", "X.npy", "y.npy", "-o", tmp_path / "net.onnx", match="NET is a store")
     assert "--to" not in said
-    from gbdnn.cli.train import _read
-
-    with pytest.raises(gbdnn.FormatError, match=r"of which format\? one of the endings") as error:
-        _read(tmp_path / "net.xyz", None)
-    assert "--" not in str(error.value)
+    with pytest.raises(gbdnn.FormatError, match=r"format\? format= \(gbdnn convert --from"):
+        gbdnn.load(tmp_path / "net.xyz")
 
 
 def test_info_takes_what_its_help_says(made, tmp_path):

@@ -216,7 +216,7 @@ def test_a_killed_command_goes_on(folder, tmp_path):
         (["labels.txt", "X.tsv"], "X.tsv, line 1: a label is a whole number from 0, not '1\\t3"),
         (["nothing.npy", "y.npy"], "nothing.npy: no such file"),
         (["begin", "y.npy"], "begin"),
-        (["X.npy", "y.npy", "--hidden", "20,x"], "--hidden 20,x: whole numbers"),
+        (["X.npy", "y.npy", "--hidden", "20,x"], "'--hidden': 20,x: whole numbers"),
         (["X.npy", "y.npy", "--hidden", "0"], "sizes"),
         (["X.npy", "y.npy", "--density", "1.5"], "density is a number, more than 0"),
         (["X.npy", "y.npy", "--rewire", "rigel"], "rigel"),

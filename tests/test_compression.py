@@ -219,9 +219,10 @@ def test_compress_without_meaning():
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_official_bits(engine, official):
-    from gbdnn.io import read_network, read_tsv
+    from gbdnn.challenge import read_challenge_network
+    from gbdnn.io import read_tsv
 
-    net = read_network(official, 1024)
+    net = read_challenge_network(official, 1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
     plain = gbdnn.infer(net, X, engine=engine, compress=False)
     for compress in (True, "auto"):

@@ -9,6 +9,7 @@ from gbdnn.training import EpochRecord
 pytest.importorskip("matplotlib")
 
 from gbdnn import viz
+from gbdnn.viz.figures import save_figure
 
 RECORDS = [
     EpochRecord(k, 1 / (k + 1), 0.5 + k / 10, 1.1 / (k + 1), 0.4 + k / 10, 0.05, 100 - 10 * k, 0.1)
@@ -62,7 +63,7 @@ def test_a_run(tmp_path):
     for ax in figure.axes:
         kept = next(line for line in ax.lines if line.get_label() == "epoch kept")
         assert list(kept.get_xdata()) == [run.best.epoch] * 2
-    viz.save_figure(figure, tmp_path / "run.png")
+    save_figure(figure, tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000
 
 

@@ -204,9 +204,10 @@ def test_the_calls_are_fp32_throughout():
 
 
 def test_official_answer(infer, official):
-    from gbdnn.io import read_categories, read_network, read_tsv
+    from gbdnn.challenge import read_challenge_network
+    from gbdnn.io import read_categories, read_tsv
 
-    net = read_network(official, 1024)
+    net = read_challenge_network(official, 1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
     truth = read_categories(official / "DNN" / "neuron1024-l120-categories.tsv")
     assert len(net) == 120

@@ -242,7 +242,7 @@ def test_the_shell_on_one_rank_without_mpiexec(small, answer, tmp_path):
     [
         (["--cuts", "3"], "ascending: 2 numbers for 3 ranks, not [3]", ("-m", "mpi4py")),
         (["--cuts", "3,1"], "ascending", ()),
-        (["--cuts", "a,3"], "--cuts 'a,3': numbers of layers, as 3,60", ()),
+        (["--cuts", "a,3"], "'--cuts': a,3: whole numbers with commas", ()),
         (["--workers", "2"], "--pipeline beside --workers: one of them", ()),
         (["--scheduler", "tcp://a:1"], "--pipeline beside --scheduler", ()),
         (["--mpi"], "--pipeline beside --mpi", ()),

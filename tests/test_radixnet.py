@@ -103,7 +103,7 @@ def test_weights_are_iso():
     ],
 )
 def test_general_networks_have_equally_many_paths(systems, widths):
-    layers = gbdnn.radix_layers(systems, widths)
+    layers = gbdnn.gallery.radix_layers(systems, widths)
     radices = [r for system in systems for r in system]
     N = int(np.prod(systems[0]))
     d = widths or [1] * (len(radices) + 1)
@@ -118,23 +118,23 @@ def test_general_networks_have_equally_many_paths(systems, widths):
 
 def test_one_system_against_its_definition():
     # place values 1 and 2 of the system (2, 3): i joined to i and i - 1, then to i, i - 2, i - 4
-    first, second = (pattern(W) for W in gbdnn.radix_layers([(2, 3)]))
+    first, second = (pattern(W) for W in gbdnn.gallery.radix_layers([(2, 3)]))
     for i in range(6):
         assert set(np.flatnonzero(first[i])) == {i, (i - 1) % 6}
         assert set(np.flatnonzero(second[i])) == {i, (i - 2) % 6, (i - 4) % 6}
 
 
 def test_first_official_layers_are_the_generated_ones(official):
-    from gbdnn.io import read_network
+    from gbdnn.challenge import read_challenge_network
 
     base = gbdnn.radixnet(1024, 6)
-    assert read_network(official, 1024, 6).isequal(base)
+    assert read_challenge_network(official, 1024, 6).isequal(base)
 
 
 def test_official_groups_are_permuted_base_networks(official):
-    from gbdnn.io import read_network
+    from gbdnn.challenge import read_challenge_network
 
-    net = read_network(official, 1024, 120)
+    net = read_challenge_network(official, 1024, 120)
     base = [pattern(layer.weights) for layer in net[:6]]
     for group in (1, 7, 19):
         later = [pattern(layer.weights) for layer in net[6 * group : 6 * group + 6]]

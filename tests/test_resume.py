@@ -21,9 +21,9 @@ from shell import fails, well
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.cli import options, resume
 from gbdnn.distributed import checkpoint
 from gbdnn.engine.queues import SavedState
+from gbdnn.io import conversion
 from gbdnn.io.store import resumed, writer
 from gbdnn.io.store.index import read_index
 
@@ -229,8 +229,9 @@ def test_options_that_have_no_place(root, tmp_path):
     for option in (["--restart"], ["--batch", 5]):
         fails("infer", root / "net", root / "X", "-o", tmp_path / "Y.tsv", *option,
               match="goes with activations in a store")  # fmt: skip
-    fails("generate", tmp_path / "net.onnx", "--layers", 1, "--restart", match="--restart: ")
-    fails("convert", root / "net", tmp_path / "f", "--to", "tsv", "--restart", match="--restart: ")
+    match = "(in the shell --restart): "
+    fails("generate", tmp_path / "net.onnx", "--layers", 1, "--restart", match=match)
+    fails("convert", root / "net", tmp_path / "f", "--to", "tsv", "--restart", match=match)
 
 
 # Networks, layer by layer
@@ -297,7 +298,7 @@ def test_layers_that_are_written_are_kept(root, tmp_path, monkeypatch, capsys, s
 
 def half_written(net, path, layers=8, **source):
     """Leave a store in which some layers are complete."""
-    whole = resume.of_layers(net)
+    whole = conversion.of_layers(net)
 
     def some(k):
         for at in range(k, layers):
@@ -409,7 +410,7 @@ def test_an_error_of_the_system_is_none_of_the_layers(
 
 @pytest.mark.parametrize("error", ["rename", "index"])
 def test_an_error_at_the_very_end_keeps_all_layers(net, tmp_path, monkeypatch, small_shards, error):
-    whole = resume.of_layers(net)
+    whole = conversion.of_layers(net)
     with monkeypatch.context() as patch:
         if error == "rename":
             rename, calls = Path.rename, []
@@ -440,12 +441,13 @@ def test_an_error_at_the_very_end_keeps_all_layers(net, tmp_path, monkeypatch, s
 
 def test_what_a_finished_store_has_is_not_taken_from_it(net, tmp_path, monkeypatch, small_shards):
     """Killed when the index was there, and the record of the run as well."""
-    whole = resume.of_layers(net)
+    whole = conversion.of_layers(net)
     monkeypatch.setattr(writer, "_remove", lambda _: None)
     resumed.save_layers(whole, tmp_path)
     assert list(tmp_path.glob(".gbdnn-*/run.json"))
     monkeypatch.undo()
     assert gbdnn.io.find_unfinished(tmp_path) is None
+    monkeypatch.setattr(resumed, "finished_key", lambda _: None)  # of another run
     with pytest.raises(KeyboardInterrupt):
         resumed.save_layers(whole, tmp_path, progress=stopped_at(0))
     assert gbdnn.load(tmp_path).isequal(net)
@@ -498,7 +500,7 @@ def test_parts_of_a_finished_store_are_cleared_away(net, X, tmp_path, monkeypatc
 
 def test_files_that_have_changed_are_refused(root, tmp_path, monkeypatch, capsys, small_shards):
     shutil.copytree(root / "files", tmp_path / "files")
-    source = resume.of_tsv(tmp_path / "files", options.Given())
+    source = conversion.of_tsv(tmp_path / "files", {})
     with pytest.raises(KeyboardInterrupt):
         resumed.save_layers(source, tmp_path / "net", progress=stopped_at(5))
     flip(tmp_path / "files" / "n1024-l2.tsv", at=0)
@@ -762,12 +764,12 @@ def test_a_full_disk_keeps_the_parts_that_are_done(root, net, X, full_disk):
 def test_a_full_disk_keeps_the_layers_that_are_done(net, full_disk, monkeypatch, small_shards):
     # A layer takes 130 kB.
     with pytest.raises(gbdnn.OutputError, match=r"disk/net: .*No space left"):
-        resumed.save_layers(resume.of_layers(net), full_disk / "net")
+        resumed.save_layers(conversion.of_layers(net), full_disk / "net")
     assert gbdnn.io.find_unfinished(full_disk / "net").done >= 2
     grow(full_disk)
     seen = []
     resumed.save_layers(
-        resume.of_layers(net), full_disk / "net", progress=lambda k, _: seen.append(k)
+        conversion.of_layers(net), full_disk / "net", progress=lambda k, _: seen.append(k)
     )
     assert seen[0] >= 2
     assert gbdnn.load(full_disk / "net").isequal(net)
@@ -992,7 +994,7 @@ def contents(path):
 
 def test_two_that_write_the_same(root, net, tmp_path, small_shards):
     """The second is refused, and removes nothing of the first, which has no shard yet."""
-    whole = resume.of_layers(net)
+    whole = conversion.of_layers(net)
 
     def layers(k):
         with pytest.raises(gbdnn.OutputError, match="another process is writing"):
@@ -1081,7 +1083,7 @@ def test_a_full_disk_where_files_cannot_be_linked(root, net, X, tmp_path, monkey
 def test_a_source_that_cannot_be_read_is_told_as_the_source(
     root, tmp_path, monkeypatch, small_shards
 ):
-    source = resume.of_tsv(root / "files", options.Given())
+    source = conversion.of_tsv(root / "files", {})
     with pytest.raises(KeyboardInterrupt):
         resumed.save_layers(source, tmp_path / "net", progress=stopped_at(5))
     with monkeypatch.context() as patch:

@@ -121,6 +121,32 @@ def test_a_forward_of_its_own():
     assert_computes(net, module, features(6) / 4)
 
 
+def by_len(m, x):
+    return m.fc(x.view(len(x), -1))
+
+
+ROWS = {
+    "view size": lambda m, x: m.fc(x.view(x.size(0), -1)),
+    "reshape size": lambda m, x: m.fc(x.reshape(x.size(0), 4)),
+    "size of a dimension": lambda m, x: m.fc(x.view(x.size(dim=0), -1)),
+    "len": by_len,
+    "shape": lambda m, x: m.fc(torch.reshape(x, (x.shape[0], -1))),
+    "size and index": lambda m, x: m.fc(x.reshape(x.size()[0], -1)),
+    "of the input, later": lambda m, x: m.out(m.act(m.fc(x)).view(x.size(0), -1)),
+    "twice": lambda m, x: m.out(m.fc(x.flatten(1)).view(len(x), -1).flatten(1)),
+    "torch.flatten": lambda m, x: m.fc(torch.flatten(x, 1)),
+    "x.flatten": lambda m, x: m.fc(x.flatten(1)),
+    "x.flatten by name": lambda m, x: m.fc(x.flatten(start_dim=1)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_per_input_by_any_name(name):
+    module = seeded(Forward(ROWS[name]))
+    assert_computes(io.from_torch(module), module, features(4))
+    assert "len" not in globals()  # nothing is left of the trace
+
+
 def test_nothing_of_it_changes():
     module = small(nn.ReLU(), nn.Dropout(0.9)).train()
     prune.l1_unstructured(module[0], "weight", 0.5)
@@ -323,6 +349,10 @@ NO_MEANING = {
     "lazy": (lazy(), r"'0' \(LazyLinear\)"),
     "meta": (nn.Linear(4, 4, device="meta"), r"layer 0|'0' \(Linear\): no values"),
     "two inputs": (TwoInputs(), "node 'y'"),
+    "columns": (Forward(lambda m, x: m.fc(x.view(x.size(1), -1))), "node 'x' has no meaning"),
+    "swapped": (Forward(lambda m, x: m.fc(x.view(-1, x.size(0)))), "node 'view' .*a row per input"),
+    "by a number": (Forward(lambda m, x: m.fc(x.view(3, -1))), "node 'view' .*a row per input"),
+    "scaled": (Forward(lambda m, x: m.fc(x) * len(x)), "node 'mul' has no meaning"),
     "skip": (Forward(skip), r"'act' \(ReLU\) has no meaning here: its result is used more than"),
     "lower": (Forward(lambda m, x: m.fc(x).clamp(0.1, 1)), "node 'clamp'.*lower bound is 0.1"),
     "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp' .*a bound is no number"),

@@ -19,6 +19,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 
 from gbdnn import viz
+from gbdnn.viz import figures
 
 
 def record(layer, block=0, *, live=4, distinct=4, entries=8, form="full", seconds=0.25):
@@ -268,7 +269,7 @@ assert not any(name.startswith("matplotlib") for name in sys.modules)
 from test_viz import EVERY
 from test_benchmark_plots import EVERY as BENCHMARKS
 for plot, report in EVERY + BENCHMARKS:
-    gbdnn.viz.save_figure(plot(report).figure, sys.argv[1])
+    gbdnn.viz.figures.save_figure(plot(report).figure, sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
     here, package = Path(__file__).parent, Path(gbdnn.__file__).parent.parent
@@ -313,7 +314,7 @@ def test_arguments_that_do_not_fit():
 def test_saved_by_suffix_equal_and_whole(name, begins, tmp_path):
     contents = []
     for _ in range(2):
-        viz.save_figure(viz.plot_activity(RECORDS).figure, tmp_path / name)
+        figures.save_figure(viz.plot_activity(RECORDS).figure, tmp_path / name)
         contents.append((tmp_path / name).read_bytes())
     assert contents[0].startswith(begins)
     assert contents[0] == contents[1]
@@ -322,7 +323,7 @@ def test_saved_by_suffix_equal_and_whole(name, begins, tmp_path):
 
 def test_a_figure_that_cannot_be_saved(tmp_path):
     figure = viz.plot_activity(RECORDS).figure
-    for check in (viz.require_plottable, lambda path: viz.save_figure(figure, path)):
+    for check in (figures.require_plottable, lambda path: figures.save_figure(figure, path)):
         with pytest.raises(gbdnn.ArgumentError, match=r"a plot is a \.png, \.svg or \.pdf file"):
             check(tmp_path / "a.jpg")
         with pytest.raises(gbdnn.OutputError, match="does not exist"):
@@ -330,7 +331,7 @@ def test_a_figure_that_cannot_be_saved(tmp_path):
     (tmp_path / "old.png").write_text("old")
     figure.savefig = None
     with pytest.raises(TypeError):
-        viz.save_figure(figure, tmp_path / "old.png")
+        figures.save_figure(figure, tmp_path / "old.png")
     assert (tmp_path / "old.png").read_text() == "old"
 
 
@@ -338,7 +339,7 @@ def test_without_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for work in (
         lambda: viz.plot_activity(RECORDS),
-        lambda: viz.require_plottable(tmp_path / "a.png"),
+        lambda: figures.require_plottable(tmp_path / "a.png"),
     ):
         with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[plots\]"'):
             work()

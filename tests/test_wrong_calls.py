@@ -39,7 +39,8 @@ DTYPES = ["no", 3.5, object(), "INT8", [], complex, {}]
 MANY = [3, None, object(), [3], "x", [None], [{}]]
 
 KINDS = {
-    "path": PATHS, "directory": PATHS, "paths": [3, 1.5, None, b"x", object(), [3], [None]],
+    "path": PATHS, "directory": PATHS, "target": PATHS, "format": NAMES, "to": NAMES,
+    "paths": [3, 1.5, None, b"x", object(), [3], [None]],
     "images": [3, 1.5, object(), b"x"],
     "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": WHOLES,
     "memory": WHOLES, "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
@@ -53,7 +54,7 @@ KINDS = {
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
     "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
     "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
-    "record": FLAGS, "copy": FLAGS, "lazy": FLAGS,
+    "record": FLAGS, "copy": FLAGS, "lazy": FLAGS, "lossy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
     "reopen": FUNCTIONS,
     "net": NETWORKS, "network": NETWORKS, "problem": NETWORKS,
@@ -103,7 +104,7 @@ BY_NAME = {
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
     ("dtype", "any"): ["no", 3.5, object(), [], {}],
     ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("net", "layers"): LAYERS,
-    ("edges", "number"): WHOLES, ("network", "layers"): NETWORKS,
+    ("edges", "number"): WHOLES, ("source", "path"): PATHS, ("network", "layers"): NETWORKS,
 }  # fmt: skip
 
 
@@ -179,7 +180,6 @@ def calls(tmp_path_factory):
         "gbdnn.argmax": (gbdnn.argmax, {"Y": X}, {}),
         "gbdnn.categories": (gbdnn.categories, {"Y": X}, {}),
         "gbdnn.compile": (gbdnn.compile, {"layers": [W], **of_compile, "nthreads": 1}, lists),
-        "gbdnn.edge_rate": (gbdnn.edge_rate, {"inputs": 1, "edges": 1, "seconds": 1.0}, {}),
         "gbdnn.infer": (
             gbdnn.infer,
             {"layers": [W], "features": X, **options, **over, "batch": None},
@@ -191,9 +191,13 @@ def calls(tmp_path_factory):
             "layers": [W], "features": X, "path": folder / "Y", "batch": 2, "executor": None,
             "stats": None, "restart": False, "progress": None},
             {**lists, "stats": "callback"}),
-        "gbdnn.load": (gbdnn.load, {"path": folder / "net", "verify": True}, {}),
+        "gbdnn.load": (gbdnn.load, {
+            "path": folder / "net", "verify": True, "progress": None, "format": "store"}, {}),
+        "gbdnn.io.convert": (io.convert, {
+            "source": folder / "net", "target": folder / "h", "to": "store", "lossy": True,
+            "restart": False, "progress": None}, {"source": "path"}),
         "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
-        "gbdnn.radix_layers": (gbdnn.radix_layers, {
+        "gbdnn.gallery.radix_layers": (gbdnn.gallery.radix_layers, {
             "systems": [[2, 2]], "widths": None, "weight": 1.0, "dtype": "FP32"}, {}),
         "gbdnn.radixnet": (gbdnn.radixnet, {
             "neurons": 1024, "layers": 1, "seed": 0, "dtype": "FP32", "lazy": True}, deep),
@@ -209,20 +213,13 @@ def calls(tmp_path_factory):
         "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.parts": (stored.parts, {"inputs": 2}, {}),
         "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
-        "gbdnn.io.find_categories": (io.find_categories, {
-            "directory": folder, "neurons": 1024, "layers": 1}, deep),
-        "gbdnn.io.find_features": (
-            io.find_features, {"directory": folder, "neurons": 1024}, {}),
-        "gbdnn.io.find_layers": (io.find_layers, {
-            "directory": folder, "neurons": 1024, "layers": 1}, deep),
-        "gbdnn.io.find_neurons": (io.find_neurons, {"directory": folder}, {}),
         "gbdnn.io.from_scipy": (io.from_scipy, {
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
             io.iter_layers, {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
                 "unpacked_limit": None, "progress": None}, deep),
-        "gbdnn.io.read_network": (io.read_network, {
+        "gbdnn.challenge.read_challenge_network": (gbdnn.challenge.read_challenge_network, {
             "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
             "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.io.open_features": (io.open_features, {"path": folder / "X", "verify": True}, {}),
@@ -270,10 +267,6 @@ def calls(tmp_path_factory):
             "problem": problem, "nthreads": 1, "engine": "sparse", "compress": False,
             "memory": 1 << 24, "repeat": 1, "check": True, "record": False, "callback": None,
             "progress": None, "executor": None, "stats": None}, {"stats": "callback"}),
-        "gbdnn.challenge.scipy_categories": (gbdnn.challenge.scipy_categories, {
-            "network": square, "features": problem.features, "progress": None}, {}),
-        "gbdnn.challenge.training_images": (
-            gbdnn.challenge.training_images, {"directory": folder}, {}),
         "gbdnn.distributed.balance": (
             gbdnn.distributed.balance, {"stats": batches, "workers": 1}, {}),
     }  # fmt: skip
@@ -359,12 +352,8 @@ def calls(tmp_path_factory):
                 viz.history_figure, {"run": trained, "title": None}, {}),
             "gbdnn.viz.plot_layer_times": (viz.plot_layer_times, {
                 "stats": stats, "ax": None, "parts": None, "layers": 2}, plots),
-            "gbdnn.viz.require_plottable": (
-                viz.require_plottable, {"path": folder / "x.svg"}, {}),
             "gbdnn.viz.run_figure": (viz.run_figure, {
                 "stats": stats, "neurons": 4, "layers": 2, "title": "x"}, plots),
-            "gbdnn.viz.save_figure": (viz.save_figure, {
-                "figure": viz.run_figure(stats), "path": folder / "y.svg"}, {}),
         }  # fmt: skip
     return found
 

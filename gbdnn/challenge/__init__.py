@@ -1,10 +1,9 @@
 """The Sparse DNN Graph Challenge: problems, outcomes, the machine, and published times."""
 
-from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.outcome import Outcome, run
-from gbdnn.challenge.problems import Problem, generated, official, training_images
+from gbdnn.challenge.problems import Problem, generated, official
 from gbdnn.challenge.published import PUBLISHED, Rate
-from gbdnn.challenge.scipy_check import scipy_categories
+from gbdnn.io.challenge.network import read_challenge_network
 
 __all__ = [
     "PUBLISHED",
@@ -12,12 +11,9 @@ __all__ = [
     "Problem",
     "Rate",
     "generated",
-    "machine",
     "official",
+    "read_challenge_network",
     "run",
-    "scipy_categories",
-    "training_images",
-    "versions",
 ]
 
 

@@ -21,12 +21,6 @@ def machine() -> dict[str, str | int | float | None]:
     -------
     dict
         ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
-
-    Examples
-    --------
-    >>> from gbdnn import challenge
-    >>> sorted(challenge.machine())
-    ['cores', 'memory_gib', 'processor', 'system']
     """
     return {
         "processor": _processor(),
@@ -43,12 +37,6 @@ def versions() -> dict[str, str]:
     -------
     dict
         Version by name.
-
-    Examples
-    --------
-    >>> from gbdnn import challenge
-    >>> "gbdnn" in challenge.versions()
-    True
     """
     return {
         "python": platform.python_version(),

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from statistics import median, median_low
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from gbdnn.inference import Engine
 
     Progress = Callable[[int, int], object]
+
+T = TypeVar("T")
 
 _FEW = 10  # inputs
 
@@ -249,19 +251,14 @@ def run(
                 balances.append(balance(batches, workers))
                 nthreads = max(each.threads for each in batches)
     processed = work.done if executor is None else None
-    truth, source = None, "nothing"
-    if check:
-        truth, source = problem.truth, "the official categories"
-        if truth is None:
-            truth = scipy_categories(problem.network, problem.features, progress=progress)
-            source = "SciPy in FP64"
+    truth, source = _truth(problem, progress) if check else (None, "nothing")
     found = categories(Y)
     records: list[LayerStats] = []
     if callback is not None or record or (compress and executor is not None):
         starts = [0, features.nrows] if executor is None else batches_over(features.nrows, executor)
+        add_record = partial(_add, records, callback)
         for start, stop in pairwise(starts):
-            some = features[start:stop, :].new()
-            infer(problem.network, some, callback=partial(_record, records, callback), **options)
+            infer(problem.network, features[start:stop, :].new(), callback=add_record, **options)
     if compress and executor is not None:
         edges = [info.edges for info in problem.network.infos]
         processed = sum(r.inputs * edges[r.layer] for r in records)
@@ -281,6 +278,14 @@ def run(
     )
 
 
+def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str]:
+    """Return the true categories, and where they are from."""
+    if problem.truth is not None:
+        return problem.truth, "the official categories"
+    found = scipy_categories(problem.network, problem.features, progress=progress)
+    return found, "SciPy in FP64"
+
+
 def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray | None) -> np.ndarray:
     """Return the inputs in one of two answers alone for which rounding decides.
 
@@ -292,20 +297,10 @@ def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray | None) -
     return differing[left_to_rounding(problem.network, problem.features[differing, :].new())]
 
 
-def _add(
-    batches: list[BatchStats], stats: Callable[[BatchStats], object] | None, record: BatchStats
-) -> None:
-    batches.append(record)
-    if stats is not None:
-        stats(record)
-
-
-def _record(
-    records: list[LayerStats], callback: Callable[[LayerStats], object] | None, each: LayerStats
-) -> None:
-    records.append(each)
-    if callback is not None:
-        callback(each)
+def _add(records: list[T], further: Callable[[T], object] | None, record: T) -> None:
+    records.append(record)
+    if further is not None:
+        further(record)
 
 
 def _spread(found: Balance) -> dict[str, float]:

@@ -13,15 +13,9 @@ from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
-from gbdnn.io import (
-    find_categories,
-    find_features,
-    find_layers,
-    read_categories,
-    read_idx,
-    read_network,
-    read_tsv,
-)
+from gbdnn.io import read_categories, read_idx, read_tsv
+from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
+from gbdnn.io.challenge.network import read_challenge_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +193,7 @@ def official(
                     f"{file} names input {known[-1] + 1}, but there are {features.nrows} images;"
                     f" inputs={features.nrows} compares those"
                 )
-    network = read_network(directory, neurons, layers, progress=progress)
+    network = read_challenge_network(directory, neurons, layers, progress=progress)
     degree = CHALLENGE[neurons].degree
     files = find_layers(directory, neurons, layers)
     for file, layer in zip(files, network.infos, strict=True):
@@ -228,12 +222,6 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
     -------
     Path or None
         ``train-images-idx3-ubyte.gz``.
-
-    Examples
-    --------
-    >>> from gbdnn import challenge
-    >>> challenge.training_images("no folder") is None
-    True
     """
     root = as_path(directory, "directory")
     files = (Path(root, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))

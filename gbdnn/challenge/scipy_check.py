@@ -44,16 +44,6 @@ def scipy_categories(
     -------
     ndarray of int64
         0-based ids in ascending order.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> from gbdnn import challenge
-    >>> net = gbdnn.radixnet(1024, 6)
-    >>> X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024)
-    >>> found = gbdnn.categories(gbdnn.infer(net, X))
-    >>> bool((challenge.scipy_categories(net, X) == found).all())
-    True
     """
     require_kind(network, Network, "network is a Network")
     require_kind(features, gb.Matrix, "features is a graphblas.Matrix")

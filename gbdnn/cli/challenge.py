@@ -16,6 +16,7 @@ from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io import require_writable, whole_file
+from gbdnn.viz.figures import require_plottable, save_figure
 
 _FAILED = 1
 
@@ -47,7 +48,7 @@ def challenge(
         bool,
         Option("--compress", help="Compute equal inputs once; the edge rate is effective."),
     ] = False,
-    memory: options.Memory = None,
+    memory: options.Memory = "512MiB",
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
     check: Annotated[bool, Option(help="Compare with the truth.")] = True,
     json_file: Annotated[
@@ -72,13 +73,12 @@ def challenge(
     """
     if data is not None and seed is not None:
         raise ArgumentError("--seed beside --data: official networks have none")
-    memory_bytes = options.size(memory)
     if scheduler is None and not mpi:  # whose workers may be on other machines
         options.warn_of_threads(nthreads, workers)
     if json_file is not None:
         require_writable(json_file)
     if plot is not None:
-        gbdnn.viz.require_plottable(plot)
+        require_plottable(plot)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         if data is None:
             with bars.busy("generating the problem"):
@@ -96,7 +96,7 @@ def challenge(
                 nthreads=nthreads,
                 engine=engine,
                 compress=compress,
-                memory=memory_bytes,
+                memory=memory,
                 repeat=repeat,
                 check=check,
                 record=plot is not None,
@@ -124,7 +124,7 @@ def _draw(outcome: problems.Outcome, path: Path) -> None:
     figure = gbdnn.viz.run_figure(
         outcome.records or [], neurons=sizes, layers=len(sizes), title=outcome.problem.name
     )
-    gbdnn.viz.save_figure(figure, path)
+    save_figure(figure, path)
 
 
 def _but(outcome: problems.Outcome) -> str:

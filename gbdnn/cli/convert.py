@@ -7,9 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from gbdnn.cli import formats, options, outputs, resume
+from gbdnn import io
+from gbdnn.cli import options, outputs, resume
 from gbdnn.cli.terminal import Bars, say
-from gbdnn.errors import ArgumentError
+from gbdnn.io.formats import FormatName, format_of, target_format
 
 
 @options.takes_given()
@@ -18,7 +19,7 @@ def convert(
     out: Annotated[Path, Argument(metavar="OUT", help="Output: a file, a folder or a store.")],
     given: options.Given,
     to: Annotated[
-        options.FormatName | None,
+        FormatName | None,
         Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
     lossy: Annotated[
@@ -36,27 +37,16 @@ def convert(
     file. If it is killed while it writes a store, the same command goes on with the first layer
     that is not complete.
     """
-    name = given.from_ or formats.guess(source)
-    target = to or formats.guess_target(out)
-    lost: list[str] = []
+    form, target = given.from_ or format_of(source), to or target_format(out)
+    outputs.require_free_network(out, target, force=force, restart=restart)
     with Bars() as bars:
-        if restart and target != "store":
-            raise ArgumentError(f"--restart: {out} is no store, and is always written anew")
-        formats.require_free(out, target, force=force)
-        if name == "tsv" and target == "store":
-            given.require_only(formats.options_of(name), name)
-            layers = resume.of_tsv(source, given)
-            resume.save(layers, out, bars.add("converting layers"), restart=restart, force=force)
-        else:
-            net = formats.read(source, name, given, bars.add("reading layers"))
-            if lossy:
-                lost = formats.losses(net, target)
-            else:
-                formats.require_place(net, out, target, lossy=True)
-            show = bars.add("writing layers")
-            if target == "store":
-                resume.save(resume.of_layers(net), out, show, restart=restart, force=force)
-            else:
-                formats.write(net, out, target, show)
+        show = bars.add("converting layers")
+        resumed = resume.Resumed(out, show, restart=restart, force=force)
+        lost = io.convert(
+            source, out, to=target, lossy=lossy, restart=restart,
+            progress=resumed if target == "store" else show, **given.keywords(),
+        )  # fmt: skip
+    if resumed.was_complete:
+        say(f"{out}: is complete: nothing was left to write")
     left_out = f", without {', '.join(lost)}" if lost else ""
-    say(f"{out}: {target}, from {name}{left_out}")
+    say(f"{out}: {target}, from {form}{left_out}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import formats, options, outputs, ranks, resume
+from gbdnn.cli import options, outputs, ranks, resume
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError
@@ -22,7 +22,7 @@ from gbdnn.io import (
     write_tsv,
 )
 from gbdnn.io.datasets import KINDS, tells_shape
-from gbdnn.io.store.unfinished import finished_key
+from gbdnn.io.formats import read_network
 
 if TYPE_CHECKING:
     import graphblas as gb
@@ -53,7 +53,7 @@ def infer(
     nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
     compress: options.Compress = True,
-    memory: options.Memory = None,
+    memory: options.Memory = "512MiB",
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
@@ -82,7 +82,7 @@ def infer(
         "nthreads": nthreads,
         "engine": engine,
         "compress": "auto" if compress else False,
-        "memory": options.size(memory),
+        "memory": memory,
     }
     pools.require_one(
         workers=workers is not None, scheduler=scheduler is not None, mpi=mpi, pipeline=pipeline
@@ -96,12 +96,12 @@ def infer(
         option = "--restart" if restart else "--batch"
         raise ArgumentError(f"{option} goes with activations in a store, and not with --pipeline")
     if pipeline:
-        _over_ranks(given_input, result, {"cuts": ranks.numbers(cuts), **settings})
+        _over_ranks(given_input, result, {"cuts": cuts, **settings})
         return
     if cuts is not None:
         raise ArgumentError("--cuts goes with --pipeline")
     # Of parts that are there it is seen later whether they are this run's.
-    result.require_free(resumes=in_parts, ours=in_parts and not restart)
+    result.require_free(resumes=in_parts, restart=restart)
     was_complete = False
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
@@ -169,23 +169,19 @@ class _Input:
     inputs: int | None
 
     def read_network(self, bars: Bars) -> gbdnn.Network:
-        name = self.given.from_ or formats.guess(self.network)
-        return formats.read(self.network, name, self.given, bars.add("reading layers"))
+        return read_network(
+            self.network, progress=bars.add("reading layers"), **self.given.keywords()
+        )
 
     def read_features(self, net: gbdnn.Network, *, stays: bool) -> Any:
         """Return features from a file or a store; those of a store may stay in it."""
         path, inputs = self.features, self.inputs
-        if not os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-            dtype = net.dtype or "FP32"
-            if not tells_shape(path):
-                return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=dtype)
-            if inputs is not None:
-                raise ArgumentError(f"--inputs beside {path}: the file tells how many it has")
-            return read_features(path, dtype=dtype)
-        if inputs is not None:
-            raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
-        stored = open_features(path)
-        return stored if stays else stored.rows()
+        if inputs is not None and tells_shape(path):
+            raise ArgumentError(f"--inputs beside {path}: the file or store tells how many it has")
+        if stays and os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
+            return open_features(path)
+        ncols = None if tells_shape(path) else net.shape[0]
+        return read_features(path, nrows=inputs, ncols=ncols, dtype=net.dtype)
 
 
 @dataclass(frozen=True)
@@ -197,14 +193,10 @@ class _Output:
     categories: bool
     force: bool
 
-    def require_free(self, *, resumes: bool = False, ours: bool = False) -> None:
-        """Raise OutputError if nothing can be written, or something would be replaced.
-
-        With `ours` an answer that tells its run is not looked at.
-        """
-        told = ours and finished_key(self.path) is not None
+    def require_free(self, *, resumes: bool = False, restart: bool = False) -> None:
+        """Raise OutputError if nothing can be written, or something would be replaced."""
         outputs.require_free(
-            self.path, stored=self.stored, force=self.force or told, resumes=resumes
+            self.path, stored=self.stored, force=self.force, resumes=resumes, restart=restart
         )
 
     def write(self, Y: gb.Matrix) -> int:

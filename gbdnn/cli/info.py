@@ -13,11 +13,12 @@ from typer import Argument, Option
 
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
-from gbdnn.cli import formats, options
+from gbdnn.cli import options
 from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
+from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
 from gbdnn.io.reading import UnzippedFile
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
@@ -55,7 +56,7 @@ def info(
         bool, Option("--compile", help="With --machine: compile the fused form now.")
     ] = False,
     as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
-    memory: options.Memory = None,
+    memory: options.Memory = "512MiB",
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
 
@@ -68,7 +69,6 @@ def info(
         return
     if path is None:
         raise ArgumentError("a PATH is needed, or --machine")
-    memory_bytes = options.size(memory)
     left = find_unfinished(path)
     if left is not None and given.from_ is None and not (path / "index.json").exists():
         if check:
@@ -80,7 +80,7 @@ def info(
             raise ArgumentError(f"--check: {path} is no store")
         _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
         return
-    name = given.from_ or formats.guess(path)
+    name, told = chosen(path, given.keywords())
     kind = store_kind(path) if name == "store" else "network"
     if check and name != "store":
         raise ArgumentError(f"--check: {path} is no store: {name} has no checksums")
@@ -90,20 +90,20 @@ def info(
         with Bars() as bars:
             update = bars.add("checking layers" if check else "reading layers")
             if name == "tsv":  # one layer at a time in memory
-                each = formats.read_tsv_layers(path, given, update)
+                each = read_tsv_layers(path, told, update)
                 infos, in_memory = tuple(layer.info for layer in each), True
             else:
-                net = formats.read(path, name, given)
+                net = read_network(path, **given.keywords())
                 infos, in_memory = net.infos, net.in_memory
                 for k in range(len(net)) if check else ():
                     net[k]
                     if update is not None:
                         update(k + 1, len(net))
-        found = _facts_of_network(infos, in_memory, inputs, memory_bytes)
+        found = _facts_of_network(infos, in_memory, inputs, memory)
         table = layer_table(infos)
     else:
         found = _facts_of_store(path, kind, check)
-    facts["bytes"] = sum(file.stat().st_size for file in formats.files(path, name, given))
+    facts["bytes"] = sum(file.stat().st_size for file in network_files(path, name, told))
     facts |= found
     if check:
         facts["check"] = "PASSED"

@@ -3,22 +3,42 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
-from typer import Option
+from typer import BadParameter, Option
 
 from gbdnn.arrays.threads import MOST_THREADS
 from gbdnn.challenge.machine import machine
 from gbdnn.cli.terminal import warn
-from gbdnn.engine.memory import MEMORY
 from gbdnn.errors import ArgumentError
+from gbdnn.io.formats import FormatName, ReadOptions
 
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}
 
-FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
+
+def size(text: str) -> int:
+    """Return the bytes of ``--memory``: a number, with or without a unit."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
+    units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+    if match is None or match[2].lower() not in units:
+        raise BadParameter(f"{text!r}: a number of bytes, or one as 512MiB or 8GiB")
+    return int(float(match[1]) * units[match[2].lower()])
+
+
+class Numbers(list[int]):
+    """Whole numbers that an option has with commas between them."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Numbers":
+        """Return the numbers."""
+        try:
+            return cls(map(int, text.split(",")))
+        except ValueError as err:
+            raise BadParameter(f"{text}: whole numbers with commas between them") from err
+
 
 NThreads = Annotated[int | None, Option(min=1, help="Number of threads (default: GraphBLAS's).")]
 Engine = Annotated[
@@ -27,8 +47,8 @@ Engine = Annotated[
 ]
 Compress = Annotated[bool, Option(help="Compute equal inputs once.")]
 Memory = Annotated[
-    str | None,
-    Option(metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB (default: 512MiB)."),
+    Any,
+    Option(parser=size, metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB."),
 ]
 
 
@@ -77,20 +97,12 @@ class Given:
         if self.no_clip and self.clip is not None:
             raise ArgumentError("--no-clip beside --clip: one of them")
 
-    def keywords(self) -> dict[str, Any]:
-        """Return the options given as keywords that all readers share."""
-        names = ("prefix", "bias", "bias_rule", "clip", "last_activation", "dtype")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return given | ({"clip": None} if self.no_clip else {})
-
-    def require_only(self, names: str, format_name: str) -> None:
-        """Raise ArgumentError if an option was given that is not among `names`."""
-        allowed = {"from_", *names.split()}
-        for field in fields(self):
-            given = getattr(self, field.name) is not field.default
-            if given and field.name not in allowed:
-                option = "--" + field.name.replace("_", "-")
-                raise ArgumentError(f"{option} has no meaning for the format {format_name}")
+    def keywords(self) -> ReadOptions:
+        """Return the options given, as `gbdnn.load` takes them."""
+        names = {"from_": "format"}
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "no_clip"}
+        found = {names.get(name, name): x for name, x in given.items() if x is not None}
+        return cast("ReadOptions", found | ({"clip": None} if self.no_clip else {}))
 
 
 def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -120,6 +132,13 @@ def takes_given(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     return decorator
 
 
+def refuse(beside: str, given: Mapping[str, object]) -> None:
+    """Raise ArgumentError if one of these options has a value: beside what, and why."""
+    for option, value in given.items():
+        if value is not None:
+            raise ArgumentError(f"{option} beside {beside}")
+
+
 def warn_of_threads(nthreads: int | None, processes: int | None = None) -> None:
     """Warn if there are more threads than this machine has cores for them."""
     cores = machine()["cores"]
@@ -128,14 +147,3 @@ def warn_of_threads(nthreads: int | None, processes: int | None = None) -> None:
         return
     words = f"--nthreads {nthreads}" + (f" for each of {processes} workers" if processes else "")
     warn(f"{words}: this machine has {cores} cores for them; more threads than cores are slower")
-
-
-def size(text: str | None) -> int:
-    """Return the bytes of ``--memory``: a number, with or without a unit."""
-    if text is None:
-        return MEMORY
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)", text.strip())
-    units = {unit.lower(): factor for unit, factor in _UNITS.items()}
-    if match is None or match[2].lower() not in units:
-        raise ArgumentError(f"--memory {text!r}: a number of bytes, or one as 512MiB or 8GiB")
-    return int(float(match[1]) * units[match[2].lower()])

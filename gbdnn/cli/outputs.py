@@ -10,27 +10,46 @@ from typer import Option
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io import require_storable, require_writable
 from gbdnn.io.atomic import is_own_output, output_errors
+from gbdnn.io.formats import FORMATS
 from gbdnn.io.store.index import INDEX, read_index
+from gbdnn.io.store.unfinished import finished_key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gbdnn.io.formats import FormatName
+
 Force = Annotated[bool, Option("--force", help="Replace the store or the file that is there.")]
 
 
-def require_free(path: Path, *, stored: bool, force: bool, resumes: bool = False) -> None:
+def require_free(
+    path: Path, *, stored: bool, force: bool, resumes: bool = False, restart: bool = False
+) -> None:
     """Raise OutputError if a store, or a file, cannot be written there or would replace one.
 
     Nor a store beside what an unfinished run has completed, unless the command `resumes`: it looks
-    then whether the run is its own. An empty file holds nothing. What is no file (``/dev/null``, a
+    then whether the run is its own, and so, unless `restart`, is a finished store that tells its
+    run. An empty file holds nothing. What is no file (``/dev/null``, a
     FIFO), and this process's own output, is written to and not replaced.
     """
     if stored:
         require_storable(path, resumes=resumes)
     else:
         require_writable(path)
-    if not force:
+    told = stored and resumes and not restart and finished_key(path) is not None
+    if not force and not told:
         require_new(path)
+
+
+def require_free_network(path: Path, form: FormatName, *, force: bool, restart: bool) -> None:
+    """Raise OutputError if a network cannot be written there, or would replace a store or a file.
+
+    Whether it would replace a store that tells its run is seen when this one is known.
+    """
+    if form == "store":
+        require_free(path, stored=True, force=force, resumes=True, restart=restart)
+    elif FORMATS[form].mark is None:
+        require_free(path, stored=False, force=force)
 
 
 def require_new(path: Path) -> None:

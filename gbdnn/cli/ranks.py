@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from typer import Option
 
 import gbdnn
+from gbdnn.cli.options import Numbers
 from gbdnn.distributed.agree import Ranks
-from gbdnn.errors import ArgumentError
 from gbdnn.optional import require
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ Pipeline = Annotated[
     Option(_OPTION, help="Share the layers out over ranks: mpiexec -n 4 gbdnn ... --pipeline"),
 ]
 Cuts = Annotated[
-    str | None,
+    Numbers | None,
     Option(
+        parser=Numbers.parse,
         metavar="K,...",
         help="First layers, from 0, of the ranks 1, 2, ... of a pipeline (default: by a sample).",
     ),
@@ -102,16 +103,6 @@ class Command:
                 f" {each.sent:.3g} bytes sent, busy for {each.busy:.3g} s, waited {each.waited:.3g}"
             )
         return "\n".join(lines)
-
-
-def numbers(cuts: str | None) -> list[int] | None:
-    """Return the layers of ``--cuts``."""
-    if cuts is None:
-        return None
-    try:
-        return [int(word) for word in cuts.split(",")]
-    except ValueError as err:
-        raise ArgumentError(f"--cuts {cuts!r}: numbers of layers, as 3,60") from err
 
 
 def are_started() -> bool:

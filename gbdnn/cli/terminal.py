@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import rich.console
@@ -94,19 +93,9 @@ class _Count(rich.progress.ProgressColumn):
     def render(self, task: rich.progress.Task) -> Text:
         if task.total is None:
             return Text("")
-        if task.fields["work"]:
+        if task.fields["work"] is not None:
             return Text(f"{task.percentage:.0f}%")
         return Text(f"{int(task.completed)}/{int(task.total)}")
-
-
-@dataclass
-class _Watched:
-    """Runs that are watched, and their bar."""
-
-    work: RunProgress
-    task: rich.progress.TaskID
-    repeat: int
-    seen: int = 0
 
 
 class Bars(rich.progress.Progress):
@@ -118,7 +107,6 @@ class Bars(rich.progress.Progress):
 
     def __init__(self, *, silent: bool = False) -> None:
         streams = (sys.stdout, sys.stderr)
-        self._runs: list[_Watched] = []
         super().__init__(
             rich.progress.SpinnerColumn("line"),
             rich.progress.TextColumn("{task.description}"),
@@ -138,7 +126,7 @@ class Bars(rich.progress.Progress):
         """Return a function of (done, count), whose first call shows the bar; None if not shown."""
         if self.disable:
             return None
-        task = self.add_task(what, total=None, visible=False, start=False, work=False)
+        task = self.add_task(what, total=None, visible=False, start=False, work=None)
 
         def show(done: int, count: int | None) -> None:
             self.start_task(task)
@@ -149,7 +137,7 @@ class Bars(rich.progress.Progress):
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """Show that something is done, of which nobody knows how much is left."""
-        task = None if self.disable else self.add_task(what, total=None, work=False)
+        task = None if self.disable else self.add_task(what, total=None, work=None)
         try:
             yield
         finally:
@@ -166,29 +154,29 @@ class Bars(rich.progress.Progress):
             yield
             return
         with watched(RunProgress()) as work:
-            task = self.add_task("inference", total=None, work=True)
-            watching = _Watched(work, task, repeat)
-            self._runs.append(watching)
+            task = self.add_task("inference", total=None, work=work, repeat=repeat, seen=0)
             try:
                 yield
             finally:
-                with self._lock:
-                    self._runs.remove(watching)
-                    self.remove_task(watching.task)
+                self.remove_task(task)
 
     def get_renderables(self) -> Iterable[rich.console.RenderableType]:
         """Return what is drawn, after a look at the runs that are watched."""
-        with self._lock:  # the drawing thread's, and that of who ends it
-            for each in list(self._runs):
-                work = each.work
-                if work.runs != each.seen:  # until a layer is done, weights are read and prepared
-                    each.seen = work.runs
-                    numbered = each.repeat > 1 and work.runs <= each.repeat
-                    of = f", run {work.runs} of {each.repeat}" if numbered else ""
-                    before = each.task
-                    each.task = self.add_task(f"inference{of}", total=None, work=True)  # draws
-                    self.remove_task(before)
-                if (part := work.fraction) > 0:
-                    self.update(each.task, completed=min(part, _NEARLY), total=1.0)
-                self.update(each.task, visible=not (work.ended and work.runs))
+        for task in self.tasks:
+            with suppress(KeyError):  # the run has ended meanwhile, and its bar is removed
+                self._look(task)
         return super().get_renderables()
+
+    def _look(self, task: rich.progress.Task) -> None:
+        work = task.fields["work"]
+        if work is None:
+            return
+        if work.runs != task.fields["seen"]:  # until a layer is done, weights are read and prepared
+            task.fields["seen"] = work.runs
+            numbered = 1 < task.fields["repeat"] >= work.runs
+            of = f", run {work.runs} of {task.fields['repeat']}" if numbered else ""
+            task.total = None
+            self.reset(task.id, description=f"inference{of}")  # draws
+        if (part := work.fraction) > 0:
+            self.update(task.id, completed=min(part, _NEARLY), total=1.0)
+        self.update(task.id, visible=not (work.ended and work.runs))

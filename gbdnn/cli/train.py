@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import formats, options
+from gbdnn.cli import options
 from gbdnn.cli import outputs as places
 from gbdnn.cli.terminal import Bars, say
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
+from gbdnn.io.formats import of_ending, read_network
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimizerName, RewiringName, adjustments_named, optimizer_named
+from gbdnn.viz.figures import require_plottable, save_figure
 
 if TYPE_CHECKING:
     from gbdnn.training import EpochRecord
 
-_HIDDEN, _DENSITY = "1024,1024", 0.05
+_HIDDEN, _DENSITY = (1024, 1024), 0.05
 
 
 def train(
@@ -37,8 +39,12 @@ def train(
         Option("--from", metavar="NET", help="Begin with this network, in any format."),
     ] = None,
     hidden: Annotated[
-        str | None,
-        Option(metavar="N,N,...", help=f"Neurons of the hidden layers (default: {_HIDDEN})."),
+        options.Numbers | None,
+        Option(
+            parser=options.Numbers.parse,
+            metavar="N,N,...",
+            help="Neurons of the hidden layers (default: 1024,1024).",
+        ),
     ] = None,
     density: Annotated[
         float | None,
@@ -90,21 +96,21 @@ def train(
     share of right answers of the inputs trained with, those of --validation, the number of edges.
     """
     if begin is not None:
-        _refuse({"--hidden": hidden, "--density": density, "--distribution": distribution})
+        drawn = {"--hidden": hidden, "--density": density, "--distribution": distribution}
+        options.refuse("--from: the network has its layers", drawn)
     options.warn_of_threads(nthreads)
-    target = formats.of_ending(out) or "store"
+    target = of_ending(out) or "store"
     if target != "store":
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
     places.require_free(out, stored=True, force=force)
     if plot is not None:
-        gbdnn.viz.require_plottable(plot)
+        require_plottable(plot)
     settings: dict[str, Any] = {
         "optimizer": optimizer_named(optimizer, learning_rate),
         "adjustments": adjustments_named(rewire),
     }
-    sizes = _numbers(hidden or _HIDDEN)
     y = read_labels(labels)
-    net = None if begin is None else _read(begin, dtype)
+    net = None if begin is None else read_network(begin, dtype=dtype).loaded()
     if tells_shape(features):
         X = read_features(features, dtype=dtype)
     else:
@@ -115,7 +121,7 @@ def train(
     if net is None:
         outputs = max(2, int(y.max(initial=0)) + 1)
         net = erdos_renyi(
-            [X.shape[1], *sizes, outputs], _DENSITY if density is None else density,
+            [X.shape[1], *(hidden or _HIDDEN), outputs], _DENSITY if density is None else density,
             distribution=distribution or "erk", seed=seed, dtype=dtype or "FP32",
         )  # fmt: skip
     with Bars() as bars:
@@ -133,7 +139,7 @@ def train(
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
     say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
     if plot is not None:
-        gbdnn.viz.save_figure(gbdnn.viz.history_figure(run), plot)
+        save_figure(gbdnn.viz.history_figure(run), plot)
 
 
 def _tell(record: EpochRecord) -> None:
@@ -145,20 +151,3 @@ def _tell(record: EpochRecord) -> None:
     if record.validation_accuracy is not None:
         words.append(f"accuracy {record.validation_accuracy:.4f}")
     say(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]))
-
-
-def _read(path: Path, dtype: Literal["FP32", "FP64"] | None) -> gbdnn.Network:
-    return formats.read(path, formats.guess(path, option=None), options.Given(dtype=dtype)).loaded()
-
-
-def _refuse(given: dict[str, object]) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise ArgumentError(f"{option} beside --from: the network has its layers")
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(number) for number in text.split(",")]
-    except ValueError as err:
-        raise ArgumentError(f"--hidden {text}: whole numbers with commas between them") from err

@@ -176,8 +176,8 @@ def edge_rate(inputs: int, edges: int, seconds: float) -> float:
 
     Examples
     --------
-    >>> import gbdnn
-    >>> gbdnn.edge_rate(60_000, 3_932_160, seconds=0.8)
+    >>> from gbdnn.engine.stats import edge_rate
+    >>> edge_rate(60_000, 3_932_160, seconds=0.8)
     294912000000.0
     """
     count = whole_number(inputs, "inputs", least=0) * whole_number(edges, "edges", least=0)

@@ -168,7 +168,7 @@ def radix_layers(
     Examples
     --------
     >>> import gbdnn
-    >>> [W.shape for W in gbdnn.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
+    >>> [W.shape for W in gbdnn.gallery.radix_layers([(2, 3), (6,)], widths=[1, 2, 2, 1])]
     [(6, 12), (12, 12), (12, 6)]
     """
     complete([systems, widths])

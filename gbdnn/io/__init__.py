@@ -1,10 +1,11 @@
 """Stores, data sets, the challenge's files; SciPy, Matrix Market, PyTorch, ONNX."""
 
 from gbdnn.io.atomic import require_writable, whole_file, whole_folder
-from gbdnn.io.challenge.layout import find_categories, find_features, find_layers, find_neurons
-from gbdnn.io.challenge.network import iter_layers, read_network, write_network
+from gbdnn.io.challenge.network import iter_layers, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io.conversion import convert
 from gbdnn.io.datasets import read_features, read_labels
+from gbdnn.io.formats import load
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
@@ -15,7 +16,6 @@ from gbdnn.io.store import (
     StoredFeatures,
     Unfinished,
     find_unfinished,
-    load,
     open_features,
     require_storable,
     save,
@@ -26,10 +26,7 @@ from gbdnn.io.store import (
 __all__ = [
     "StoredFeatures",
     "Unfinished",
-    "find_categories",
-    "find_features",
-    "find_layers",
-    "find_neurons",
+    "convert",
     "find_unfinished",
     "from_scipy",
     "from_torch",
@@ -41,7 +38,6 @@ __all__ = [
     "read_idx",
     "read_labels",
     "read_matrix_market",
-    "read_network",
     "read_onnx",
     "read_torch",
     "read_tsv",

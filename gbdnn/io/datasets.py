@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import FormatError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
@@ -17,7 +18,7 @@ from gbdnn.io.frameworks.matrix_market_text import parse_distinct
 from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import WRONG, UnzippedFile, as_limit, read_unzipped
-from gbdnn.io.store import open_features
+from gbdnn.io.store import StoredFeatures, open_features
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def read_features(
     ncols: int | None = None,
     dtype: Any = None,
     unpacked_limit: int | None = None,
-) -> Any:
+) -> gb.Matrix:
     """Read features from a file or a store, of any format that data sets come in.
 
     Parameters
@@ -60,9 +61,10 @@ def read_features(
 
     Returns
     -------
-    ndarray, SciPy sparse array, Matrix or StoredFeatures, shape (inputs, neurons)
-        What `gbdnn.infer` and `gbdnn.train` take. Images' bytes are divided by 255, and dimensions
-        behind the first become one.
+    graphblas.Matrix, shape (inputs, neurons)
+        Arrays and images are full, all others sparse. Images' bytes are divided by 255, and
+        dimensions behind the first become one. `open_features` opens a store that is larger than
+        memory.
 
     Raises
     ------
@@ -94,10 +96,12 @@ def read_features(
     if not tells_shape(file):
         return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind, unpacked_limit=limit)
     found = _found(file, kind, limit)
+    if isinstance(found, StoredFeatures):
+        found = found.rows()
     for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
         if want not in (None, n):
             raise ShapeError(f"{file}: {found.shape[0]} x {found.shape[1]}, not {want} {name}")
-    return found
+    return found if isinstance(found, gb.Matrix) else _matrix(found)
 
 
 def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
@@ -179,6 +183,17 @@ def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
     if found.dtype == np.uint8:
         found = np.multiply(found, dtype.type(1 / 255), dtype=dtype)
     return _rows(path, found)
+
+
+def _matrix(found: Any) -> gb.Matrix:
+    """Return an array, or a SciPy array, as a Matrix of the same dtype, half precision as FP32."""
+    dtype = found.dtype.newbyteorder("=") if found.dtype != np.float16 else np.dtype("float32")
+    found = found.astype(dtype, copy=False)
+    if isinstance(found, np.ndarray):
+        return gb.Matrix.ss.import_fullr(np.ascontiguousarray(found), take_ownership=True)
+    found = found.tocsr()
+    found.sum_duplicates()
+    return gb.io.from_scipy_sparse(found)
 
 
 def _is_store(path: Path) -> bool:

@@ -13,7 +13,6 @@ Curves differ in line style and marker and areas in hatches, not in colour alone
 
 from gbdnn.viz.balance import plot_balance
 from gbdnn.viz.edge_rates import plot_edge_rates
-from gbdnn.viz.figures import require_plottable, save_figure
 from gbdnn.viz.history import history_figure, plot_history
 from gbdnn.viz.layers import plot_activity, plot_layer_times, run_figure
 
@@ -24,9 +23,7 @@ __all__ = [
     "plot_edge_rates",
     "plot_history",
     "plot_layer_times",
-    "require_plottable",
     "run_figure",
-    "save_figure",
 ]
 
 

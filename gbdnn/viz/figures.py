@@ -94,20 +94,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         The suffix is another one.
     OutputError
         The file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> figure = gbdnn.viz.history_figure(gbdnn.train(net, X, y, epochs=3))
-    >>> path = Path(tempfile.mkdtemp()) / "history.svg"
-    >>> gbdnn.viz.save_figure(figure, path)
-    >>> path.exists()
-    True
     """
     kind = _kind(path)
     figures = require("matplotlib.figure", "plots", "plots need matplotlib")
@@ -132,11 +118,6 @@ def require_plottable(path: str | os.PathLike[str]) -> None:
     ------
     ArgumentError, MissingPackageError, OutputError
         As `save_figure`, or matplotlib is not installed.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> gbdnn.viz.require_plottable("run.png")  # nothing is raised: it can be written
     """
     _kind(path)
     new_figure()

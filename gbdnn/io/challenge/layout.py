@@ -47,17 +47,6 @@ def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
     ------
     MissingFileError
         Lists the places searched.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:5], 1024)
-    >>> gbdnn.io.write_tsv(X, folder / "sparse-images-1024.tsv")
-    >>> gbdnn.io.find_features(folder, 1024).name
-    'sparse-images-1024.tsv'
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
@@ -83,16 +72,6 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     ------
     MissingFileError
         Lists the places searched.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_categories([3, 7], folder / "neuron1024-l120-categories.tsv")
-    >>> gbdnn.io.find_categories(folder, 1024, 120).name
-    'neuron1024-l120-categories.tsv'
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     folders = ["DNN", "."]
@@ -125,16 +104,6 @@ def find_layers(
     ------
     MissingFileError
         Lists the places searched, or names the layer that is missing.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
-    >>> [file.name for file in gbdnn.io.find_layers(folder, 1024)]
-    ['n1024-l1.tsv', 'n1024-l2.tsv']
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     count = None if layers is None else whole_number(layers, "layers", least=1)
@@ -171,16 +140,6 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
         There are no layers; describes the layout.
     ArgumentError
         There are layers of several sizes; lists them.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
-    >>> gbdnn.io.find_neurons(folder)
-    1024
     """
     root = _folder(directory)
     with read_errors(root):

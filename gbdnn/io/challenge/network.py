@@ -121,7 +121,7 @@ def iter_layers(
     return starmap(layer, enumerate(files[start:], start + 1))
 
 
-def read_network(
+def read_challenge_network(
     directory: str | os.PathLike[str],
     neurons: int,
     layers: int | None = None,
@@ -154,10 +154,10 @@ def read_network(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> import gbdnn
+    >>> import gbdnn.challenge
     >>> folder = Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
-    >>> gbdnn.io.read_network(folder, 1024)  # the challenge's bias, rule and clip
+    >>> gbdnn.challenge.read_challenge_network(folder, 1024)  # the challenge's bias, rule and clip
     Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
       layer  shape        edges
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32

@@ -140,6 +140,32 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     require_room(size, "ONNX: weights")
     helper = onnx.helper
     element = helper.np_dtype_to_tensor_dtype(net[0].dtype)
+    nodes, dense, thin = _nodes(onnx, net, sparse)
+    graph = helper.make_graph(
+        nodes,
+        "gbdnn",
+        [helper.make_tensor_value_info("inputs", element, ["n", net.shape[0]])],
+        [helper.make_tensor_value_info("outputs", element, ["n", net.shape[1]])],
+        dense,
+        sparse_initializer=thin,
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+        producer_name="gbdnn",
+        producer_version=__version__,
+    )
+    if model.ByteSize() > _LARGEST:
+        hint = "" if sparse else "; sparse=True takes the edges alone"
+        raise ArgumentError(f"{path}: an ONNX file holds less than 2 GiB{hint}")
+    with whole_file(path) as file:
+        file.write(model.SerializeToString(deterministic=True))
+
+
+def _nodes(onnx: Any, net: Network, sparse: bool) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the nodes of a graph, its dense constants and its sparse ones."""
+    helper = onnx.helper
     nodes: list[Any] = []
     dense: list[Any] = []
     thin: list[Any] = []
@@ -169,26 +195,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         nodes[-1].name = f"activation{k}"
         flow = f"activations{k}"
     nodes[-1].output[0] = "outputs"
-    graph = helper.make_graph(
-        nodes,
-        "gbdnn",
-        [helper.make_tensor_value_info("inputs", element, ["n", net.shape[0]])],
-        [helper.make_tensor_value_info("outputs", element, ["n", net.shape[1]])],
-        dense,
-        sparse_initializer=thin,
-    )
-    model = helper.make_model(
-        graph,
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR_VERSION,
-        producer_name="gbdnn",
-        producer_version=__version__,
-    )
-    if model.ByteSize() > _LARGEST:
-        hint = "" if sparse else "; sparse=True takes the edges alone"
-        raise ArgumentError(f"{path}: an ONNX file holds less than 2 GiB{hint}")
-    with whole_file(path) as file:
-        file.write(model.SerializeToString(deterministic=True))
+    return nodes, dense, thin
 
 
 def _dense(onnx: Any, layer: Layer, name: str) -> Any:

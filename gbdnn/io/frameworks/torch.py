@@ -42,11 +42,11 @@ def from_torch(
     ----------
     source : torch.nn.Module or mapping of str to tensors
         A module whose forward is one chain of ``Linear``, ``ReLU``, ``ReLU6``, ``Hardtanh(0, c)``,
-        their functions, and ``clamp(0, c)``; ``Identity``, ``Dropout`` and ``Flatten`` have no
-        effect. It may be nested, or have a forward that ``torch.fx`` can trace. Or a
-        ``state_dict`` of linear layers in the order of their use, tensors or NumPy arrays. Weights
-        may be sparse, of any layout; the masks of ``torch.nn.utils.prune`` are applied. All arrays
-        are copied.
+        their functions, and ``clamp(0, c)``; ``Identity``, ``Dropout``, ``Flatten`` and a view of
+        a row per input (``x.view(x.size(0), -1)``) have no effect. It may be nested, or have a
+        forward that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers in the order of
+        their use, tensors or NumPy arrays. Weights may be sparse, of any layout; the masks of
+        ``torch.nn.utils.prune`` are applied. All arrays are copied.
     clip : float, optional
         For a ``state_dict``, which has no activations: upper limit of every ReLU; default: no
         limit.

@@ -5,10 +5,14 @@ This module imports PyTorch; `from_torch` imports it when it is given a PyTorch 
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 import torch.fx
+from torch import nn
 from torch.nn import functional
 from torch.nn.utils import prune
 
@@ -17,8 +21,6 @@ from gbdnn.io.frameworks.chain import no_meaning
 from gbdnn.io.frameworks.torch_tensors import add_linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gbdnn.io.frameworks.chain import Chain
 
 # The parameters after the input, in order, and their defaults.
@@ -32,32 +34,44 @@ _CLAMPS: dict[str, dict[str, Any]] = {
     "clamp_max": {"max": None},
 }
 _FLATTENED = {"start_dim": 0, "end_dim": -1}
-_FUNCTIONS = {
-    getattr(room, name + end): name
-    for name in (*_CLAMPS, "dropout", "alpha_dropout", "flatten", "reshape")
-    for room in (torch, functional)
-    for end in ("", "_")
-    if hasattr(room, name + end)
-}
-_METHODS = {
-    name + end: name
-    for name in (*_CLAMPS, "flatten", "reshape", "view")
-    for end in ("", "_")
-    if hasattr(torch.Tensor, name + end)
+# Modules are known by their forward, not by their class: a subclass may override it.
+_FUNCTIONS_ALONE = {
+    each.forward
+    for each in (nn.ReLU, nn.Hardtanh, nn.Flatten, nn.Identity, nn.Dropout, nn.AlphaDropout)
 }
 
 
 class _Tracer(torch.fx.Tracer):
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return type(m).forward in _MODULES or super().is_leaf_module(m, module_qualified_name)
+    """Traces modules down to functions, but for those that have parameters or are not known."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        forward = type(m).forward
+        if forward in _FUNCTIONS_ALONE:
+            return False
+        return forward is nn.Linear.forward or super().is_leaf_module(m, module_qualified_name)
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> torch.fx.Graph:
+        """Trace a module; ``len(x)`` is a node too, which torch.fx alone refuses."""
+
+        def length(x: Any) -> Any:
+            if isinstance(x, torch.fx.Proxy):
+                return self.create_proxy("call_function", len, (x,), {})
+            return len(x)
+
+        forwards = {type(each).forward for each in root.modules()}
+        with contextlib.ExitStack() as patched:
+            for each in forwards:
+                if not each.__module__.startswith("torch."):
+                    patched.enter_context(patch.dict(each.__globals__, {"len": length}))
+            return super().trace(root, concrete_args)
 
 
-def trace(module: torch.nn.Module, chain: Chain) -> Chain:
+def trace(module: nn.Module, chain: Chain) -> Chain:
     """Add the layers of `module`, which is not modified, to `chain`."""
     for name, part in module.named_modules():
         _require_visible(name, part)
     if _Tracer().is_leaf_module(module, ""):
-        module = torch.nn.Sequential(module)
+        module = nn.Sequential(module)
     try:
         graph = _Tracer().trace(module)
     except Exception as err:
@@ -68,32 +82,50 @@ def trace(module: torch.nn.Module, chain: Chain) -> Chain:
     before = next((node for node in nodes if node.op == "placeholder"), None)
     if before is None:
         raise ArgumentError(f"{type(module).__qualname__}: its forward takes no input")
+    shapes, counts = _shapes(nodes)
     for node in nodes:
-        if node is before or (node.op == "placeholder" and not node.users):
+        if node is before or node in shapes or (node.op == "placeholder" and not node.users):
             continue
         name = _name(node, module)
         if node.op == "get_attr":
             raise no_meaning(f"{node.target!r}", "it is used outside the modules known here")
-        if node.all_input_nodes != [before]:
+        if [each for each in node.all_input_nodes if each not in counts] != [before]:
             raise no_meaning(name, "it takes something other than the result before it alone")
-        if len(before.users) > 1:
+        if len(before.users.keys() - shapes) > 1:
             raise no_meaning(_name(before, module), "its result is used more than once: a skip")
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
-            if type(part).forward not in _MODULES:
+            if type(part).forward is not nn.Linear.forward:
                 raise no_meaning(name)
-            _MODULES[type(part).forward](chain, part, name)
-        elif node.op == "call_function" and node.target in _FUNCTIONS:
-            _add_function(chain, _FUNCTIONS[node.target], node, name)
-        elif node.op == "call_method" and node.target in _METHODS:
-            _add_function(chain, _METHODS[str(node.target)], node, name)
-        elif node.op != "output" or node.args != (before,):
+            _add_linear(chain, part, name)
+        elif node.op != "output":
+            _add_function(chain, node, name, counts)
+        elif node.args != (before,):
             raise no_meaning(name)
         before = node
     return chain
 
 
-def _require_visible(name: str, module: torch.nn.Module) -> None:
+def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
+    """Return the nodes that ask for a shape, and those of them that are a number of inputs."""
+    shapes: set[torch.fx.Node] = set()
+    counts: set[torch.fx.Node] = set()
+    for node in nodes:
+        args = [*node.args[1:], *node.kwargs.values()]
+        if (node.op, node.target, args) == ("call_method", "size", []) or (
+            node.target is getattr and args == ["shape"]
+        ):
+            shapes.add(node)
+        elif (
+            node.target is len
+            or (node.op, node.target, args) == ("call_method", "size", [0])
+            or (node.target is operator.getitem and node.args[0] in shapes and args == [0])
+        ):
+            counts.add(node)
+    return shapes | counts, counts
+
+
+def _require_visible(name: str, module: nn.Module) -> None:
     """Raise ArgumentError for hooks and the like, whose effect a trace does not show."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     hooks = [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
@@ -104,10 +136,14 @@ def _require_visible(name: str, module: torch.nn.Module) -> None:
         )
 
 
-def _name(node: torch.fx.Node, module: torch.nn.Module) -> str:
-    if node.op == "call_module":
-        kind = type(module.get_submodule(str(node.target))).__qualname__
-        return f"{node.target!r} ({kind})"
+def _name(node: torch.fx.Node, module: nn.Module) -> str:
+    """Return the module that a node is of, if it is one of PyTorch's own; else the node."""
+    within: Any = node.meta.get("nn_module_stack", {})
+    where = [str(each[0]) for each in within.values()][-1:]
+    path = str(node.target) if node.op == "call_module" else "".join(where)
+    part = module.get_submodule(path)
+    if node.op == "call_module" or type(part).forward in _FUNCTIONS_ALONE:
+        return f"{path!r} ({type(part).__qualname__})"
     return f"node {node.name!r}"
 
 
@@ -119,7 +155,8 @@ def _add_linear(chain: Chain, module: Any, name: str) -> None:
     add_linear(chain, tensors, name)
 
 
-def _add_function(chain: Chain, function: str, node: torch.fx.Node, name: str) -> None:
+def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torch.fx.Node]) -> None:
+    function = _function(node)
     options = {key: value for key, value in node.kwargs.items() if key != "input"}
     args: Any = node.args if "input" in node.kwargs else node.args[1:]
     if function in _CLAMPS:
@@ -129,28 +166,23 @@ def _add_function(chain: Chain, function: str, node: torch.fx.Node, name: str) -
             raise no_meaning(name, "a bound is no number")
         chain.clamp(low, high, name)
     elif function == "flatten":
-        _require_rows(name, **(_FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options))
+        found: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options
+        start, end = found["start_dim"], found["end_dim"]
+        if start != 1 or end not in (1, -1):
+            raise no_meaning(name, f"it flattens dimensions {start} to {end}, not 1 to the last")
     elif function in ("view", "reshape"):
-        shape = args[0] if len(args) == 1 else args or options.get("shape")
-        if not isinstance(shape, tuple | list) or len(shape) != 2 or shape[0] != -1:
+        shape: Any = args[0] if len(args) == 1 else args or options.get("shape")
+        is_shape = isinstance(shape, tuple | list) and len(shape) == 2
+        if not is_shape or not (shape[0] == -1 or shape[0] in counts) or shape[1] in counts:
             raise no_meaning(name, f"a shape of {shape} and not (-1, n), a row per input")
+    elif function not in ("dropout", "alpha_dropout"):
+        raise no_meaning(name)
 
 
-def _require_rows(name: str, start_dim: int, end_dim: int) -> None:
-    if start_dim != 1 or end_dim not in (1, -1):
-        raise no_meaning(
-            name, f"it flattens dimensions {start_dim} to {end_dim}, not 1 to the last"
-        )
-
-
-# Modules are known by their forward, not by their class: a subclass may override it.
-_MODULES: dict[Any, Callable[[Chain, Any, str], None]] = {
-    torch.nn.Linear.forward: _add_linear,
-    torch.nn.ReLU.forward: lambda chain, _, name: chain.clamp(0, None, name),
-    # of ReLU6 too
-    torch.nn.Hardtanh.forward: lambda chain, x, name: chain.clamp(x.min_val, x.max_val, name),
-    torch.nn.Flatten.forward: lambda _, x, name: _require_rows(name, x.start_dim, x.end_dim),
-    torch.nn.Identity.forward: lambda *_: None,
-    torch.nn.Dropout.forward: lambda *_: None,
-    torch.nn.AlphaDropout.forward: lambda *_: None,
-}
+def _function(node: torch.fx.Node) -> str:
+    """Return the name of PyTorch's function or method, without the _ of those in place."""
+    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    known = [getattr(room, str(name), None) for room in (torch, functional)]
+    if node.op == "call_function" and node.target not in known:
+        return ""
+    return str(name).removesuffix("_")

@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.arrays.arguments import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.reading import WRONG, foreign_errors
 from gbdnn.io.store.index import checksum
@@ -21,12 +22,13 @@ from gbdnn.io.store.unfinished import (
     RUN,
     Origin,
     bring_back,
+    finished_key,
     named_by_index,
     read_run,
     run_folder,
     write_run,
 )
-from gbdnn.io.store.writer import Writer
+from gbdnn.io.store.writer import Writer, remove_left
 
 if TYPE_CHECKING:
     import os
@@ -78,6 +80,8 @@ def save_layers(
 ) -> None:
     """Save a network in a store, as `gbdnn.save` does, and go on after a kill.
 
+    A store that the same call has finished is left as it is.
+
     Parameters
     ----------
     source : LayerSource
@@ -98,6 +102,12 @@ def save_layers(
     ReadError
         The system does not let what has been done be read; it is kept.
     """
+    made_from = None if restart else finished_key(as_path(path))
+    if made_from is not None and made_from == source.key(source.marks()):
+        remove_left(as_path(path))
+        if progress is not None:
+            progress(source.count, source.count)
+        return
     with _Keeper(path, source, restart=restart) as writer:
         layers = LayerWriter(writer, writer.entries)
         if progress is not None:

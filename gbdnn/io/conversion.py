@@ -1,0 +1,264 @@
+"""Networks from one format into another: what would be lost, layers one by one, resumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+
+from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
+from gbdnn.errors import ArgumentError
+from gbdnn.io.atomic import require_writable, whole_folder
+from gbdnn.io.challenge.network import write_network
+from gbdnn.io.fingerprints import of_network
+from gbdnn.io.formats import (
+    FORMATS,
+    FormatName,
+    ReadOptions,
+    challenge_bias,
+    chosen,
+    network_files,
+    read_network,
+    read_tsv_layers,
+    target_format,
+)
+from gbdnn.io.frameworks.matrix_market import write_matrix_market
+from gbdnn.io.frameworks.onnx import write_onnx
+from gbdnn.io.frameworks.torch_file import write_torch
+from gbdnn.io.reading import read_bytes, read_errors
+from gbdnn.io.store.index import checksum
+from gbdnn.io.store.resumed import LayerSource, save_layers
+from gbdnn.io.store.unfinished import Origin
+from gbdnn.model.network import Network
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.layer_info import LayerInfo
+
+    Progress = Callable[[int, int], object] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Assumed:
+    """What a reader assumes of layers, without options, where the format does not store it."""
+
+    weights_only: bool = False
+    """Bias and dtype are not stored: the challenge's bias, FP32."""
+    bias_rule: str = "all"
+    clip: float | None = None
+    last_activation: str = "relu"
+
+
+_ASSUMED = {
+    "tsv": _Assumed(weights_only=True, bias_rule="entries", clip=32.0),
+    "matrix-market": _Assumed(),
+    "torch": _Assumed(last_activation="identity"),
+}
+_WRITERS: dict[str, Callable[[Network, Path], object]] = {
+    "tsv": write_network,
+    "matrix-market": write_matrix_market,
+    "onnx": write_onnx,
+    "torch": write_torch,
+}
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: FormatName | None = None,
+    lossy: bool = False,
+    restart: bool = False,
+    progress: Progress = None,
+    **options: Unpack[ReadOptions],
+) -> list[str]:
+    """Convert a network from one format into another.
+
+    Layers are converted one by one from the challenge's files to a store, and from a store to all
+    but ONNX and PyTorch. If it is killed while it writes a store, the same call resumes with the
+    first layer that is not complete; a store that it has completed is left as it is.
+
+    Parameters
+    ----------
+    source : path-like
+        A network in any format, as for `load`.
+    target : path-like
+        Written atomically. A store or a file is replaced, another folder is a new or an empty one.
+    to : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
+        Format of the target; default: by its ending, else a store.
+    lossy : bool, default False
+        Whether what the target's format does not store is left out: otherwise that is an error.
+    restart : bool, default False
+        Whether to begin anew, and to discard what this or another call has left in a store.
+    progress : callable, optional
+        Called as ``progress(k, count)`` when k of all layers have been written; into a store at
+        first with those of an earlier call. Where the challenge's files do not become a store, it
+        is called for the layers that are read, too.
+    **options
+        Of the source, as for `load`.
+
+    Returns
+    -------
+    list of str
+        What was left out, as ``"clip 32 (layer 0)"``, each with the first layer of it.
+
+    Raises
+    ------
+    ArgumentError
+        The target's format does not store something, or an option does not apply.
+    OutputError
+        The target cannot be written, or its folder holds what another run has completed.
+    MissingFileError, FormatError, MissingPackageError
+        As `load`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> gbdnn.save([gbdnn.Layer(np.eye(3), clip=6)], folder / "net")
+    >>> gbdnn.io.convert(folder / "net", folder / "net.onnx")
+    []
+    >>> gbdnn.io.convert(folder / "net", folder / "files", to="matrix-market", lossy=True)
+    ['clip 6 (layer 0)']
+    """
+    source, target = as_path(source, "source"), as_path(target, "target")
+    as_flag(lossy, "lossy")
+    as_flag(restart, "restart")
+    require_callable(progress, "progress")
+    name, given = chosen(source, options)
+    if to is not None:
+        as_word(to, "to", FORMATS)
+    form = to or target_format(target)
+    if name == "tsv" and form == "store":
+        save_layers(of_tsv(source, given), target, restart=restart, progress=progress)
+        return []
+    _require_restartable(target, form, restart)
+    reading = None if form == "store" else progress
+    net = read_network(source, progress=reading, **options)
+    lost = losses(net, form)
+    if lost and not lossy:
+        raise ArgumentError(
+            f"{target}: {no_place(lost, form)}, and lossy=True (in the shell --lossy) leaves it"
+            " out: it has to be said when the network is read"
+        )
+    write(net, target, form, restart=restart, progress=progress)
+    return lost
+
+
+def write(
+    net: Network,
+    path: Path,
+    form: FormatName,
+    *,
+    origin: Origin | None = None,
+    restart: bool = False,
+    progress: Progress = None,
+) -> None:
+    """Write a network, atomically; a lazy one layer by layer, except ONNX and PyTorch.
+
+    A store or a file is replaced, another folder is a new or an empty one. What a killed call has
+    left of a store is resumed; `origin` is what the layers follow from, if not from the network.
+    """
+    _require_restartable(path, form, restart)
+    if form == "store":
+        save_layers(of_layers(net, origin), path, restart=restart, progress=progress)
+        return
+    if not len(net):
+        raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
+    if progress is not None:
+        net = _reporting(net, progress)
+    if FORMATS[form].mark is not None:
+        with whole_folder(path) as folder:
+            _WRITERS[form](net, folder)
+    else:
+        require_writable(path)
+        _WRITERS[form](net.loaded(), path)
+
+
+def of_layers(net: Network, origin: Origin | None = None) -> LayerSource:
+    """Return a network's layers, and what they follow from: the network, if nothing else."""
+    if origin is None:
+        fingerprint, words = of_network(net)
+        origin = Origin.of({"network": fingerprint}, {"network": words})
+    return LayerSource(origin=origin, count=len(net), layers=lambda k: net[k:])
+
+
+def losses(net: Network, form: FormatName) -> list[str]:
+    """Return what would be lost, as ``"clip 32 (layer 0)"``, each with the first layer of it."""
+    found: dict[str, str] = {}
+    if assumed := _ASSUMED.get(form):
+        for k, info in enumerate(net.infos):
+            for kind, what in _lost(info, assumed, last=k == len(net) - 1):
+                found.setdefault(kind, f"{what} (layer {k})")
+    return list(found.values())
+
+
+def no_place(lost: list[str], form: FormatName) -> str:
+    """Return that a format does not store this."""
+    return f"the format {form} has no place for {', '.join(lost)}; a store has"
+
+
+def _require_restartable(path: Path, form: FormatName, restart: bool) -> None:
+    if restart and form != "store":
+        raise ArgumentError(
+            f"restart=True (in the shell --restart): {path} is no store, and is always written anew"
+        )
+
+
+def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
+    """Yield kind and description of each property that differs from what a reader assumes."""
+    low, high = info.lowest_bias, info.highest_bias
+    if assumed.weights_only:
+        if not low == high == info.dtype.type(challenge_bias(info.ncols)):
+            several = "" if low == high else f" to {high:g}"
+            yield "bias", f"a bias of {low:g}{several}"
+        if info.dtype != np.float32:
+            yield "dtype", "FP64"
+    # With a ReLU and a bias <= 0 both rules are the same.
+    same = info.activation == "relu" and high <= 0
+    if not same and (low or high) and info.bias_rule != assumed.bias_rule:
+        yield "rule", f"the bias rule {info.bias_rule}"
+    if info.clip != assumed.clip:
+        yield "clip", "having no upper limit" if info.clip is None else f"clip {info.clip:g}"
+    if info.activation != (assumed.last_activation if last else "relu"):
+        yield "activation", f"the activation {info.activation}"
+
+
+def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:
+    """Return the network as a lazy one that reports each layer that is read."""
+
+    def layer(k: int, /) -> Layer:
+        progress(k + 1, len(net))
+        return net[k]
+
+    return Network.lazy(net.infos, layer)
+
+
+def of_tsv(path: Path, given: dict[str, Any]) -> LayerSource:
+    """Return the layers of the challenge's files.
+
+    Of layers that have been read the files' content counts, of all files name and size.
+    """
+    files = network_files(path, "tsv", given)
+    with read_errors(path):
+        names = [(file.name, file.stat().st_size) for file in files]
+    told = sorted((key, x) for key, x in given.items() if key not in ("layers", "neurons"))
+    origin = Origin.of(
+        {
+            "files": checksum(repr(names).encode()),
+            "layers": str(len(files)),
+            "options": ", ".join(f"{key} {x}" for key, x in told) or "none",
+        },
+        {"files": str(path.absolute())},
+    )
+    return LayerSource(
+        origin=origin,
+        count=len(files),
+        layers=lambda k: read_tsv_layers(path, given, start=k),
+        mark=lambda k: checksum(read_bytes(files[k])),
+    )

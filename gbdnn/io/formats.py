@@ -1,0 +1,289 @@
+"""What a path holds, and networks from any format: one table of the formats of networks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
+
+from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
+from gbdnn.arrays.values import whole_number
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError
+from gbdnn.gallery.radixnet import CHALLENGE
+from gbdnn.io import store
+from gbdnn.io.challenge.layout import find_layers, find_neurons
+from gbdnn.io.challenge.network import iter_layers
+from gbdnn.io.frameworks.matrix_market import read_matrix_market
+from gbdnn.io.frameworks.onnx import read_onnx
+from gbdnn.io.frameworks.torch_file import read_torch
+from gbdnn.io.reading import read_errors
+from gbdnn.model.network import Network
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import graphblas as gb
+    import numpy as np
+
+    from gbdnn.model.layer import Activation, BiasRule, Layer
+
+FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
+
+
+class ReadOptions(TypedDict, total=False):
+    """What a format does not store, and how much is read; None is the default, but of `clip`."""
+
+    format: FormatName | None
+    layers: int | None
+    dtype: Any
+    neurons: int | None
+    prefix: str | None
+    bias: float | None
+    bias_rule: BiasRule | None
+    clip: float | None
+    last_activation: Activation | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """A format of networks."""
+
+    options: str
+    """The `ReadOptions` that apply."""
+    endings: tuple[str, ...] = ()
+    """Endings of the name of a file that holds a network."""
+    mark: str | None = None
+    """Pattern of the files that identify a folder; None if a network is one file."""
+    files: str = ""
+    """Pattern of all files of a network in a folder."""
+
+
+FORMATS: dict[str, _Format] = {
+    "store": _Format(
+        options="layers dtype", mark=r"index\.json", files=r".*\.safetensors|index\.json"
+    ),
+    "tsv": _Format(
+        options="layers dtype neurons bias bias_rule clip",
+        mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
+    ),
+    "matrix-market": _Format(
+        options="layers dtype prefix bias bias_rule clip last_activation",
+        endings=(".mtx", ".mtx.gz"),
+        mark=r".*[0-9]\.mtx(\.gz)?",
+        files=r".*\.mtx(\.gz)?",
+    ),
+    "onnx": _Format(options="layers dtype", endings=(".onnx",)),
+    "torch": _Format(
+        options="layers dtype clip last_activation",
+        endings=(".pt", ".pth"),
+    ),
+}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[ReadOptions],
+) -> Network | gb.Matrix | np.ndarray:
+    """Load what a store holds, or a network in any other format.
+
+    Parameters
+    ----------
+    path : path-like
+        A store's folder; a file of ONNX (``.onnx``), of a PyTorch ``state_dict`` (``.pt``,
+        ``.pth``), or Matrix Market (``.mtx``); a folder of Matrix Market's or the
+        challenge's files.
+    verify : bool, default True
+        Whether an array's checksum is verified at each read of a store. Indices and values are
+        checked in any case.
+    progress : callable, optional
+        Called as ``progress(k, count)`` after each of the challenge's files.
+    **options
+        ``format``, one of "store", "tsv" (the challenge's files), "matrix-market", "onnx" and
+        "torch" (default: told by the path's ending, or the files in the folder); ``layers``, the
+        number of layers to read, the first ones (default: all); ``dtype`` (default: the network's,
+        of the challenge's files FP32). And what the format does not store: ``neurons``, ``prefix``,
+        ``bias``, ``bias_rule``, ``clip`` and ``last_activation``, as for `iter_layers` (but the
+        bias is 0 for numbers of neurons that the challenge does not have), `read_matrix_market`
+        and `read_torch`.
+
+    Returns
+    -------
+    Network, graphblas.Matrix or ndarray of int64
+        The layers of a store are read when they are asked for (``net.loaded()`` reads all),
+        features and categories by this call (`gbdnn.io.open_features` opens those larger than
+        memory), and so are networks in other formats.
+
+    Raises
+    ------
+    MissingFileError
+        There is nothing of the kind; or, when a layer of a store is read, its shard is missing.
+    FormatError
+        What is there is damaged, of a newer version, or wrong; the message names file and layer. A
+        stored layer's arrays are checked when it is read.
+    ArgumentError
+        An option does not apply to the format; or the folder holds several formats.
+    MissingPackageError
+        The packages that the format needs are not installed.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
+    >>> gbdnn.save(gbdnn.radixnet(1024, 2), folder)
+    >>> gbdnn.load(folder)
+    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32, read when asked
+      layer  shape        edges
+      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
+    """
+    as_flag(verify, "verify")
+    require_callable(progress, "progress")
+    name, given = chosen(path, options)
+    if name == "tsv":
+        return Network(read_tsv_layers(path, given, progress))
+    count = given.pop("layers", None)
+    if name != "store":
+        net = _READERS[name](as_path(path), given)
+    else:
+        found = store.load(path, verify=verify)
+        if not isinstance(found, Network):
+            if count is not None or given:
+                raise FormatError(f"{path}: the store holds no network")
+            return found
+        net = found.astype(given["dtype"]) if given else found
+    if count is not None and count > len(net):
+        option = f"in the shell --layers {count}"
+        raise ArgumentError(f"layers={count} ({option}): {path} has {len(net)}")
+    return net[:count]
+
+
+def read_network(
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[ReadOptions],
+) -> Network:
+    """Return a network as `load` does, and raise a FormatError if a store holds something else."""
+    found = load(path, progress=progress, **options)
+    if not isinstance(found, Network):
+        raise FormatError(f"{path}: the store holds no network")
+    return found
+
+
+def read_tsv_layers(
+    path: str | os.PathLike[str],
+    given: dict[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+    start: int = 0,
+) -> Iterator[Layer]:
+    """Yield the layers of the challenge's files from `start` on, one at a time in memory."""
+    n = given.get("neurons") or find_neurons(path)
+    rest = {key: x for key, x in given.items() if key not in ("neurons", "layers")}
+    options = {"bias": challenge_bias(n)} | rest
+    return iter_layers(path, n, given.get("layers"), start=start, progress=progress, **options)
+
+
+def challenge_bias(neurons: int) -> float:
+    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
+    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
+
+
+def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[FormatName, dict[str, Any]]:
+    """Return the format of the network at `path`, and the options given, all of which apply."""
+    given: dict[str, Any] = {key: x for key, x in options.items() if x is not None or key == "clip"}
+    word = given.pop("format", None)
+    name = format_of(path) if word is None else cast("FormatName", as_word(word, "format", _NAMES))
+    for key in given:
+        if key not in FORMATS[name].options.split():
+            option = f"--{key.replace('_', '-')}"
+            raise ArgumentError(
+                f"{key}= (in the shell {option}) has no meaning for the format {name}"
+            )
+    if "layers" in given:
+        given["layers"] = whole_number(given["layers"], "layers", least=1)
+    return name, given
+
+
+def format_of(path: str | os.PathLike[str]) -> FormatName:
+    """Return the format of the network at `path`, from its name or the files in it."""
+    path = as_path(path)
+    with read_errors(path):
+        is_folder, exists = path.is_dir(), path.exists()
+        here = list(path.iterdir()) if is_folder else []
+        below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
+    if not is_folder:
+        if ending := of_ending(path):
+            return ending
+        if not exists:
+            raise MissingFileError(f"{path}: the folder does not exist")
+        raise FormatError(
+            f"{path}: of which format? format= (gbdnn convert --from) says it, or one of the"
+            f" endings {_endings()}"
+        )
+    found = [
+        name
+        for name in _NAMES
+        for there in ([*here, *below] if name == "tsv" else here,)
+        if (mark := FORMATS[name].mark) and any(re.fullmatch(mark, file.name) for file in there)
+    ]
+    if not found:
+        raise MissingFileError(
+            f"{path}: no store, no network; expected a store's index.json, which is written last (a"
+            " store without it was never finished), files n<neurons>-l1.tsv, <prefix>1.mtx, ..."
+        )
+    if len(found) > 1:
+        raise ArgumentError(
+            f"{path}: holds {' and '.join(found)}; format= (in the shell --from) says which is"
+            " meant"
+        )
+    return found[0]
+
+
+def target_format(path: Path) -> FormatName:
+    """Return the format to write at `path`: from its ending, or a store if it has none."""
+    if found := of_ending(path):
+        return found
+    require_no_ending(path, f"one of {_endings()}")
+    return "store"
+
+
+def require_no_ending(path: Path, known: str) -> None:
+    """Raise ArgumentError if the name of a store that is not there yet ends like a file's."""
+    if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
+        raise ArgumentError(
+            f"{path}: of which format? to= (in the shell --to) says it, or {known}; the name of a"
+            " store has no ending"
+        )
+
+
+def of_ending(path: Path) -> FormatName | None:
+    """Return the format that a file's name tells."""
+    name = path.name.lower()
+    return next((each for each in _NAMES if name.endswith(FORMATS[each].endings)), None)
+
+
+def network_files(path: Path, name: FormatName, given: dict[str, Any]) -> list[Path]:
+    """Return the files of the network at `path`."""
+    if name == "tsv":
+        return find_layers(path, given.get("neurons") or find_neurons(path), given.get("layers"))
+    if not path.is_dir():
+        return [path]
+    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
+
+
+def _endings() -> str:
+    return ", ".join(end for each in FORMATS.values() for end in each.endings)
+
+
+_NAMES: tuple[FormatName, ...] = get_args(FormatName)
+_READERS: dict[str, Callable[[Path, dict[str, Any]], Network]] = {
+    "matrix-market": lambda path, given: read_matrix_market(
+        path if path.is_dir() else [path], **given
+    ),
+    "onnx": lambda path, given: read_onnx(path, **given),
+    "torch": lambda path, given: read_torch(path, **given),
+}
