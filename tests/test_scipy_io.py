@@ -275,7 +275,7 @@ def test_what_is_written_others_read(tmp_path):
         (f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n1 2 2e", "w1.mtx: ends inside line 4"),
         (
             f"{HEAD} coordinate real general\n2 2 1\n1 1 2e-\n",
-            "w1.mtx, line 3: the value '2e-' is no number",
+            "w1.mtx, line 3: the value '2e-' is not a number",
         ),
         (
             f"{HEAD} coordinate real general\n2 2 1\n1 1 2\0\n",

@@ -355,7 +355,7 @@ NO_MEANING = {
     "scaled": (Forward(lambda m, x: m.fc(x) * len(x)), "node 'mul' has no meaning"),
     "skip": (Forward(skip), r"'act' \(ReLU\) has no meaning here: its result is used more than"),
     "lower": (Forward(lambda m, x: m.fc(x).clamp(0.1, 1)), "node 'clamp'.*lower bound is 0.1"),
-    "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp' .*a bound is no number"),
+    "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp' .*a bound is not a number"),
     "two arms": (Forward(lambda m, x: m.fc(x) * m.w), "'w' has no meaning"),
     "own weights": (Forward(lambda m, x: x @ m.w), "'w' has no meaning"),
     "tanh": (Forward(lambda m, x: torch.tanh(m.fc(x))), "node 'tanh' has no meaning"),

@@ -176,7 +176,7 @@ def line_fault(
     for field, (name, largest, limit) in zip(fields, indices, strict=False):
         digits = field.lstrip(b"+-").lstrip(b"0")
         if not _INDEX.fullmatch(field):
-            return f"the {name} {_show(field)} is no whole number"
+            return f"the {name} {_show(field)} is not a whole number"
         if not digits or field.startswith(b"-"):
             return f"the {name} is {_show(field)}; indices start at 1"
         # int() refuses to read thousands of digits.
@@ -189,12 +189,12 @@ def line_fault(
         return f"the value is {_show(field)}; values are finite"
     if dtype.kind == "i":
         if not _INDEX.fullmatch(field):
-            return f"the value {_show(field)} is no whole number"
+            return f"the value {_show(field)} is not a whole number"
         digits = field.lstrip(b"+-").lstrip(b"0")
         fits = len(digits) < 20 and -(2**63) <= int(field) < 2**63
         return None if fits else f"the value {_show(field)} is too large for {dtype}"
     if not _NUMBER.fullmatch(field):
-        return f"the value {_show(field)} is no number"
+        return f"the value {_show(field)} is not a number"
     with np.errstate(over="ignore"):
         if not np.isfinite(np.float64(field).astype(dtype)):
             return f"the value {_show(field)} is too large for {dtype}"

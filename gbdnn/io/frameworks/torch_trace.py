@@ -163,7 +163,7 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
         bounds = _CLAMPS[function] | dict(zip(_CLAMPS[function], args, strict=False)) | options
         low, high = (bounds.get(x, bounds.get(f"{x}_val")) for x in ("min", "max"))
         if not all(isinstance(x, int | float | None) for x in (low, high)):
-            raise no_meaning(name, "a bound is no number")
+            raise no_meaning(name, "a bound is not a number")
         chain.clamp(low, high, name)
     elif function == "flatten":
         found: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options

@@ -128,4 +128,4 @@ def _has_checksum(data: bytes) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
