@@ -279,7 +279,7 @@ def test_what_is_written_others_read(tmp_path):
         ),
         (
             f"{HEAD} coordinate real general\n2 2 1\n1 1 2\0\n",
-            r"w1.mtx, line 3: the value '2.x00' is no n",
+            r"w1.mtx, line 3: the value '2.x00' is not a n",
         ),
         (
             f"{HEAD} coordinate real general\n2 2 1\n1 1 -1.fl\n",
@@ -287,13 +287,13 @@ def test_what_is_written_others_read(tmp_path):
         ),
         (
             f"{HEAD} coordinate integer general\n2 2 1\n1 1 1e400\n",
-            "w1.mtx, line 3: .* no whole number",
+            "w1.mtx, line 3: .* not a whole number",
         ),
         (
             f"{HEAD} coordinate integer general\n2 2 1\n1 1 2.5\n",
-            "w1.mtx, line 3: .* no whole number",
+            "w1.mtx, line 3: .* not a whole number",
         ),
-        (f"{HEAD} coordinate integer general\n2 2 1\n1 1 18\r44\n", "w1.mtx, line 3: .* no whole"),
+        (f"{HEAD} coordinate integer general\n2 2 1\n1 1 18\r44\n", "w1.mtx, line 3: .* not a whole"),
         (
             f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n",
             "w1.mtx: 1 entries; its line of sizes promises 2: cut off",
