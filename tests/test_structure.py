@@ -71,6 +71,12 @@ def test_imports_go_downwards(structure):
     ]
 
 
+def test_training_imports_no_public_call_of_inference(structure):
+    found = [each for each in structure.imports() if structure.room_of(each.module) == "training"]
+    assert len(found) > 50
+    assert not [each for each in found if each.target == "gbdnn.inference"]
+
+
 def test_few_rooms_on_few_floors_without_a_circle(structure):
     graph = structure.between_rooms("module", "function")
     floors = structure.floors(graph)  # raises on a circle
