@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import as_array
 from gbdnn.errors import ArgumentError, naming
-from gbdnn.inference import infer
 from gbdnn.training.inputs import as_inputs
 from gbdnn.training.losses import require_all_labels
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingData", "ValidationData", "answers"]
 
-_AT_ONCE = 1024  # inputs of one call of `infer`
+_AT_ONCE = 1024  # inputs of one call of `infer_network`
 
 
 class TrainingData(NamedTuple):
@@ -83,7 +83,7 @@ class ValidationData(TrainingData):
 
 def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
     """Return a network's answer to an array, as an array."""
-    Y = infer(net, X, compress=False, nthreads=nthreads)
+    Y = infer_network(net, X, compress=False, nthreads=nthreads)
     if Y.ss.format.startswith(("full", "bitmap")):
         return as_array(Y)
     found: np.ndarray = Y.to_dense(fill_value=0)
