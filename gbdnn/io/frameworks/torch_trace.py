@@ -5,10 +5,8 @@ This module imports PyTorch; `from_torch` imports it when it is given a PyTorch 
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import torch
 import torch.fx
@@ -55,15 +53,20 @@ class _Tracer(torch.fx.Tracer):
 
         def length(x: Any) -> Any:
             if isinstance(x, torch.fx.Proxy):
-                return self.create_proxy("call_function", len, (x,), {})
+                return x.tracer.create_proxy("call_function", len, (x,), {})
             return len(x)
 
-        forwards = {type(each).forward for each in root.modules()}
-        with contextlib.ExitStack() as patched:
-            for each in forwards:
-                if not each.__module__.startswith("torch."):
-                    patched.enter_context(patch.dict(each.__globals__, {"len": length}))
+        patched: list[dict[str, Any]] = []
+        try:
+            for each in {type(each).forward for each in root.modules()}:
+                names = getattr(each, "__globals__", {"__name__": "torch."})
+                if not str(names.get("__name__")).startswith("torch.") and "len" not in names:
+                    names["len"] = length
+                    patched.append(names)
             return super().trace(root, concrete_args)
+        finally:
+            for names in patched:
+                del names["len"]
 
 
 def trace(module: nn.Module, chain: Chain) -> Chain:
