@@ -12,7 +12,7 @@ SOURCE = [
     ".ci/run", "benchmarks/README.md", "docs/_static/beside.svg", "docs/conf.py", "docs/index.md",
     "docs/results.toml",
     "gbdnn/challenge/published.toml", "gbdnn/py.typed", "notebooks/first_inference.ipynb",
-    "tests/oracles.py", "tests/test_inference.py",
+    "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
 WHEEL = ["gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/py.typed"]
 # Made by runs, builds and tools.

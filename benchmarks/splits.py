@@ -32,7 +32,7 @@ import report
 import typer
 
 import gbdnn
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import whole_number
 from gbdnn.distributed.cuts import balanced_cuts
 from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
 from gbdnn.errors import ArgumentError

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.checks import finite, floating
 from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, shape_of
-from gbdnn.arrays.values import finite, floating
 from gbdnn.engine.sources import as_array, is_dense
 from gbdnn.errors import ArgumentError
+from gbdnn.runtime.first_use import complete, gb
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike

@@ -19,16 +19,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from gbdnn.arrays.arguments import as_flag, as_path, require_callable
-from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.checks import (
+    as_dtype,
+    as_flag,
+    as_nthreads,
+    as_path,
+    require_callable,
+    whole_number,
+)
 from gbdnn.arrays.matrices import as_matrix
-from gbdnn.arrays.threads import engaged
-from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked, checked_options, infer_network
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.first_use import complete
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     import os
@@ -402,7 +408,7 @@ def infer_to_store(
 
 def _network(layers: Any, nthreads: Any, **of_layers: Any) -> Network:
     made = isinstance(layers, Network) and of_layers.get("dtype") is None
-    with engaged(None if made else nthreads):
+    with engaged(None if made else as_nthreads(nthreads)):
         return as_network(layers, **of_layers)
 
 

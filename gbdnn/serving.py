@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.threads import MOST_THREADS, engaged
-from gbdnn.arrays.values import as_array, whole_number
+from gbdnn.arrays.checks import as_array, as_nthreads
 from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.choice import is_direct
 from gbdnn.engine.direct import run_directly
@@ -17,6 +16,7 @@ from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,9 +52,7 @@ class CompiledNetwork:
 
     def __init__(self, network: Network, nthreads: int | None) -> None:
         require_kind(network, Network, "network: a Network is needed")
-        if nthreads is not None:
-            nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
-        self.network, self.nthreads = network, nthreads
+        self.network, self.nthreads = network, as_nthreads(nthreads)
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
         self._is_direct = is_direct(network)
@@ -166,7 +164,7 @@ def compile(  # noqa: A001
     >>> run(np.eye(2)).tolist()
     [[0.25, 0.0], [0.75, 0.0]]
     """
-    with engaged(nthreads):
+    with engaged(as_nthreads(nthreads)):
         net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.checks import finite
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.arrays.values import finite
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
+from gbdnn.runtime.first_use import gb
 
 __all__ = ["checked_rows", "fault_of", "without_zeros"]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 
 from gbdnn.arrays.checked_rows import without_zeros
-from gbdnn.arrays.first_use import complete, gb, is_object
+from gbdnn.arrays.checks import finite, require_room
 from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import finite, require_room
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.runtime.first_use import complete, gb, is_object
 
 if TYPE_CHECKING:
     import scipy.sparse

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

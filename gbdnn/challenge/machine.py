@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from gbdnn._version import __version__
-from gbdnn.arrays.cores import cores
-from gbdnn.arrays.first_use import gb
+from gbdnn.runtime.cores import cores
+from gbdnn.runtime.first_use import gb
 
 
 def machine() -> dict[str, str | int | float | None]:

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gbdnn.answers import categories
-from gbdnn.arrays.arguments import as_flag, require_callable
-from gbdnn.arrays.threads import available
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_flag, require_callable, whole_number
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
@@ -29,6 +27,7 @@ from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer
+from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.arguments import as_flag, as_path, require_callable
-from gbdnn.arrays.first_use import shown
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_flag, as_path, require_callable, whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
 from gbdnn.io import read_categories, read_idx, read_tsv
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.network import read_challenge_network
+from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_callable
-from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.checks import require_callable
 from gbdnn.errors import require_kind
 from gbdnn.model.network import Network
-from gbdnn.optional import require
+from gbdnn.runtime.first_use import complete, gb
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable

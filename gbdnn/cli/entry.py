@@ -14,7 +14,6 @@ from typer import Option
 from typer.core import TyperGroup
 
 import gbdnn
-from gbdnn.arrays.first_use import gb
 from gbdnn.cli import ranks
 from gbdnn.cli.challenge import challenge
 from gbdnn.cli.convert import convert
@@ -26,6 +25,7 @@ from gbdnn.cli.signals import raised
 from gbdnn.cli.terminal import lasting_streams, say
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, NonFiniteError
+from gbdnn.runtime.first_use import gb
 
 _BAD_INPUT, _OWN_FAULT, _INTERRUPTED = 2, 3, 130
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from typer import BadParameter, Option
 
-from gbdnn.arrays.threads import MOST_THREADS
 from gbdnn.challenge.machine import machine
 from gbdnn.cli.terminal import warn
 from gbdnn.errors import ArgumentError
 from gbdnn.io.formats import FormatName, ReadOptions
+from gbdnn.runtime.threads import MOST_THREADS
 
 _UNITS = {"": 1, **{f"{c}iB": 1 << 10 * n for n, c in enumerate("KMGT", 1)}}
 _UNITS |= {"B": 1, **{f"{c}B": 1000**n for n, c in enumerate("KMGT", 1)}}

@@ -16,7 +16,7 @@ from typer import Option
 import gbdnn
 from gbdnn.cli.options import Numbers
 from gbdnn.distributed.agree import Ranks
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typer import Option
 from gbdnn.cli.signals import end_with, held_back
 from gbdnn.distributed import balance
 from gbdnn.errors import ArgumentError, WorkerError
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,11 +9,10 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
-from gbdnn.arrays.arguments import as_word
-from gbdnn.arrays.cores import cores
-from gbdnn.arrays.threads import available
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_word, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
+from gbdnn.runtime.cores import cores
+from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from collections.abc import Callable

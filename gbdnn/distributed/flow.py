@@ -13,10 +13,10 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.cores import cores
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.distributed.worker import compute
 from gbdnn.errors import GbdnnError, WorkerError, prefix, require_kind
+from gbdnn.runtime.cores import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

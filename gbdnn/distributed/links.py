@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

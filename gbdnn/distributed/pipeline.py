@@ -13,10 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
-from gbdnn.arrays.arguments import as_word, require_callable
+from gbdnn.arrays.checks import as_list, as_word, require_callable, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.threads import engaged
-from gbdnn.arrays.values import whole_number
 from gbdnn.distributed.agree import Ranks
 from gbdnn.distributed.cuts import measured_cuts
 from gbdnn.distributed.stage import (
@@ -28,8 +26,9 @@ from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, require_kind
-from gbdnn.model.network import Network, as_list, as_network
-from gbdnn.optional import require
+from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.optional import require
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.cores import cores
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.threads import engaged
 from gbdnn.distributed.checkpoint import Checkpoint
 from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.distributed.stage import HeldLayers
@@ -25,6 +23,8 @@ from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError
 from gbdnn.model.network import Network
+from gbdnn.runtime.cores import cores
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable

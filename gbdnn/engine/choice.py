@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.threads import available
 from gbdnn.engine.memory import Budget
 from gbdnn.engine.sources import DenseRows, dense_rows_of
 from gbdnn.errors import ArgumentError
@@ -21,6 +20,7 @@ from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.sparse import SPARSE
+from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from gbdnn.engine.plan import LayerPlan

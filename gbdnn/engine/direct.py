@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.threads import available, on_threads
 from gbdnn.engine.block_run import BlockRun, Task
 from gbdnn.engine.choice import NetworkFacts
 from gbdnn.engine.plan import chain_of, plan_layers, prepared_weights
@@ -28,6 +27,7 @@ from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
+from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

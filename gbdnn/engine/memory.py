@@ -17,8 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.arguments import as_number
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_number, whole_number
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network
 

@@ -10,10 +10,10 @@ import gc
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.threads import engaged
 from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.plan import read_window
 from gbdnn.errors import ArgumentError
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_word, require_callable
-from gbdnn.arrays.first_use import gb, shown
+from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.arrays.threads import MOST_THREADS, engaged
-from gbdnn.arrays.values import whole_number
 from gbdnn.engine.answer import DenseAnswer, SparseAnswer
 from gbdnn.engine.choice import Engine, FormChoice
 from gbdnn.engine.direct import run_directly
@@ -38,6 +35,8 @@ from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
+from gbdnn.runtime.first_use import gb, shown
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,10 +119,7 @@ def checked(
     ):
         raise ArgumentError(f"compress is True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
-    memory = whole_number(memory, "memory")
-    if nthreads is not None:
-        nthreads = whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
-    return memory, nthreads
+    return whole_number(memory, "memory"), as_nthreads(nthreads)
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:

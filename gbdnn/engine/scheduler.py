@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.threads import on_threads
 from gbdnn.engine.block_run import BlockRun, Task
 from gbdnn.engine.stops import Stops
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels import costs
+from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

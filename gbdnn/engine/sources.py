@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_number
 from gbdnn.arrays.checked_rows import checked_rows, fault_of, without_zeros
-from gbdnn.arrays.first_use import complete, gb
+from gbdnn.arrays.checks import as_number, finite, floating, require_room, whole_number
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.threads import engaged
-from gbdnn.arrays.values import finite, floating, require_room, whole_number
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.kernels import costs
+from gbdnn.runtime.first_use import complete, gb
+from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_number, as_records
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_number, as_records, whole_number
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.first_use import COMPLETION, complete, gb, shown
+from gbdnn.arrays.checks import whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.gallery.raster import Ink, ink_of, threshold_for, with_shifts
-from gbdnn.optional import require
+from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

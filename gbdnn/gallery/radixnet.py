@@ -17,14 +17,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag
-from gbdnn.arrays.first_use import complete, shown
+from gbdnn.arrays.checks import (
+    as_array,
+    as_dtype,
+    as_flag,
+    finite,
+    is_whole,
+    require_room,
+    whole_number,
+)
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole, require_room, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.model.network import Network
+from gbdnn.runtime.first_use import complete, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.links import resolved
 from gbdnn.io.temporary import new_file, new_folder, remove_leftovers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
+from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
 from gbdnn.io.atomic import require_writable, whole_folder
 from gbdnn.io.challenge.network import write_network

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path
-from gbdnn.arrays.first_use import gb
-from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.arrays.checks import as_dtype, as_path, whole_number
 from gbdnn.errors import FormatError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market_text import parse_distinct
@@ -19,6 +17,7 @@ from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import WRONG, UnzippedFile, as_limit, read_unzipped
 from gbdnn.io.store import StoredFeatures, open_features
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
 
-from gbdnn.arrays.arguments import as_flag, as_path, as_word, require_callable
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable, whole_number
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io import store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.reading import UnzippedFile
 

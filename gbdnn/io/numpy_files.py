@@ -16,7 +16,7 @@ import numpy as np
 from gbdnn.arrays.scipy_arrays import checked_scipy
 from gbdnn.errors import FormatError
 from gbdnn.io.reading import foreign_errors, most_unpacked, open_regular
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 import numpy as np
 
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import whole_number
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, ReadError, TooLargeError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.runtime.first_use import gb
 
 __all__ = [
     "LEAVING",

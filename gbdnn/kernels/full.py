@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.reorder import reordered
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from gbdnn.model.layer import Layer

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.kernels import costs
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable

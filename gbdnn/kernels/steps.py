@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.threads import on_threads
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
+from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

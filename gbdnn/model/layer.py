@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag
-from gbdnn.arrays.first_use import complete, gb, is_object
+from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, floating, require_room
 from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.arrays.values import as_array, as_dtype, finite, floating, require_room
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.model.prepared import Prepared
+from gbdnn.runtime.first_use import complete, gb, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_number
-from gbdnn.arrays.first_use import gb, shown
-from gbdnn.arrays.values import as_array, as_dtype, finite, is_whole
+from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, finite, is_whole
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
+from gbdnn.runtime.first_use import gb, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,8 +73,8 @@ class LayerInfo:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        _one_of("bias_rule", self.bias_rule, get_args(BiasRule))
-        _one_of("activation", self.activation, get_args(Activation))
+        as_word(self.bias_rule, "bias_rule", get_args(BiasRule))
+        as_word(self.activation, "activation", get_args(Activation))
         if not isinstance(self.shape, tuple | list) or len(self.shape) != 2:
             raise ArgumentTypeError(f"shape is two whole numbers, not {shown(self.shape)}")
         nrows, ncols = self.shape
@@ -186,12 +185,6 @@ def layer_table(infos: Sequence[LayerInfo]) -> list[str]:
     return [
         f"  {a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d}".rstrip() for a, b, c, d in rows
     ]
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in allowed:
-        listed = " or ".join(repr(a) for a in allowed)
-        raise ArgumentError(f"{name} is {listed}, not {shown(value)}")
 
 
 def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_callable, require_iterable
-from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.checks import as_dtype, as_list, require_callable, require_iterable, whole_number
 from gbdnn.arrays.matrices import is_matrix
-from gbdnn.arrays.values import as_dtype, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
@@ -245,15 +243,6 @@ class Network(Sequence[Layer]):
         if not self.in_memory:
             words.append("read when asked")
         return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
-
-
-def as_list(x: Any, what: str) -> list[Any]:
-    """Return the items of an iterable; `what` begins the message of the error for other things."""
-    complete(x)
-    try:
-        return list(x)
-    except TypeError:
-        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}") from None
 
 
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:

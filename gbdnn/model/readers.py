@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from gbdnn.arrays.threads import available
 from gbdnn.errors import FormatError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
+from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` i
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 from gbdnn.training.adjustments import Adjustment, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gbdnn.arrays.arguments import require_method
+from gbdnn.arrays.checks import require_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable

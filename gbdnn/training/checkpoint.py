@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 from gbdnn.training.identity import identity
 from gbdnn.training.saved_run import Call, decoded, described, encoded, named_arrays
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.checks import as_flag
 from gbdnn.errors import naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

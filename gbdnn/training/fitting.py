@@ -12,11 +12,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gbdnn.arrays.arguments import require_iterable
-from gbdnn.arrays.first_use import COMPLETION
-from gbdnn.arrays.threads import available
-from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.arrays.checks import as_dtype, require_iterable, whole_number
 from gbdnn.errors import ArgumentError
+from gbdnn.runtime.first_use import COMPLETION
+from gbdnn.runtime.threads import available
 from gbdnn.training.data import answers
 from gbdnn.training.named import adjustments_named, optimizer_named
 from gbdnn.training.optimizers import between

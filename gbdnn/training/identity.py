@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import complete
 from gbdnn.io.store.index import checksum
+from gbdnn.runtime.first_use import complete
 
 __all__ = ["identity"]
 

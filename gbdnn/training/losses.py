@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, require_method
-from gbdnn.arrays.values import as_array, finite
+from gbdnn.arrays.checks import as_array, as_flag, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gbdnn import training
-from gbdnn.arrays.arguments import require_method
-from gbdnn.arrays.first_use import shown
+from gbdnn.arrays.checks import require_method
 from gbdnn.errors import ArgumentError
+from gbdnn.runtime.first_use import shown
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.optimizers import SGD, Adam
 

@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, require_method
-from gbdnn.arrays.first_use import shown
-from gbdnn.arrays.values import as_array
+from gbdnn.arrays.checks import as_array, as_flag, require_method
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
 from gbdnn.kernels.steps import UpdateRule
+from gbdnn.runtime.first_use import shown
 
 __all__ = ["SGD", "Adam", "Optimizer", "between", "require_optimizer"]
 

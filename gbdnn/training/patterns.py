@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_word
+from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_room, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import as_dtype, require_room, whole_number
 from gbdnn.errors import ArgumentError, naming
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_list, as_network
+from gbdnn.model.network import Network, as_network
 from gbdnn.training.optimizers import between
 
 if TYPE_CHECKING:

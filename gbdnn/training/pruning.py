@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_word
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_word, whole_number
 from gbdnn.errors import ArgumentError
 from gbdnn.training.optimizers import between
 from gbdnn.training.run import LayerState

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.training.compaction import compact
 from gbdnn.training.optimizers import SGD, between, require_optimizer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import whole_number
 from gbdnn.training.optimizers import between
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_iterable
+from gbdnn.arrays.checks import require_iterable
 from gbdnn.errors import ArgumentError
 from gbdnn.training.optimizers import between
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.arguments import require_callable, require_method
-from gbdnn.arrays.threads import MOST_THREADS, available, engaged
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_nthreads, require_callable, require_method, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import as_network
+from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import TrainingData, ValidationData
@@ -158,7 +157,8 @@ def train(
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
-    threads = _threads(nthreads)
+    nthreads = as_nthreads(nthreads)
+    threads = nthreads or available()
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         plan = Plan(
@@ -230,12 +230,6 @@ def _adjustments(given: Any) -> tuple[Adjustment, ...]:
 
 def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
     return before if given is None else whole_number(given, name, least=least)
-
-
-def _threads(nthreads: int | None) -> int:
-    if nthreads is None:
-        return available()
-    return whole_number(nthreads, "nthreads", least=1, most=MOST_THREADS)
 
 
 def _pair(validation: tuple[Any, ...]) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_records, as_word
+from gbdnn.arrays.checks import as_records, as_word
 from gbdnn.distributed.stats import BatchStats, balance
 from gbdnn.viz.figures import axes_or_new, legend_above
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_records, require_iterable
+from gbdnn.arrays.checks import as_records, require_iterable
 from gbdnn.challenge.published import PUBLISHED, Rate
 from gbdnn.errors import ArgumentError
 from gbdnn.viz.figures import area_styles, axes_or_new

@@ -6,10 +6,10 @@ import os
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.io import require_writable, whole_file
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_records, as_word
+from gbdnn.arrays.checks import as_records, as_word
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.training.run import EpochRecord
 from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above, new_figure

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_records
-from gbdnn.arrays.first_use import complete, shown
-from gbdnn.arrays.values import as_array, whole_number
+from gbdnn.arrays.checks import as_array, as_records, whole_number
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
+from gbdnn.runtime.first_use import complete, shown
 from gbdnn.viz.figures import (
     area_styles,
     axes_or_new,

@@ -15,8 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.arguments import as_path
-from gbdnn.arrays.values import whole_number
+from gbdnn.arrays.checks import as_path, whole_number
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.io.numbered import in_order, numbered
 from gbdnn.io.reading import read_errors

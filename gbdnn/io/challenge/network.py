@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_callable
-from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.arrays.checks import as_dtype, require_callable, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io.atomic import made_folder

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.reading import read_unzipped
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     import os

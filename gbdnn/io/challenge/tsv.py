@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, as_word
-from gbdnn.arrays.first_use import complete, gb
-from gbdnn.arrays.values import as_dtype, whole_number
+from gbdnn.arrays.checks import as_dtype, as_flag, as_word, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
 from gbdnn.io.reading import as_limit, first_duplicate
+from gbdnn.runtime.first_use import complete, gb
 
 if TYPE_CHECKING:
     import os

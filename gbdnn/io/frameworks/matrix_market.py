@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path, require_iterable
-from gbdnn.arrays.first_use import shown
-from gbdnn.arrays.values import as_dtype, require_room
+from gbdnn.arrays.checks import as_dtype, as_path, require_iterable, require_room
 from gbdnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -32,6 +30,7 @@ from gbdnn.io.numbered import in_order, numbered
 from gbdnn.io.reading import as_limit, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
+from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

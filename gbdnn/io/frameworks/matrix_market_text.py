@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.values import require_room
+from gbdnn.arrays.checks import require_room
 from gbdnn.errors import FormatError
 from gbdnn.io.challenge.table import MAX_INDEX, Index, line_fault, parsed_columns
 from gbdnn.io.frameworks.scipy import scipy_sparse

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn._version import __version__
-from gbdnn.arrays.arguments import as_flag, as_path
-from gbdnn.arrays.values import as_dtype, require_room
+from gbdnn.arrays.checks import as_dtype, as_flag, as_path, require_room
 from gbdnn.errors import (
     ArgumentError,
     FormatError,
@@ -22,7 +21,7 @@ from gbdnn.io.frameworks.onnx_graph import read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, require_regular
 from gbdnn.model.network import Network
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     import os

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.arguments import as_word
-from gbdnn.arrays.first_use import gb
+from gbdnn.arrays.checks import as_list, as_word
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentTypeError, require_kind
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_list, as_network
-from gbdnn.optional import require
+from gbdnn.model.network import Network, as_network
+from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_word
-from gbdnn.arrays.values import as_dtype, require_room
+from gbdnn.arrays.checks import as_dtype, as_word, require_room
 from gbdnn.errors import ArgumentTypeError, require_kind
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
 from gbdnn.io.frameworks.scipy import require_activation

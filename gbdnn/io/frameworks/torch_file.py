@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingPackageError, naming
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.torch import from_torch, to_torch

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.first_use import gb
 from gbdnn.errors import ArgumentError, GbdnnError
 from gbdnn.io.frameworks.chain import Chain, no_meaning
-from gbdnn.optional import require
+from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

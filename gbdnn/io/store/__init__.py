@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, require_callable
-from gbdnn.arrays.first_use import complete
+from gbdnn.arrays.checks import as_flag, require_callable
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
@@ -20,6 +19,7 @@ from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.unfinished import Unfinished, find_unfinished
 from gbdnn.io.store.writer import Writer
+from gbdnn.runtime.first_use import complete
 
 if TYPE_CHECKING:
     import os

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import require_callable, require_iterable
+from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_iterable, whole_number
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.arrays.values import as_dtype, floating, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.rows import StoredRows

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.reading import WRONG, read_bytes
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from pathlib import Path

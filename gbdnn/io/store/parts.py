@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import MissingFileError, OutputError
 from gbdnn.io.atomic import output_errors
 from gbdnn.io.reading import WRONG

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_flag, as_path
+from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, GbdnnError, ReadError, naming
 from gbdnn.io.reading import foreign_errors
 from gbdnn.io.store.index import INDEX, content_checksum, read_index

@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.reading import WRONG, foreign_errors
 from gbdnn.io.store.index import checksum

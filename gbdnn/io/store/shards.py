@@ -19,7 +19,7 @@ import numpy as np
 from gbdnn.errors import FormatError, MissingFileError, ReadError
 from gbdnn.io.atomic import give_permissions
 from gbdnn.io.store.index import checksum
-from gbdnn.optional import require
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

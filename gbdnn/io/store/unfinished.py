@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, OutputError
 from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.reading import WRONG, read_bytes, read_errors

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from gbdnn.arrays.arguments import as_path
+from gbdnn.arrays.checks import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.atomic import give_permissions, output_errors, whole_file
 from gbdnn.io.links import resolved

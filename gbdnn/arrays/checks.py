@@ -1,0 +1,208 @@
+"""Checks of what a caller gives: paths, flags, words, functions, numbers, vectors, dtypes.
+
+Each returns its value as it is computed with, or raises the error that names the argument.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError, require_kind
+from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
+from gbdnn.runtime.threads import MOST_THREADS
+
+__all__ = [
+    "as_array",
+    "as_dtype",
+    "as_flag",
+    "as_list",
+    "as_nthreads",
+    "as_number",
+    "as_path",
+    "as_records",
+    "as_word",
+    "finite",
+    "floating",
+    "is_whole",
+    "require_callable",
+    "require_iterable",
+    "require_method",
+    "require_room",
+    "whole_number",
+]
+
+T = TypeVar("T")
+
+_SMALL = 1 << 20  # bytes that every machine has
+
+# One slash: a Path has made one of two. One letter is a drive.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def as_path(path: Any, what: str = "path") -> Path:
+    """Return a path that is a str or a path-like of one; not an address."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise ArgumentTypeError(f"{what} is a str or a path-like, not {type(path).__qualname__}")
+    if _SCHEME.match(os.fspath(path)):
+        raise ArgumentError(
+            f"{what}: {os.fspath(path)} is an address, and only files of this machine are read and"
+            " written (a folder of such a name is given by its absolute path)"
+        )
+    return Path(path)
+
+
+def as_flag(x: Any, what: str) -> bool:
+    """Return True or False."""
+    if not isinstance(x, bool | np.bool_):
+        raise ArgumentTypeError(f"{what} is True or False, not {shown(x)}")
+    return bool(x)
+
+
+def as_word(x: Any, what: str, allowed: Iterable[str]) -> str:
+    """Return one of some words."""
+    words = list(allowed)
+    if not isinstance(x, str) or x not in words:
+        listed = " or ".join([", ".join(map(repr, words[:-1])), repr(words[-1])]).removeprefix(
+            " or "
+        )
+        raise ArgumentError(f"{what} is {listed}, not {shown(x)}")
+    return x
+
+
+def as_number(x: Any, what: str) -> float:
+    """Return a real number, which is not NaN."""
+    real = isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
+    if not real:
+        raise ArgumentTypeError(f"{what} is a number, not {shown(x)}")
+    if x != x:
+        raise ArgumentError(f"{what} is a number, not {x}")
+    return float(x)
+
+
+def require_callable(x: Any, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is a callable or None."""
+    if x is not None and not callable(x):
+        raise ArgumentTypeError(f"{what} is callable or None, not {shown(x)}")
+
+
+def require_method(x: Any, method: str, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` is an object, and no class, that has a method."""
+    if isinstance(x, type) or not callable(getattr(x, method, None)):
+        raise ArgumentTypeError(f"{what}, not {shown(x)}")
+
+
+def require_iterable(x: Any, what: str) -> None:
+    """Raise ArgumentTypeError unless `x` can be iterated over."""
+    complete(x)
+    if not isinstance(x, Iterable):
+        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")
+
+
+def as_records(x: Any, kind: type[T], what: str) -> list[T]:
+    """Return the items of an iterable, which are all of one class."""
+    require_iterable(x, f"{what} is a list of {kind.__name__}")
+    records = list(x)
+    for k, record in enumerate(records):
+        require_kind(record, kind, f"{what}: item {k} is a {kind.__name__}")
+    return records
+
+
+def as_list(x: Any, what: str) -> list[Any]:
+    """Return the items of an iterable; `what` begins the message of the error for other things."""
+    complete(x)
+    try:
+        return list(x)
+    except TypeError:
+        raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}") from None
+
+
+def is_whole(n: object) -> bool:
+    """Whether `n` is a whole number, and no bool."""
+    return isinstance(n, int | np.integer) and not isinstance(n, bool)
+
+
+def whole_number(n: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:
+    """Return `n` as an int, or raise the error that says which whole number `what` is."""
+    if not is_whole(n):
+        raise ArgumentTypeError(f"{what} is a whole number, not {shown(n)}")
+    if least is not None and n < least:
+        raise ArgumentError(f"{what} is at least {least}, not {n}")
+    if most is not None and n > most:
+        raise ArgumentError(f"{what} is at most {most}, not {n}")
+    return int(n)
+
+
+def as_nthreads(n: Any) -> int | None:
+    """Return a number of threads; None for as many as GraphBLAS may use."""
+    return None if n is None else whole_number(n, "nthreads", least=1, most=MOST_THREADS)
+
+
+def as_array(x: Any, what: str) -> np.ndarray:
+    """Return a number, or a sequence or array of any rank, as an array of real numbers."""
+    complete(x)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
+    try:
+        # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
+        array = np.asarray(float(x) if type(x) is int else x)
+    except OverflowError as err:
+        raise ArgumentError(f"{what}: a number of {x.bit_length()} bits does not fit") from err
+    except (TypeError, ValueError) as err:
+        raise ArgumentTypeError(f"{what}: not an array of numbers: {err}") from err
+    if array.dtype.kind not in "biuf":
+        raise ArgumentTypeError(f"{what}: real numbers are needed, not {shown(x)}")
+    return array
+
+
+def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
+    """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32`` and the like."""
+    lookup = gb.dtypes.lookup_dtype  # what GraphBLAS raises as it starts is not about `dtype`
+    try:
+        with COMPLETION:
+            found = np.dtype(lookup(dtype).np_type)
+    except (TypeError, ValueError, AttributeError) as err:
+        raise ArgumentTypeError(f"{what}: {shown(dtype)} is not FP32 or FP64") from err
+    if found not in (np.float32, np.float64):
+        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {shown(dtype)}")
+    return found
+
+
+def floating(dtype: np.dtype, what: str) -> np.dtype:
+    """Return what values of `dtype` become: float64 stays, other real numbers get float32."""
+    if dtype.kind not in "bifu" or dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"{what}: values of dtype {dtype}; real numbers of at most 64 bits are needed"
+        )
+    return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize == 8 else np.float32)
+
+
+def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
+    """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow."""
+    own = floating(values.dtype, what)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
+    dtype = own if dtype is None else dtype
+    with np.errstate(over="ignore"):
+        cast = values.astype(dtype)  # a copy, whatever the dtype: the caller's array stays its own
+    if not np.isfinite(cast).all():
+        bad = values[~np.isfinite(cast)][0]
+        raise ArgumentError(f"{what}: {bad} does not fit {dtype}")
+    return cast
+
+
+def require_room(needed: int, what: str) -> None:
+    """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
+    if needed <= _SMALL:
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory / 4:
+        raise TooLargeError(
+            f"{what} need {needed / 2**30:,.0f} GiB; this machine has {memory / 2**30:,.0f}"
+        )

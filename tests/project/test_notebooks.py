@@ -1,0 +1,112 @@
+"""Every notebook runs top to bottom in a kernel, small, and is kept with its outputs.
+
+A cell's metadata may have `small`, Python that the tests run after the cell: fewer inputs, say.
+"""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import gbdnn
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+NEEDS = {
+    "challenge_table": {"matplotlib", "sklearn"},
+    "equal_inputs": {"matplotlib", "sklearn"},
+    "first_inference": {"matplotlib", "sklearn"},
+    "forms": {"matplotlib"},
+    "from_onnx": {"matplotlib", "onnx", "sklearn"},
+    "from_pytorch": {"matplotlib", "sklearn", "torch"},
+    "inside": {"matplotlib", "sklearn"},
+    "larger_than_memory": {"matplotlib", "safetensors", "sklearn"},
+    "pipeline": {"matplotlib", "networkx", "sklearn"},
+    "training": {"matplotlib", "sklearn"},
+    "thread_scaling": {"matplotlib", "sklearn", "typer"},
+    "workers": {"matplotlib", "sklearn"},
+}
+AS_KEPT = {"training"}  # small as it is: scikit-learn's digits
+
+
+def read(name):
+    nbformat = pytest.importorskip("nbformat")
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code(notebook) for output in cell.outputs]
+
+
+@pytest.fixture
+def notebook_runs(monkeypatch):
+    pytest.importorskip("nbformat")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    yield importlib.import_module("notebook_runs")
+    sys.modules.pop("notebook_runs", None)
+
+
+def test_every_notebook_is_here():
+    assert {path.stem for path in NOTEBOOKS.glob("*.ipynb")} == NEEDS.keys()
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_shown(name):
+    """In the folder's list, and in the site's gallery as a card and a page."""
+    assert f"]({name}.ipynb) |" in (NOTEBOOKS / "README.md").read_text()
+    gallery = (ROOT / "docs" / "gallery" / "index.md").read_text()
+    assert f":link: {name}\n" in gallery
+    assert f"\n{name}\n" in gallery
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_kept_with_its_outputs(name, notebook_runs):
+    """Otherwise: python docs/notebook_runs.py NAME."""
+    notebook = read(name)
+    assert notebook.metadata.gbdnn.ran == notebook_runs.fingerprint(notebook)
+    assert [cell.execution_count for cell in code(notebook)] == [
+        each + 1 for each in range(len(code(notebook)))
+    ]
+    found = outputs(notebook)
+    assert not [each for each in found if each.output_type == "error" or "stderr" in each.values()]
+    assert any("image/png" in each.get("data", {}) for each in found)
+    assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 400_000
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_ends_with_a_conclusion(name):
+    text = [cell.source for cell in read(name).cells if cell.cell_type == "markdown"]
+    assert "## What was seen" in "\n".join(text[-2:])
+
+
+QUICK = ("first_inference", "from_pytorch")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NEEDS],
+)
+def test_runs(name, monkeypatch):
+    for package in NEEDS[name]:
+        pytest.importorskip(package)
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    # The gbdnn that is tested, installed or not.
+    monkeypatch.setenv("PYTHONPATH", str(Path(gbdnn.__file__).parent.parent), prepend=os.pathsep)
+    monkeypatch.delenv("GBDNN_DATA", raising=False)
+    notebook = read(name)
+    small = [cell for cell in code(notebook) if "small" in cell.metadata.get("gbdnn", {})]
+    assert bool(small) != (name in AS_KEPT)
+    for cell in small:
+        cell.source += f"\n{cell.metadata.gbdnn.small}"
+    client = nbclient.NotebookClient(
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": NOTEBOOKS}}
+    )
+    client.execute()
+    assert any("image/png" in output.get("data", {}) for output in outputs(notebook))

@@ -1,0 +1,96 @@
+"""What stands in several files of the project is the same in all."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gbdnn
+
+ROOT = Path(__file__).parents[2]
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_one_version():
+    cited = re.search(r"^version: (.*)$", text("CITATION.cff"), re.MULTILINE)[1]
+    latest = re.search(r"^## (\S+)", text("CHANGELOG.md"), re.MULTILINE)[1]
+    assert cited == latest == gbdnn.__version__
+
+
+def test_python_versions():
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    named = {each.rsplit(" ", 1)[1] for each in project["classifiers"] if ":: 3." in each}
+    tested = re.search(r"python: \[(.*)\]", text(".github/workflows/tests.yml"))[1]
+    assert set(re.findall(r"[\d.]+", tested)) == named
+    assert project["requires-python"] == f">={min(named)}"
+
+
+@pytest.mark.parametrize("workflow", ["tests.yml", "checks.yml"])
+def test_workflows_run_steps_that_there_are(workflow):
+    script, found = text(".ci/run"), text(f".github/workflows/{workflow}")
+    steps = re.search(r'^all="(.*)"$', script, re.MULTILINE)[1].split()
+    assert all(re.search(rf"^{step}\(\) \{{$", script, re.MULTILINE) for step in steps)
+    run = re.findall(r"\.ci/run (\w+)", found)
+    run += re.search(r"step: \[(.*)\]", found)[1].split(", ")
+    assert run
+    assert set(run) <= set(steps)
+
+
+def test_every_step_is_run_by_a_workflow():
+    steps = re.search(r'^all="(.*)"$', text(".ci/run"), re.MULTILINE)[1].split()
+    found = text(".github/workflows/tests.yml") + text(".github/workflows/checks.yml")
+    assert all(re.search(rf"\b{step}\b", found) for step in steps)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_lead_to_files(page):
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(page))
+    assert not [each for each in linked if not (ROOT / each).exists()]
+
+
+# What is imported under another name than it is installed by, or comes with another package.
+INSTALLED_BY = {
+    "graphblas": "python-graphblas", "sklearn": "scikit-learn", "llvmlite": "numba",
+    "suitesparse_graphblas": "suitesparse-graphblas",
+}  # fmt: skip
+
+
+def imported(folder):
+    """The packages that the modules of a folder import, and where."""
+    found = {}
+    for path in sorted((ROOT / "gbdnn" / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            for name in names:
+                package = name.partition(".")[0]
+                if package not in sys.stdlib_module_names and package != "gbdnn":
+                    found.setdefault(INSTALLED_BY.get(package, package), path)
+    return found
+
+
+def test_what_is_imported_is_declared():
+    """Where no extra is needed, by the dependencies themselves."""
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    extras = project["optional-dependencies"]
+
+    def names(requirements):
+        return {re.match(r"[\w-]+", each)[0] for each in requirements}
+
+    core = names(project["dependencies"])
+    every = core.union(*map(names, extras.values()))
+    for folder in ("arrays", "kernels", "engine"):
+        found = imported(folder)
+        found.pop("scipy", None)  # for types alone
+        assert set(found) <= core, (folder, found)
+    assert {"numba", "python-graphblas"} <= set(imported("kernels") | imported("arrays"))
+    assert not {name: where for name, where in imported("").items() if name not in every}

@@ -1,0 +1,65 @@
+"""The README: what it shows is what runs, prints and was measured."""
+
+import contextlib
+import importlib
+import io
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def docs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    yield importlib.import_module
+    for name in ("beside_figure", "tables"):
+        sys.modules.pop(name, None)
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_two_commands_for_a_newcomer():
+    """The first makes an environment and runs the challenge, the second the tests."""
+    first, second = (line for block in blocks("sh") for line in block.splitlines())
+    assert first.endswith("gbdnn challenge")
+    assert second.endswith("pytest -n auto")
+
+
+def test_the_example_prints_what_is_shown():
+    pytest.importorskip("sklearn")
+    (code,), (text,) = blocks("python"), blocks("text")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), {})  # noqa: S102
+    assert printed.getvalue() == text
+
+
+def test_the_table_is_that_of_the_results(docs):
+    found = tomllib.loads((ROOT / "docs" / "results.toml").read_text(encoding="utf-8"))
+    assert docs("tables").beside(found, "zen3") in README
+
+
+def test_the_picture_is_that_of_the_results(docs):
+    """Otherwise: python docs/beside_figure.py."""
+    pytest.importorskip("matplotlib")
+    figure = docs("beside_figure")
+    assert figure.drawn_from() == figure.shown()
+    named = "docs/_static/beside.svg"
+    assert f"]({named})" in README
+    assert (ROOT / named).samefile(figure.PICTURE)
+    # In words, for those who do not see it.
+    alternative = README.partition(f"]({named})")[0].rpartition("![")[2]
+    assert all(f"{each['seconds']:#.3g}".rstrip("0") in alternative for each in figure.shown()[2:])
+    assert f"gbdnn {figure.shown()[0]['seconds']}" in alternative
+
+
+def test_it_is_short():
+    assert len(README.split()) < 1000

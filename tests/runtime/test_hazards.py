@@ -1,0 +1,287 @@
+"""Threads, forks, pending work and exceptions: what goes wrong on a second thread or day."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import graphblas as gb
+import numpy as np
+import pytest
+import threads
+from conftest import assert_answer, narrow, network
+from oracles import case, dyadic
+
+import gbdnn
+from gbdnn.arrays.matrices import as_rows
+from gbdnn.engine import choice
+from gbdnn.engine.survivors import SurvivorBlock
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import MovedBlock
+from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.full import FullForm
+from gbdnn.kernels.fused import FusedForm
+from gbdnn.runtime import threads as gbdnn_threads
+
+FIRST_USE = """
+import threading, sys
+import numpy as np
+import gbdnn
+start, faults = threading.Barrier(8), []
+def work():
+    start.wait()
+    try:
+        Y = gbdnn.infer([np.eye(3, dtype="f4")] * 2, np.eye(3, dtype="f4"), dtype="FP32")
+        assert Y.nvals == 3
+    except BaseException as error:
+        faults.append(repr(error))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit("; ".join(faults) or 0)
+"""
+
+FORK = """
+import os, sys
+import numpy as np
+import gbdnn
+W = np.eye(4, dtype="f4")
+if "before" not in sys.argv: gbdnn.infer([W], W, engine="sparse", nthreads=2)
+child = os.fork()
+if child == 0:
+    try:
+        gbdnn.infer([W], W, engine="sparse", nthreads=2)
+    except gbdnn.ForkError as error:
+        os._exit(42 if "spawn" in str(error) and isinstance(error, gbdnn.GbdnnError) else 43)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def python(code, *argv, timeout=300):
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv],
+        capture_output=True, text=True, check=False, timeout=timeout, env=os.environ,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("processes", [3, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_first_call_may_come_from_eight_threads(processes):
+    done = [python(FIRST_USE) for _ in range(processes)]
+    assert [each.stderr for each in done if each.returncode] == []
+
+
+def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
+    from gbdnn.arrays import checks
+
+    class Failing:
+        @property
+        def dtypes(self):
+            raise ValueError("already initialized")
+
+    monkeypatch.setattr(checks, "gb", Failing())
+    with pytest.raises(ValueError, match=r"^already initialized$"):
+        checks.as_dtype("FP32")
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scene", threads.SCENES)
+def test_eight_threads_share_an_object(scene, processes):
+    rounds = {"matrix": 14, "compiled": 1, "store": 1}[scene] if processes == 1 else None
+    assert threads.processes(processes, [scene], rounds) == []
+
+
+def test_a_forked_child_is_told_to_be_spawned():
+    assert python(FORK, timeout=300).returncode == 42
+    assert python(FORK, "before", timeout=300).returncode == 0
+
+
+@pytest.mark.parametrize(("engine", "form"), [("full", FullForm), ("fused", FusedForm)])
+def test_weights_are_prepared_once(engine, form, monkeypatch):
+    calls, plain = [], form.prepare
+
+    def prepare(self, layer, rows, columns, *, wide):
+        calls.append(layer)
+        return plain(self, layer, rows, columns, wide=wide)
+
+    monkeypatch.setattr(form, "prepare", prepare)
+    net = network(case(3).layers)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: gbdnn.infer(net, case(3).X, engine=engine), range(4)))
+    assert len(calls) == len(net)
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
+    """A limit of processes makes a run slower; training needs all its threads, and says so."""
+    narrow(monkeypatch)
+    monkeypatch.setattr(gbdnn_threads, "_idle", [])
+    plain, started = threading.Thread.start, []
+
+    def start(self):
+        if self.name == "gbdnn":
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+            started.append(self)
+        plain(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(costs, "inner_threads", lambda *_: (5, 1))
+    a_case = case(3, inputs=200)
+    assert_answer(gbdnn.infer(network(a_case.layers), a_case.X, engine=engine, nthreads=5), a_case)
+    assert len(started) == 2
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        gbdnn_threads.on_threads(5, started.append, stop=lambda: None, all_needed=True)
+    assert len(started) == 2
+
+
+@pytest.mark.parametrize("all_needed", [False, True])
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(all_needed, error):
+    ended, stopped, all_begun = [], threading.Event(), threading.Barrier(4)
+
+    def work(k):
+        all_begun.wait()
+        if k == 1:
+            raise error("stop")
+        stopped.wait()
+        ended.append(k)
+
+    with pytest.raises(error, match="stop"):
+        gbdnn_threads.on_threads(4, work, stop=stopped.set, all_needed=all_needed)
+    assert sorted(ended) == [0, 2, 3]
+    begun = []
+    gbdnn_threads.on_threads(4, begun.append, stop=stopped.set, all_needed=all_needed)
+    assert 0 in begun
+    assert sorted(begun) == [0, 1, 2, 3] or not all_needed
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_an_exception_frees_the_blocks(workers, engine, monkeypatch):
+    narrow(monkeypatch)
+    monkeypatch.setattr(costs, "inner_threads", lambda *_: (workers, 1))
+    kept = []
+    monkeypatch.setattr(choice, "Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1])
+
+    def fail(record):
+        if record.layer == 1:
+            # Helpers may be done before the caller is told.
+            assert kept[0].allocated > 0 or workers > 1
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        gbdnn.infer(
+            network(case(3, inputs=200).layers), case(3, inputs=200).X, engine=engine,
+            callback=fail, nthreads=workers,
+        )  # fmt: skip
+    assert [buffers.allocated for buffers in kept] == [0]
+
+
+def test_rows_that_were_given_away_cannot_be_used():
+    rows = as_rows(np.eye(3), what="rows")
+    assert rows.matrix().nvals == 3
+    for name in ("indptr", "columns", "values", "nvals", "ids"):
+        with pytest.raises(RuntimeError, match="these rows were given to a"):
+            getattr(rows, name)
+
+
+@pytest.mark.parametrize("bias", [-0.01, 0.01])
+def test_the_sparse_form_frees_what_a_layer_no_longer_needs(bias):
+    """Without the collector: at most two layers' activations are alive when a layer is done."""
+    neurons, inputs = 300, 200
+    random = np.random.default_rng(1)
+    W = dyadic(random, (neurons, neurons), 0.1, low=1) / 4
+    net = gbdnn.Network([gbdnn.Layer(W.astype("f4"), bias, clip=1.0) for _ in range(30)])
+    X = random.random((inputs, neurons)).astype("f4")
+    gbdnn.infer(net[:2], X, engine="sparse")
+    activations = inputs * neurons * 12  # a column number and a value each, all of them positive
+    alive = []
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        Y = gbdnn.infer(
+            net,
+            X,
+            engine="sparse",
+            callback=lambda _: alive.append(tracemalloc.get_traced_memory()),
+        )
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert Y.nvals == inputs * neurons
+    growth = alive[-1][0] - alive[9][0]
+    prepared = 20 * (W.size * 0.1 * 13 * 2 + 40 * neurons)
+    assert growth < prepared + 0.5 * activations
+    assert alive[0][0] > 0
+
+
+@pytest.mark.parametrize("neurons", [3_000_000, pytest.param(12_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["auto", "sparse"])
+def test_layers_of_the_size_of_graphs(neurons, engine):
+    """A path through a ring: no block of activations fits, the entries do."""
+    step = np.arange(neurons)
+    W = gb.Matrix.from_coo(
+        step, (step + 1) % neurons, np.float32(0.5), nrows=neurons, ncols=neurons
+    )
+    layer = gbdnn.Layer(W, copy=False)
+    X = gb.Matrix.from_coo([0, 1], [7, neurons - 1], np.float32(1), nrows=2, ncols=neurons)
+    Y = gbdnn.infer(gbdnn.Network([layer] * 3), X, engine=engine, memory=64 << 20)
+    assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
+    assert gbdnn.memory_needed(gbdnn.Network([layer] * 3), 2, memory=64 << 20).working == 64 << 20
+
+
+def test_an_input_that_does_not_fit_is_refused_with_the_number():
+    net = gbdnn.Network([gbdnn.Layer(np.ones((2000, 2000), "f4"), clip=1.0)] * 2)
+    X = np.ones((3, 2000), "f4")
+    with pytest.raises(gbdnn.ArgumentError, match=r"memory=50000 is too small: .* 96000 bytes"):
+        gbdnn.infer(net, X, engine="sparse", memory=50_000)
+    Y = gbdnn.infer(net, X, engine="sparse", memory=200_000)  # one input at a time
+    assert Y.nvals == 6000
+
+
+def test_a_lazy_network_needs_a_reader():
+    with pytest.raises(gbdnn.ArgumentTypeError, match="read is a callable, not int"):
+        gbdnn.Network.lazy([gbdnn.Layer(np.eye(2)).info], 3)
+
+
+@pytest.mark.parametrize(
+    ("engine", "threads"), [("full", (1, 2, 5)), ("fused", (1, 2, 5)), ("sparse", (1, 1))]
+)
+def test_where_bits_do_not_depend_on_threads(engine, threads, monkeypatch):
+    """What the notes of `infer` promise, on sums that are not exact; narrow blocks for threads."""
+    narrow(monkeypatch)
+    random = np.random.default_rng(5)
+    W = random.random((2000, 400)).astype("f4")
+    X = random.random((40, 2000)).astype("f4")
+    answers = [
+        gbdnn.infer([W, W[:400]], X[:inputs], engine=engine, nthreads=n)
+        for n in threads
+        for inputs in (40,)
+    ]
+    assert all(Y.isequal(answers[0]) for Y in answers)
+    one = gbdnn.infer([W, W[:400]], X[:1], engine=engine, nthreads=1)
+    assert one.isequal(answers[0][:1, :].new())
+
+
+def test_threads_fill_survivors_whose_memory_is_graphblas_s():
+    """A block that has been a factor of a product is taken out of GraphBLAS once."""
+    for _ in range(50):
+        block = MovedBlock(200, 16, np.dtype("f4"))
+        block.array[:] = 0
+        assert block.matrix.nvals == 200 * 16
+        survivors = SurvivorBlock(block)
+        places = [survivors.reserve(np.array([n])) for n in range(8)]
+        start = threading.Barrier(8)
+
+        def fill(n, survivors=survivors, places=places, start=start):
+            start.wait()
+            survivors.fill(places[n], np.full((200, 1), n + 1, "f4"))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(fill, range(8)))
+        assert block.array[:, :8].tolist() == [list(range(1, 9))] * 200

@@ -1,0 +1,106 @@
+"""`nthreads=` is in force wherever a call works: layers and features that are made ours, too."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn.engine import sources
+from gbdnn.runtime.threads import available
+
+W, X = np.eye(6, dtype="f4"), np.ones((5, 6), "f4")
+
+
+class Observed(list):
+    """The threads that GraphBLAS may use, whenever somebody asks for something."""
+
+    def layers(self):
+        for _ in range(2):
+            self.append(available())
+            yield W
+
+    def lazy(self):
+        layer = gbdnn.Layer(W)
+
+        def read(k):
+            self.append(available())
+            return layer
+
+        return gbdnn.Network.lazy([layer.info] * 2, read)
+
+    def sparse(self):
+        """Features whose rows are asked for as they are converted."""
+        outer = self
+
+        class Features(sp.csr_array):
+            def copy(self):
+                outer.append(available())
+                return super().copy()
+
+        return Features(X)
+
+
+@pytest.fixture
+def observed():
+    assert available() != 3
+    yield Observed()
+    assert available() != 3
+
+
+CALLS = {
+    "infer": lambda o, **n: gbdnn.infer(o.layers(), o.sparse(), **n),
+    "infer, lazy": lambda o, **n: gbdnn.infer(o.lazy(), X, **n),
+    "infer, no layers": lambda o, **n: gbdnn.infer([], o.sparse(), **n),
+    "infer, cast": lambda o, **n: gbdnn.infer(o.lazy(), o.sparse(), dtype="FP64", **n),
+    "infer_batches": lambda o, **n: list(gbdnn.infer_batches(o.layers(), [o.sparse()], **n)),
+    "compile": lambda o, **n: gbdnn.compile(o.layers(), **n),
+    "compile, lazy": lambda o, **n: gbdnn.compile(o.lazy(), **n),
+    "train": lambda o, **n: gbdnn.train(o.lazy(), o.sparse(), X, epochs=1, **n),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_threads_of_a_call_are_those_of_all_that_it_does(call, observed):
+    CALLS[call](observed, nthreads=3)
+    assert observed
+    assert set(observed) == {3}
+
+
+def test_threads_of_a_worker_are_those_that_it_reads_a_network_with(observed):
+    with ThreadPoolExecutor(1) as pool:
+        gbdnn.infer(observed.lazy(), X, executor=pool, nthreads=3)
+    assert set(observed) == {3}
+
+
+def test_threads_of_a_call_without_workers_are_those_of_what_it_reads(observed, tmp_path):
+    gbdnn.infer_to_store(observed.layers(), observed.sparse(), tmp_path / "Y", nthreads=3)
+    assert set(observed) == {3}
+
+
+def test_threads_of_a_pipeline(observed):
+    pytest.importorskip("mpi4py")
+    gbdnn.pipeline(observed.layers(), observed.sparse(), nthreads=3)
+    gbdnn.pipeline(observed.lazy(), X, nthreads=3)
+    assert set(observed) == {3}
+
+
+@pytest.mark.parametrize("memory", [200_000, 1 << 24])
+def test_rows_of_a_dense_matrix_are_read_by_the_thread_that_wants_them(memory, monkeypatch):
+    """By none beside it: all of a call's threads read rows at once."""
+    seen, plain = [], sources.as_array
+
+    def as_array(A):
+        if A.nrows < 3000:  # else the whole is made an array, by all threads
+            seen.append(available())
+        return plain(A)
+
+    monkeypatch.setattr(sources, "as_array", as_array)
+    full = gb.Matrix.from_dense(np.ones((3000, 6), "f4"))
+    layers = [np.ones((6, 6), "f4") / 8] * 2
+    Y = gbdnn.infer(layers, full, engine="fused", memory=memory, nthreads=2)
+    assert Y.shape == (3000, 6)
+    assert set(seen) <= {1}
+    assert bool(seen) == (memory == 200_000)
