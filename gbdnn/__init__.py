@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
-from gbdnn.engine.memory import MemoryNeeded, memory_needed
+from gbdnn.engine.memory import memory_needed
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import (
     ArgumentError,
@@ -37,7 +37,7 @@ from gbdnn.model.network import Network
 from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
-    from gbdnn.distributed.pipeline import RankStats, pipeline
+    from gbdnn.distributed.pipeline import pipeline
     from gbdnn.io import load, save
     from gbdnn.training.train import train
 
@@ -52,14 +52,12 @@ __all__ = [
     "Layer",
     "LayerInfo",
     "LayerStats",
-    "MemoryNeeded",
     "MissingFileError",
     "MissingPackageError",
     "Network",
     "NonFiniteError",
     "OutputError",
     "RankError",
-    "RankStats",
     "ReadError",
     "ShapeError",
     "TooLargeError",
@@ -90,8 +88,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("gbdnn.gallery.images")
     if name in ("load", "save"):
         return getattr(importlib.import_module("gbdnn.io"), name)
-    if name in ("RankStats", "pipeline"):
-        return getattr(importlib.import_module("gbdnn.distributed.pipeline"), name)
+    if name == "pipeline":
+        return importlib.import_module("gbdnn.distributed.pipeline").pipeline
     if name == "train":
         return importlib.import_module("gbdnn.training.train").train
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

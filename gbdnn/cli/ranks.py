@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import graphblas as gb
 
-    from gbdnn.distributed.pipeline import RankStats
+    from gbdnn.distributed import RankStats
 
 T = TypeVar("T")
 

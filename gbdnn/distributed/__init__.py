@@ -11,9 +11,9 @@ chooses which layers a rank holds, `stage` computes them, `links` carries rows b
 """
 
 from gbdnn.distributed.executors import Workers
-from gbdnn.distributed.stats import Balance, BatchStats, Spread, balance
+from gbdnn.distributed.stats import Balance, BatchStats, RankStats, Spread, balance
 
-__all__ = ["Balance", "BatchStats", "Spread", "Workers", "balance"]
+__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance"]
 
 
 def __dir__() -> list[str]:

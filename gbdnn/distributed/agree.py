@@ -9,11 +9,10 @@ from gbdnn.distributed.links import Links, Stopped, rank_wise
 from gbdnn.errors import GbdnnError, RankError, prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Self
 
-    import numpy as np
     from mpi4py.MPI import Comm
 
 __all__ = ["Ranks"]
@@ -72,12 +71,11 @@ class Ranks:
     def linked(
         self,
         work: Callable[[Links], T],
-        dtype: np.dtype,
-        sources: Mapping[int, int],
+        sources: Iterable[int],
         targets: Iterable[int],
     ) -> list[T]:
         """Return what every rank's work with its links returns; see `Links` and `together`."""
-        links = Links(self._comm, dtype, sources, targets)
+        links = Links(self._comm, sources, targets)
         try:
             return self.together(lambda: links.run(work))
         finally:

@@ -8,7 +8,6 @@ thousands, and move on as sparse rows while the next batch is computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
@@ -22,6 +21,7 @@ from gbdnn.distributed.stage import (
     Stage,
     batches,
 )
+from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source
@@ -43,46 +43,9 @@ if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
 
-__all__ = ["RankStats", "pipeline"]
+__all__ = ["pipeline"]
 
 _SMALLEST, _LARGEST = 2048, 8192  # inputs of a batch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankStats:
-    """What one rank of a pipeline did; `pipeline` passes all ranks' to its `report`.
-
-    Attributes
-    ----------
-    rank : int
-        The rank.
-    layers : (int, int)
-        Its first layer, and the one behind its last.
-    inputs : int
-        Rows that came: all inputs on rank 0, survivors elsewhere.
-    survivors : int
-        Rows that went on, or to the answer.
-    sent : int
-        Bytes that it sent to other ranks; from the last rank, the answer.
-    busy, waited : float
-        Seconds of computing, and of waiting for other ranks.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> told = []
-    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=told.extend)
-    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in told]
-    [(0, (0, 2), 2, 1)]
-    """
-
-    rank: int
-    layers: tuple[int, int]
-    inputs: int
-    survivors: int
-    sent: int
-    busy: float
-    waited: float
 
 
 def pipeline(
@@ -130,7 +93,8 @@ def pipeline(
         As for `infer`, on each rank. Ranks that share a machine share its threads:
         ``nthreads=`` gives each its part.
     report : callable, optional
-        Called at the end, on the ranks that pass one, with a `RankStats` of every rank.
+        Called at the end, on the ranks that pass one, with a `distributed.RankStats` of every
+        rank.
 
     Returns
     -------
@@ -250,13 +214,12 @@ class _Pipeline:
         net, rank, last = self._net, self._ranks.rank, self._ranks.size - 1
         start, stop = [0, *cuts, len(net)][rank : rank + 2]
         size = batch or min(max(inputs // (8 * (last + 1)), _SMALLEST), _LARGEST)
-        widths = [info.nrows for info in net.infos] + [net.shape[1]]
-        sources = {rank - 1: widths[start]} if rank else {}
+        sources = [rank - 1] if rank else []
         targets = [rank + 1]
         if rank == last:
             targets = [each for each in self._targets if each != last]
         elif rank in self._targets:
-            sources[last] = widths[-1]
+            sources.append(last)
 
         def work(links: Links) -> RankStats:
             drops = not any(info.revives for info in net.infos[stop:])
@@ -275,8 +238,8 @@ class _Pipeline:
             links.end()
             if rank in self._targets:
                 kept = kept if rank == last else list(links.receive(last))
-                dtype = net.infos[0].dtype
-                self.answer = SparseRows.stacked(kept, inputs, widths[-1], dtype).matrix()
+                shape, dtype = (inputs, net.shape[1]), net.infos[0].dtype
+                self.answer = SparseRows.stacked(kept, *shape, dtype).matrix()
             return RankStats(
                 rank=rank,
                 layers=(start, stop),
@@ -287,7 +250,7 @@ class _Pipeline:
                 waited=links.waited,
             )
 
-        return self._ranks.linked(work, net.infos[0].dtype, sources, targets)
+        return self._ranks.linked(work, sources, targets)
 
 
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:

@@ -38,39 +38,52 @@ __all__ = [
 class CompactRows:
     """Sparse rows with the smallest indices that their numbers fit into.
 
+    Between ranks (`gbdnn.distributed.links`), and between a caller and its workers.
+
     Attributes
     ----------
     indptr, columns : ndarray of unsigned integers
-        As in `SparseRows`, of 8 to 64 bits.
+        As in `SparseRows`, of 8 to 64 bits; no columns where every row is full.
     values : ndarray
         A single one where all entries have it.
     ncols : int
         Number of columns.
+    ids : ndarray of unsigned integers, optional
+        The inputs' numbers, if they are not those from 0.
     """
 
     indptr: np.ndarray
     columns: np.ndarray
     values: np.ndarray
     ncols: int
+    ids: np.ndarray | None = None
 
     @classmethod
-    def of(cls, rows: SparseRows) -> CompactRows:
-        """Return the rows, without their ids."""
+    def of(cls, rows: SparseRows, ids: np.ndarray | None = None) -> CompactRows:
+        """Return the rows, with these ids."""
+        is_full = rows.nvals == rows.nrows * rows.ncols
+        columns = rows.columns[:0] if is_full else rows.columns
         return cls(
             rows.indptr.astype(np.min_scalar_type(rows.nvals)),
-            rows.columns.astype(np.min_scalar_type(max(0, rows.ncols - 1))),
+            columns.astype(np.min_scalar_type(max(0, rows.ncols - 1))),
             rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
             rows.ncols,
+            None if ids is None else ids.astype(np.min_scalar_type(ids.max(initial=0))),
         )
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.indptr.nbytes + self.columns.nbytes + self.values.nbytes
+        ids = 0 if self.ids is None else self.ids.nbytes
+        return self.indptr.nbytes + self.columns.nbytes + self.values.nbytes + ids
 
     def rows(self, ids: np.ndarray | None = None) -> SparseRows:
-        """Return them as sparse rows with these ids."""
+        """Return them as sparse rows with these ids, by default their own."""
         indptr, columns = self.indptr.astype(np.uint64), self.columns.astype(np.uint64)
+        if len(columns) < indptr[-1]:
+            columns = np.tile(np.arange(self.ncols, dtype=np.uint64), len(indptr) - 1)
+        if ids is None and self.ids is not None:
+            ids = self.ids.astype(np.int64)
         return SparseRows(indptr, columns, self.values, self.ncols, ids)
 
 

@@ -1,4 +1,4 @@
-"""What workers did: a record per batch, their sums per worker, and how even these are."""
+"""What workers and ranks did: a record for each batch and rank, and how even workers are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Balance", "BatchStats", "Spread", "balance"]
+__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance"]
 
 _SUMS = ("inputs", "living", "seconds", "bytes")
 _PER_WORKER = np.dtype(
@@ -84,6 +84,43 @@ class BatchStats:
     cores: int
     done: int
     batches: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStats:
+    """What one rank of a pipeline did; `pipeline` passes all ranks' to its `report`.
+
+    Attributes
+    ----------
+    rank : int
+        The rank.
+    layers : (int, int)
+        Its first layer, and the one behind its last.
+    inputs : int
+        Rows that came: all inputs on rank 0, survivors elsewhere.
+    survivors : int
+        Rows that went on, or to the answer.
+    sent : int
+        Bytes that it sent to other ranks; from the last rank, the answer.
+    busy, waited : float
+        Seconds of computing, and of waiting for other ranks.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> told = []
+    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=told.extend)
+    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in told]
+    [(0, (0, 2), 2, 1)]
+    """
+
+    rank: int
+    layers: tuple[int, int]
+    inputs: int
+    survivors: int
+    sent: int
+    busy: float
+    waited: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ def infer_over(
         early[k] = rows
         del rows
         while following in early:
-            first = early.pop(following)
+            first = early.pop(following).rows()
             answer.append(first.indptr, first.columns, first.values)
             del first
             following += 1

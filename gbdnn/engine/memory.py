@@ -152,6 +152,8 @@ def memory_needed(
     Returns
     -------
     MemoryNeeded
+        Bytes, as its attributes ``weights`` (0 for a lazy network), ``features``, ``working``,
+        ``answer`` and ``total``, but for the interpreter and its libraries (some 120 MiB).
 
     Raises
     ------

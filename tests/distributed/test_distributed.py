@@ -354,12 +354,27 @@ def test_compact_rows_are_the_rows():
             np.array([0, 2, 2, 3], np.uint64), columns, np.array([0.5], "f4"), ncols
         )
         compact = CompactRows.of(rows)
+        numbered = CompactRows.of(rows, ids=np.array([3, 7, 300]))
         assert compact.columns.dtype == dtype
         assert len(compact.values) == 1
         back = compact.rows()
         assert back.is_iso
         assert back.columns.tolist() == columns.tolist()
         assert back.matrix().isequal(rows.matrix())
+        assert numbered.ids.dtype == np.uint16
+        assert numbered.nbytes == compact.nbytes + 6
+        assert numbered.rows().ids.tolist() == [3, 7, 300]
+
+
+def test_full_rows_travel_without_columns():
+    values = np.arange(1, 7, dtype="f4")
+    rows = gbdnn.arrays.sparse_rows.SparseRows(
+        np.array([0, 3, 6], np.uint64), np.array([0, 1, 2, 0, 1, 2], np.uint64), values, 3
+    )
+    compact = CompactRows.of(rows)
+    assert compact.nbytes == 3 + values.nbytes
+    back = compact.rows().matrix().to_dense(fill_value=0)
+    assert back.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("ahead", [None, 1, 3])

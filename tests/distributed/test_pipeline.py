@@ -82,13 +82,13 @@ def test_stored_network(ranks, made):
             assert before[3] == after[2]
     at_three = outcome[str([3] * (ranks - 1))][1]
     assert 0 < at_three[0][3] < inputs  # the dead stay behind
-    # 6 bytes an entry (16-bit columns, FP32), 16 a row, lengths.
+    # 6 bytes an entry (16-bit columns, FP32), 6 a row (16-bit ids, 32-bit pointers).
     entries = sum(
         each["entries"]
         for each in gbdnn.per_layer(records(made), 30)[2:3]
     )  # fmt: skip
     rows = at_three[0][3]
-    assert 6 * entries + 16 * rows < at_three[0][4] < 6 * entries + 16 * rows + 1000
+    assert 6 * entries + 5 * rows < at_three[0][4] < 6 * entries + 6 * rows + 100
 
 
 def records(made):

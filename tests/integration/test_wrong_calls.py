@@ -386,7 +386,7 @@ LEFT = {
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(
         [
-            "gbdnn.io.Unfinished", "gbdnn.LayerStats", "gbdnn.MemoryNeeded", "gbdnn.RankStats",
+            "gbdnn.io.Unfinished", "gbdnn.LayerStats", "gbdnn.distributed.RankStats",
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
             "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",

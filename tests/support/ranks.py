@@ -13,9 +13,9 @@ import oracles
 import scipy.sparse as sp
 from conftest import network
 from mpi4py import MPI
+from mpi4py.util import pkl5
 
 import gbdnn
-from gbdnn.distributed import links
 
 COMM = MPI.COMM_WORLD
 RANK, LAST = COMM.rank, COMM.size - 1
@@ -110,8 +110,9 @@ def rough(_):
 
 
 def parts(_):
-    """Messages of a few entries."""
-    links.MOST_ENTRIES = 100
+    """Messages that are larger than what MPI counts."""
+    pkl5.pickle.THRESHOLD = 64  # bytes of arrays that are sent beside the pickle
+    pkl5._BigMPI.blocksize = 100
     case = oracles.case(5, inputs=300)
     return {"parts": same(network(case.layers), sp.csr_array(case.X), batch=100)[0]}
 
