@@ -125,8 +125,8 @@ def official(
     Parameters
     ----------
     directory : path-like
-        The folder of the unpacked files, in a layout that `find_layers`, `find_features` and
-        `find_categories` know.
+        The folder of the unpacked files: the data set's root with ``DNN`` and ``MNIST``, or any
+        folder with the files.
     neurons, layers : int
         The size of the network.
     images : path-like, optional

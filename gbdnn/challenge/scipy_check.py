@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import require_callable
-from gbdnn.errors import require_kind
-from gbdnn.model.network import Network
-from gbdnn.runtime.first_use import complete, gb
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gbdnn.runtime.first_use import gb
     from gbdnn.model.layer import Layer
+    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
 
@@ -45,10 +43,6 @@ def scipy_categories(
     ndarray of int64
         0-based ids in ascending order.
     """
-    require_kind(network, Network, "network is a Network")
-    require_kind(features, gb.Matrix, "features is a graphblas.Matrix")
-    complete(features)
-    require_callable(progress, "progress")
     if progress is not None:
         progress(0, len(network))
     X = _as_csr(features)

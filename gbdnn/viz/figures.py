@@ -96,8 +96,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         The file cannot be written.
     """
     kind = _kind(path)
-    figures = require("matplotlib.figure", "plots", "plots need matplotlib")
-    require_kind(figure, figures.Figure, "figure is a matplotlib Figure")
     from matplotlib import rc_context
 
     # Without the time of writing, and random names, equal figures are equal files.
