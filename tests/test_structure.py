@@ -121,13 +121,19 @@ def test_private_names_stay_in_their_module(structure):
 
 
 def test_there_is_one_of_each(structure):
-    """One module makes LayerStats, and one takes blocks through chains."""
-    makers, runners = set(), set()
+    """Of what makes LayerStats, takes blocks through chains, makes fingerprints, locks files."""
+    makers, runners, marks, locks = set(), set(), set(), set()
     for name, file in structure.modules().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "LayerStats":
                 makers.add(name)
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("chain.run"):
                 runners.add(name)
+            if isinstance(node, ast.Constant) and node.value == "xxhash":
+                marks.add(name)
+            if isinstance(node, ast.Attribute) and node.attr in ("flock", "lockf"):
+                locks.add(name)
+    assert marks == {"gbdnn.io.store.fingerprints"}
+    assert locks == {"gbdnn.io.temporary"}
     assert makers == {"gbdnn.engine.stats"}
     assert runners == {"gbdnn.engine.block_run"}

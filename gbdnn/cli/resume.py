@@ -9,9 +9,8 @@ from typer import Option
 from gbdnn.cli import formats
 from gbdnn.cli.outputs import require_new
 from gbdnn.cli.terminal import say
-from gbdnn.distributed.fingerprints import of_network
 from gbdnn.io.reading import read_bytes, read_errors
-from gbdnn.io.store.index import checksum
+from gbdnn.io.store.fingerprints import checksum, of_network
 from gbdnn.io.store.resumed import LayerSource, save_layers
 from gbdnn.io.store.unfinished import Origin, find_unfinished, finished_key
 from gbdnn.io.store.writer import remove_left
