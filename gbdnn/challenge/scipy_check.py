@@ -11,9 +11,9 @@ from gbdnn.runtime.optional import require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.runtime.first_use import gb
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
+    from gbdnn.runtime.first_use import gb
 
     Progress = Callable[[int, int], object]
 

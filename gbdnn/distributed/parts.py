@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
-from gbdnn.distributed.fingerprints import of_features, of_network
 from gbdnn.distributed.flow import computed
 from gbdnn.distributed.sent import SentFeatures, network_to_send
 from gbdnn.distributed.worker import Task, stays_in_memory
 from gbdnn.engine.memory import Budget, layer_bytes, least_memory
 from gbdnn.engine.prefetch import cuts as windows
+from gbdnn.io.store.fingerprints import of_features, of_network
 
 if TYPE_CHECKING:
     import os

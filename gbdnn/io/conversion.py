@@ -11,7 +11,6 @@ from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
 from gbdnn.io.atomic import require_writable, whole_folder
 from gbdnn.io.challenge.network import write_network
-from gbdnn.io.fingerprints import of_network
 from gbdnn.io.formats import (
     FORMATS,
     FormatName,
@@ -27,7 +26,7 @@ from gbdnn.io.frameworks.matrix_market import write_matrix_market
 from gbdnn.io.frameworks.onnx import write_onnx
 from gbdnn.io.frameworks.torch_file import write_torch
 from gbdnn.io.reading import read_bytes, read_errors
-from gbdnn.io.store.index import checksum
+from gbdnn.io.store.fingerprints import checksum, of_network
 from gbdnn.io.store.resumed import LayerSource, save_layers
 from gbdnn.io.store.unfinished import Origin
 from gbdnn.model.network import Network

@@ -21,11 +21,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["new_file", "new_folder", "remove_leftovers"]
+__all__ = ["lock", "new_file", "new_folder", "remove_leftovers"]
 
 _LEFTOVER = re.compile(r"\.gbdnn-[0-9a-f]{16}(\.folder)?\.tmp")
 _PAUSE = 10.0  # seconds
 _LOOKED: dict[Path, float] = {}
+
+
+def lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Lock an open file or folder for this process, until it is closed.
+
+    False if its file system has no locks. Another process that has the lock is waited for, or a
+    BlockingIOError is raised.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def new_file(folder: Path, mode: int = 0o666) -> tuple[Path, int]:
@@ -80,7 +95,7 @@ def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path,
     while True:
         path, descriptor = make(folder)
         try:
-            _lock(descriptor, wait=True)
+            lock(descriptor, wait=True)
             # Another process may have taken it for a leftover before it was locked.
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
@@ -91,15 +106,6 @@ def _held(folder: Path, make: Callable[[Path], tuple[Path, int]]) -> tuple[Path,
         os.close(descriptor)
 
 
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Lock a file for this process; False if another one has it, or there are no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
-
-
 def _remove_unused(path: Path, *, is_folder: bool) -> None:
     # A folder of the other name belongs to a store, which has a lock of its own.
     if is_folder != path.name.endswith(".folder.tmp"):
@@ -107,7 +113,7 @@ def _remove_unused(path: Path, *, is_folder: bool) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            if _lock(descriptor, wait=False):
+            if lock(descriptor):
                 if is_folder:
                     shutil.rmtree(path, ignore_errors=True)
                 else:

@@ -9,7 +9,7 @@ there.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
+from gbdnn.io.store.fingerprints import checksum, checksum_of, identity
 from gbdnn.runtime.optional import require
-from gbdnn.training.identity import identity
 from gbdnn.training.saved_run import Call, decoded, described, encoded, named_arrays
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Checkpoint:
         known |= {"format": _FORMAT, "version": _VERSION, "fingerprint": self._fingerprint}
         texts = {"gbdnn": json.dumps(known), "checksum": _UNSIGNED}
         content = self._safetensors.save(arrays, texts)
-        content = _with_checksum(content, _UNSIGNED, _checksum(content))
+        content = _with_checksum(content, _UNSIGNED, checksum(content))
         with output_errors(self.path), whole_file(self.path) as file:
             file.write(content)
 
@@ -125,14 +125,9 @@ class Checkpoint:
         size = int.from_bytes(content[:8], "little")
         texts = json.loads(content[8 : 8 + size])["__metadata__"]
         found = str(texts["checksum"])
-        if found != _checksum(_with_checksum(content, found, _UNSIGNED)):
+        if found != checksum(_with_checksum(content, found, _UNSIGNED)):
             raise ValueError("the checksum is another one")
         return self._safetensors.load(content), texts["gbdnn"]
-
-
-def _checksum(content: bytes) -> str:
-    found: str = require("xxhash", "store", _WHY).xxh3_64_hexdigest(content)
-    return found
 
 
 def _with_checksum(content: bytes, old: str, new: str) -> bytes:
@@ -148,19 +143,19 @@ def _fingerprint(
     patience: int | None,
 ) -> str:
     """Return a checksum of all that a call's result follows from."""
-    digest = require("xxhash", "store", _WHY).xxh3_64()
-    for _, array in named_arrays("", before.layers):
-        digest.update(np.ascontiguousarray(array))
-    descriptions = [described(layer.info) for layer in before.layers]
-    digest.update(identity((descriptions, plan, before.steps, patience)).encode())
-    for each in (data, tested):
-        if each is not None:
-            digest.update(each.rows)
-            digest.update(np.ascontiguousarray(each.targets))
-            for rows in _contents(each.inputs, before.layers[0].info):
-                digest.update(rows)
-    found: str = digest.hexdigest()
-    return found
+
+    def contents() -> Iterator[Any]:
+        for _, array in named_arrays("", before.layers):
+            yield np.ascontiguousarray(array)
+        descriptions = [described(layer.info) for layer in before.layers]
+        yield identity((descriptions, plan, before.steps, patience)).encode()
+        for each in (data, tested):
+            if each is not None:
+                yield each.rows
+                yield np.ascontiguousarray(each.targets)
+                yield from _contents(each.inputs, before.layers[0].info)
+
+    return checksum_of(contents())
 
 
 def _contents(inputs: Inputs, info: LayerInfo) -> Iterator[np.ndarray]:

@@ -137,11 +137,11 @@ def test_private_names_stay_in_their_module(structure):
 
 
 def test_there_is_one_of_each(structure):
-    """One module makes LayerStats, one takes blocks through chains, one starts threads to compute.
+    """Of what makes LayerStats, takes blocks through chains, makes fingerprints, locks files.
 
-    Others read layers, or wait for a signal.
+    One module starts threads that compute; others read layers, or wait for a signal.
     """
-    makers, runners, starters = set(), set(), set()
+    makers, runners, starters, marks, locks = set(), set(), set(), set(), set()
     for name, file in structure.modules().items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "LayerStats":
@@ -150,6 +150,12 @@ def test_there_is_one_of_each(structure):
                 runners.add(name)
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(STARTERS):
                 starters.add(name)
+            if isinstance(node, ast.Constant) and node.value == "xxhash":
+                marks.add(name)
+            if isinstance(node, ast.Attribute) and node.attr in ("flock", "lockf"):
+                locks.add(name)
+    assert marks == {"gbdnn.io.store.fingerprints"}
+    assert locks == {"gbdnn.io.temporary"}
     assert makers == {"gbdnn.engine.stats"}
     assert runners == {"gbdnn.engine.block_run"}
     reading = {"gbdnn.engine.prefetch", "gbdnn.model.readers"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.reading import WRONG, read_bytes
-from gbdnn.runtime.optional import require
+from gbdnn.io.store.fingerprints import checksum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,14 +103,6 @@ def content_checksum(index: dict[str, Any]) -> str:
         if name not in ("checksum", "shards", "made_from")
     }
     return checksum(json.dumps(fields, sort_keys=True).encode())
-
-
-def checksum(data: Any) -> str:
-    """Return the XXH3-64 of some bytes, as 16 hexadecimal digits."""
-    digest: str = require("xxhash", "store", "a store has checksums of xxhash").xxh3_64_hexdigest(
-        data
-    )
-    return digest
 
 
 def _text(value: Any) -> str:

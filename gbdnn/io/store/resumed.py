@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.reading import WRONG, foreign_errors
-from gbdnn.io.store.index import checksum
+from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.network import LayerWriter, read_network
 from gbdnn.io.store.reader import Reader
 from gbdnn.io.store.shards import Shards

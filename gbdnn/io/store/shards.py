@@ -18,7 +18,7 @@ import numpy as np
 
 from gbdnn.errors import FormatError, MissingFileError, ReadError
 from gbdnn.io.atomic import give_permissions
-from gbdnn.io.store.index import checksum
+from gbdnn.io.store.fingerprints import checksum
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, OutputError
 from gbdnn.io.atomic import output_errors, whole_file
 from gbdnn.io.reading import WRONG, read_bytes, read_errors
-from gbdnn.io.store.index import checksum, read_index
+from gbdnn.io.store.fingerprints import checksum
+from gbdnn.io.store.index import read_index
 from gbdnn.io.store.schema import require_record
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -25,9 +24,11 @@ from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.atomic import give_permissions, output_errors, whole_file
 from gbdnn.io.links import resolved
 from gbdnn.io.reading import read_bytes, read_errors
-from gbdnn.io.store.index import INDEX, checksum, encode, is_index, read_index
+from gbdnn.io.store.fingerprints import checksum
+from gbdnn.io.store.index import INDEX, encode, is_index, read_index
 from gbdnn.io.store.shards import safetensors, write_shard
 from gbdnn.io.store.unfinished import bring_back, named_by_index, require_same_run
+from gbdnn.io.temporary import lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -276,14 +277,12 @@ def _locked(folder: Path) -> int:
     """Return an open descriptor of the folder, with an exclusive lock where there are locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor)
     except BlockingIOError:
         os.close(descriptor)
         failure = OutputError(f"{folder}: another process is writing to this store")
         failure.errno = errno.EAGAIN
         raise failure from None
-    except OSError:  # a file system without locks
-        pass
     except BaseException:
         os.close(descriptor)
         raise
