@@ -1,8 +1,8 @@
 """Training: losses, optimizers, schedules, and what changes a network's structure.
 
-``gbdnn.train(net, X, y)`` is the call. `train` checks what it is given, `session` goes through
-epochs, `loop` through minibatches, `gbdnn.kernels.steps` computes them; `run` is what comes out,
-`checkpoint` keeps it in a file.
+``gbdnn.train(net, X, y)`` is the call. `train` checks what it is given, `trainer` goes through
+epochs and minibatches, `gbdnn.kernels.steps` computes them; `run` is what comes out, `checkpoint`
+keeps it in a file.
 """
 
 from typing import TYPE_CHECKING, Any

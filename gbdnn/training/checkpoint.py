@@ -19,7 +19,7 @@ from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.io.store.fingerprints import checksum, checksum_of, identity
 from gbdnn.runtime.optional import require
-from gbdnn.training.saved_run import Call, decoded, described, encoded, named_arrays
+from gbdnn.training.saved_run import decoded, described, encoded, named_arrays
 
 if TYPE_CHECKING:
     import os
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.data import TrainingData, ValidationData
     from gbdnn.training.inputs import Inputs
-    from gbdnn.training.loop import Plan
     from gbdnn.training.run import TrainingRun
+    from gbdnn.training.saved_run import Call
 
 __all__ = ["Checkpoint"]
 
@@ -46,38 +46,27 @@ class Checkpoint:
     ----------
     path : path-like
         Of the file. That it can be written is tested now, before anything is computed.
-    before : TrainingRun
-    plan : Plan
+    call : Call
+    options : tuple
+        All beside data and where training began that the result follows from.
     data : TrainingData
     tested : ValidationData or None
-    patience : int or None
-        What the fingerprint is made of.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        before: TrainingRun,
-        plan: Plan,
+        call: Call,
+        options: tuple[Any, ...],
         data: TrainingData,
         tested: ValidationData | None,
-        patience: int | None,
     ) -> None:
         self._safetensors = require("safetensors.numpy", "store", _WHY)
         self.path = as_path(path, "checkpoint")
         require_writable(path)
-        self._fingerprint = _fingerprint(before, plan, data, tested, patience)
-        self._call = Call(
-            before,
-            plan.epochs,
-            steps_of_an_epoch=-(-len(data.rows) // plan.batch_size),
-            moments=plan.optimizer.rule.moments,
-            has_labels=data.targets.ndim == 1,
-            has_validation=tested is not None,
-            has_patience=patience is not None,
-        )
+        self._fingerprint, self._call = _fingerprint(call.begun, options, data, tested), call
 
-    def load(self, begun: TrainingRun) -> tuple[TrainingRun, bool] | None:
+    def load(self) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""
         try:
             content = read_bytes(self.path)
@@ -91,7 +80,7 @@ class Checkpoint:
             version = known.pop("version")
             same = version == _VERSION and known.pop("fingerprint") == self._fingerprint
             del known["format"]
-            found = decoded(known, arrays, self._call._replace(begun=begun)) if same else None
+            found = decoded(known, arrays, self._call) if same else None
         except (ValueError, KeyError, TypeError, IndexError, RecursionError, self._error) as err:
             raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
         if version != _VERSION:
@@ -136,24 +125,23 @@ def _with_checksum(content: bytes, old: str, new: str) -> bytes:
 
 
 def _fingerprint(
-    before: TrainingRun,
-    plan: Plan,
+    begun: TrainingRun,
+    options: tuple[Any, ...],
     data: TrainingData,
     tested: ValidationData | None,
-    patience: int | None,
 ) -> str:
     """Return a checksum of all that a call's result follows from."""
 
     def contents() -> Iterator[Any]:
-        for _, array in named_arrays("", before.layers):
+        for _, array in named_arrays("", begun.layers):
             yield np.ascontiguousarray(array)
-        descriptions = [described(layer.info) for layer in before.layers]
-        yield identity((descriptions, plan, before.steps, patience)).encode()
+        descriptions = [described(layer.info) for layer in begun.layers]
+        yield identity((descriptions, options)).encode()
         for each in (data, tested):
             if each is not None:
                 yield each.rows
                 yield np.ascontiguousarray(each.targets)
-                yield from _contents(each.inputs, before.layers[0].info)
+                yield from _contents(each.inputs, begun.layers[0].info)
 
     return checksum_of(contents())
 

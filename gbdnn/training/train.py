@@ -10,14 +10,12 @@ from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
-from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import TrainingData, ValidationData
-from gbdnn.training.loop import Plan
 from gbdnn.training.losses import default_loss, require_loss
 from gbdnn.training.optimizers import SGD, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.schedules import Cosine
-from gbdnn.training.session import Session
+from gbdnn.training.trainer import Trainer
 
 if TYPE_CHECKING:
     import os
@@ -159,41 +157,50 @@ def train(
     require_callable(progress, "progress")
     nthreads = as_nthreads(nthreads)
     threads = nthreads or available()
+    if patience is not None:
+        whole_number(patience, "patience", least=1)
+        if validation is None:
+            raise ArgumentError("patience: there is no validation; validation=0.2, for example")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
-        plan = Plan(
-            loss=loss or before.loss or default_loss(y),
+        seed = _whole("seed", seed, before.seed, least=0)
+        batch_size = _whole("batch_size", batch_size, before.batch_size)
+        epochs = whole_number(epochs, "epochs", least=0)
+        input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
+        adjusting = _adjustments(adjustments)
+        loss = loss or before.loss or default_loss(y)
+        data, tested = _data(X, y, before.network, loss, validation, seed)
+        return Trainer(
+            before=before,
+            data=data,
+            tested=tested,
+            loss=loss,
             optimizer=optimizer or before.optimizer or SGD(),
             schedule=schedule or Cosine(),
-            adjustments=_adjustments(adjustments),
-            batch_size=_whole("batch_size", batch_size, before.batch_size),
-            input_dropout=between("input_dropout", input_dropout, 0, 1, below=True),
-            seed=_whole("seed", seed, before.seed, least=0),
-            epochs=whole_number(epochs, "epochs", least=0),
-        )
-        if patience is not None:
-            whole_number(patience, "patience", least=1)
-            if validation is None:
-                raise ArgumentError("patience: there is no validation; validation=0.2, for example")
-        network = before.network
-        data = TrainingData.of(X, y, network, plan.loss)
-        tested = None
-        if isinstance(validation, tuple):
-            tested = ValidationData.of(*_pair(validation), network, plan.loss)
-        elif validation is not None:
-            data, tested = data.split(
-                between("validation", validation, 0, 1, below=True), plan.seed
-            )
-        if plan.loss.every_label:
-            data.require_all_labels(network.shape[1])
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(checkpoint, before, plan, data, tested, patience)
-        session = Session(
-            before, data, tested, plan, patience=patience, nthreads=threads, callback=callback,
-            progress=progress, checkpoint=saved,
-        )  # fmt: skip
-        return session.run()
+            adjustments=adjusting,
+            batch_size=batch_size,
+            input_dropout=input_dropout,
+            seed=seed,
+            epochs=epochs,
+            patience=patience,
+            nthreads=threads,
+            callback=callback,
+            progress=progress,
+        ).run(checkpoint)
+
+
+def _data(
+    X: Any, y: Any, net: Network, loss: Loss, validation: Any, seed: int
+) -> tuple[TrainingData, ValidationData | None]:
+    """Return what to train with, and what to look at after each epoch."""
+    data, tested = TrainingData.of(X, y, net, loss), None
+    if isinstance(validation, tuple):
+        tested = ValidationData.of(*_pair(validation), net, loss)
+    elif validation is not None:
+        data, tested = data.split(between("validation", validation, 0, 1, below=True), seed)
+    if loss.every_label:
+        data.require_all_labels(net.shape[1])
+    return data, tested
 
 
 def _begun(net: Any) -> TrainingRun:

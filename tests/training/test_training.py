@@ -540,7 +540,7 @@ def test_progress_is_told_several_times_a_second(kind, monkeypatch):
     net = network()
     X, y = data(net)
     clock, told = itertools.count(0, 0.01), []
-    monkeypatch.setattr("gbdnn.training.loop.time", Clock(lambda: next(clock)))
+    monkeypatch.setattr("gbdnn.training.trainer.time", Clock(lambda: next(clock)))
     gbdnn.train(
         net, X if kind == "dropout" else kind(X), y, epochs=20, batch_size=10,
         input_dropout=0.1 if kind == "dropout" else 0.0,

@@ -1,0 +1,231 @@
+"""The trainer: epochs of minibatches, with adjustments between steps, and when to stop.
+
+Steps run in compiled code, many in one call, up to the next point at which something else has to
+happen: an adjustment, the end of an epoch, or time to look for an interrupt.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.errors import DivergenceError
+from gbdnn.kernels.steps import Steps
+from gbdnn.training.adjustments import StepContext
+from gbdnn.training.checkpoint import Checkpoint
+from gbdnn.training.optimizers import step_rates
+from gbdnn.training.run import BestEpoch, EpochRecord, TrainingRun, network_of, states_of
+from gbdnn.training.saved_run import Call
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from gbdnn.kernels.steps import StepResult
+    from gbdnn.training.adjustments import Adjustment
+    from gbdnn.training.data import TrainingData, ValidationData
+    from gbdnn.training.losses import Loss
+    from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.schedules import Schedule
+
+__all__ = ["Trainer"]
+
+_AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
+
+
+@dataclass(kw_only=True, eq=False)
+class Trainer:
+    """A call of `train`, its options checked: from one run to the next."""
+
+    before: TrainingRun
+    """Where to begin."""
+
+    data: TrainingData
+    tested: ValidationData | None
+    """What to look at after each epoch."""
+
+    loss: Loss
+    optimizer: Optimizer
+    schedule: Schedule
+    adjustments: tuple[Adjustment, ...]
+    batch_size: int
+    input_dropout: float
+    seed: int
+    epochs: int
+    patience: int | None
+    nthreads: int
+    callback: Callable[[EpochRecord], object] | None
+    progress: Callable[[int, int], object] | None
+
+    def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
+        """Train, from where a checkpoint is if it is there, and return the run."""
+        self._run = replace(
+            self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
+            seed=self.seed, best=None,
+        )  # fmt: skip
+        self._batch = min(self.batch_size, len(self.data.rows))
+        self._per_epoch = -(-len(self.data.rows) // self._batch)
+        self._all = self.epochs * self._per_epoch  # steps of this call
+        stopped = False
+        saved = None if checkpoint is None else self._checkpoint(checkpoint)
+        if saved is not None and (found := saved.load()) is not None:
+            self._run, stopped = found
+        self._prepare()
+        for n in range(len(self._run.history) - len(self.before.history), self.epochs):
+            if stopped:
+                break
+            record = self._epoch(n)
+            stopped = self._is_enough(record)
+            answer = None if self.callback is None else self.callback(record)
+            stopped |= isinstance(answer, bool | np.bool_) and bool(answer)
+            if saved is not None:
+                saved.save(self._run, stopped=stopped)
+        return self._run
+
+    def _checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
+        options = (
+            self.loss, self.optimizer, self.schedule, self.adjustments, self.batch_size,
+            self.input_dropout, self.seed, self.epochs, self.patience, self.before.steps,
+        )  # fmt: skip
+        call = Call(
+            self._run,
+            self.epochs,
+            steps_of_an_epoch=self._per_epoch,
+            moments=self.optimizer.rule.moments,
+            has_labels=self.data.targets.ndim == 1,
+            has_validation=self.tested is not None,
+            has_patience=self.patience is not None,
+        )
+        return Checkpoint(path, call, options, self.data, self.tested)
+
+    def _prepare(self) -> None:
+        """Take the layers of the run, and room for a minibatch."""
+        rule, first = self.optimizer.rule, self._run.layers[0].info
+        self._layers = [layer.trainable(rule.moments) for layer in self._run.layers]
+        self._steps = Steps(
+            self._layers, batch=self._batch, loss=self.loss.code, rule=rule, nthreads=self.nthreads
+        )
+        self._staged: np.ndarray | None = None
+        if self.data.inputs.array is None or self.input_dropout:
+            self._staged = np.empty((self._batch, first.nrows), first.dtype)
+        self._most = 1  # steps of a call of compiled code
+        self._told = -_AT_ONCE  # when `progress` was called
+
+    def _epoch(self, n: int) -> EpochRecord:
+        """Train for the nth epoch of this call."""
+        begun, epoch, start = time.perf_counter(), len(self.before.history) + n, n * self._per_epoch
+        # The order of its inputs follows from its number, counted over all calls.
+        order = self.data.rows[self._random(0, epoch).permutation(len(self.data.rows))]
+        done, hits, losses = 0, 0, np.empty(len(order))
+        rates = self._rates(start)
+        while done < self._per_epoch:
+            count = self._next(start + done) - start - done
+            clock = time.perf_counter()
+            some = order[done * self._batch : (done + count) * self._batch]
+            result = self._advance(some, rates[done : done + count], epoch, done)
+            if result.steps < count:
+                done += result.steps
+                raise self._diverged(epoch, start + done, rates[done, 0])
+            losses[done * self._batch :][: len(some)] = result.losses
+            hits += int(result.hits.sum())
+            seconds = time.perf_counter() - clock
+            self._most = max(1, int(_AT_ONCE * count / max(seconds, 1e-6)))
+            done += count
+            self._adjust(start + done)
+            self._tell(start + done)
+        accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
+        seconds = time.perf_counter() - begun
+        layers = states_of(self._layers)
+        tested: tuple[float | None, float | None] = (None, None)
+        if self.tested is not None:
+            tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
+        edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
+        # Losses are added up in one order, whatever the steps of a call were.
+        record = EpochRecord(
+            epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
+        )
+        self._run = replace(
+            self._run, layers=layers, history=(*self._run.history, record),
+            steps=self.before.steps + start + self._per_epoch,
+        )  # fmt: skip
+        return record
+
+    def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
+        layer = self._steps.first_not_finite()
+        where = f", layer {layer}" if layer >= 0 else ""
+        return DivergenceError(
+            f"epoch {epoch}{where}: the loss or a gradient is not finite in step {step} of this"
+            f" call; a learning rate smaller than {rate:.3g} may help (err.run has the weights of"
+            " the step before)",
+            replace(self._run, layers=states_of(self._layers), best=None),
+        )
+
+    def _is_enough(self, record: EpochRecord) -> bool:
+        """Remember the best epoch; return whether it was too long ago."""
+        if self.patience is None or record.validation_loss is None:
+            return False
+        best = self._run.best
+        if best is None or record.validation_loss < best.validation_loss:
+            found = BestEpoch(record.epoch, record.validation_loss, self._run.layers)
+            self._run = replace(self._run, best=found)
+            return False
+        return record.epoch - best.epoch >= self.patience
+
+    def _rates(self, first: int) -> np.ndarray:
+        """Return the rates of an epoch's steps, which begin with the first-th of this call."""
+        factors = self.schedule.factors(np.arange(first, first + self._per_epoch) / self._all)
+        return step_rates(self.optimizer, factors, self.before.steps + first)
+
+    def _random(self, purpose: int, *numbers: int) -> np.random.Generator:
+        """Return a generator that depends on the seed, what it is for, and when."""
+        return np.random.default_rng([self.seed, purpose, *numbers])
+
+    def _every(self, adjustment: Adjustment) -> int:
+        return self._per_epoch if adjustment.every is None else adjustment.every
+
+    def _next(self, step: int) -> int:
+        """Return the step at which something else has to happen."""
+        most = 1 if self._staged is not None else self._most
+        every = [self._per_epoch, *map(self._every, self.adjustments)]
+        return min(step + most, *((step // each + 1) * each for each in every))
+
+    def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
+        array, targets = self.data.inputs.array, self.data.targets
+        if self._staged is None:
+            return self._steps.run(array, rows, targets, rates)  # type: ignore[arg-type]
+        # A minibatch becomes an array of its own; its targets are those of its rows.
+        X = self._staged[: len(rows)]
+        self.data.inputs.take(rows, X)
+        if rate := self.input_dropout:
+            X *= self._random(1, epoch, step).random(X.shape, np.float32) >= rate
+            X /= X.dtype.type(1 - rate)
+        targets = np.ascontiguousarray(targets[rows])
+        return self._steps.run(X, np.arange(len(rows)), targets, rates)
+
+    def _tell(self, step: int) -> None:
+        now = time.perf_counter()
+        if self.progress is not None and (step == self._all or now - self._told >= _AT_ONCE):
+            self._told = now
+            self.progress(step, self._all)
+
+    def _adjust(self, step: int) -> None:
+        """Ask all adjustments that are due after so many steps of this call."""
+        before = self._layers
+        for n, adjustment in enumerate(self.adjustments):
+            every = self._every(adjustment)
+            if step % every and step < self._all:
+                continue
+            since = np.arange((step - 1) // every * every, step)
+            context = StepContext(
+                step,
+                self._all,
+                self.optimizer.learning_rate * self.schedule.factors(since / self._all),
+                self._random(2 + n, self.before.steps + step),
+                self._steps.gradient,
+            )
+            self._layers = adjustment.adjust(list(self._layers), context)
+        if any(a is not b for a, b in zip(self._layers, before, strict=True)):
+            self._steps.rebuild(self._layers)
