@@ -777,7 +777,7 @@ def test_a_killed_process_leaves_the_old_state(store):
 
 def test_a_killed_process_leaves_no_store_where_there_was_none(tmp_path):
     killed(tmp_path)
-    with pytest.raises(MissingFileError, match=r"no index\.json: .* never finished"):
+    with pytest.raises(MissingFileError, match=r"index\.json, .* never finished"):
         gbdnn.load(tmp_path)
     gbdnn.save(NET, tmp_path)
     assert gbdnn.load(tmp_path).isequal(NET)
@@ -826,12 +826,12 @@ def test_folders_that_are_no_store(tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
         gbdnn.save(NET, file)
     assert file.read_text() == "mine"
-    with pytest.raises(FormatError, match="is no folder; a store is a folder"):
+    with pytest.raises(FormatError, match="of which format"):
         gbdnn.load(file)
-    with pytest.raises(MissingFileError, match="no such folder; a store is a folder"):
+    with pytest.raises(MissingFileError, match="the folder does not exist"):
         gbdnn.load(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(MissingFileError, match=r"no index\.json"):
+    with pytest.raises(MissingFileError, match=r"expected a store's index\.json"):
         gbdnn.load(tmp_path / "empty")
 
 
@@ -888,7 +888,7 @@ def test_pickled_features_do_not_carry_a_part(tmp_path):
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
 def test_names_that_no_folder_can_have(tmp_path, name):
-    with pytest.raises(MissingFileError, match="there is no such folder"):
+    with pytest.raises(MissingFileError, match=r"does not exist|File name too long"):
         gbdnn.load(tmp_path / name)
     for write in (lambda: gbdnn.save(NET, tmp_path / name), lambda: require_storable(name)):
         with pytest.raises(OutputError, match="cannot be written"):
