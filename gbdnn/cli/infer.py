@@ -185,7 +185,7 @@ class _Input:
         if inputs is not None:
             raise ArgumentError(f"--inputs beside {path}: a store knows how many it has")
         stored = open_features(path)
-        return stored if stays else stored.rows()
+        return stored if stays else stored.matrix()
 
 
 @dataclass(frozen=True)
@@ -228,4 +228,4 @@ def _is_store(path: Path) -> bool:
 
 
 def _living(Y: StoredFeatures) -> int:
-    return sum(len(gbdnn.categories(batch)) for batch in Y.batches(_AT_ONCE))
+    return sum(len(gbdnn.categories(batch.matrix())) for batch in Y.batches(_AT_ONCE))
