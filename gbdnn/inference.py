@@ -275,7 +275,7 @@ def infer_batches(
     A network that is not in memory is read again for every batch: there, larger batches are better.
 
     With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``.
-    ``StoredFeatures.parts(inputs)`` are batches of a store that workers read.
+    ``StoredFeatures.batches(inputs)`` are batches of a store that workers read.
 
     Examples
     --------
@@ -385,7 +385,7 @@ def infer_to_store(
     >>> import pathlib, tempfile, numpy as np, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "Y"
     >>> Y = gbdnn.infer_to_store([np.eye(3)], np.eye(3)[:2], folder, bias=0.5)
-    >>> Y.rows().to_dense().tolist()
+    >>> Y.matrix().to_dense().tolist()
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
     require_callable(stats, "stats")

@@ -220,4 +220,4 @@ def _is_store(path: Path) -> bool:
 
 
 def _living(Y: StoredFeatures) -> int:
-    return sum(len(gbdnn.categories(batch)) for batch in Y.batches(_AT_ONCE))
+    return sum(len(gbdnn.categories(batch.matrix())) for batch in Y.batches(_AT_ONCE))

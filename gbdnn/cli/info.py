@@ -171,8 +171,8 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
         stored = open_features(path)
         nrows, ncols = stored.shape
         if check:
-            for _ in stored.batches(1 << 16):
-                pass
+            for batch in stored.batches(1 << 16):
+                batch.matrix()
         return {
             "inputs": nrows,
             "neurons": ncols,

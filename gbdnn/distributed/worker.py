@@ -173,7 +173,7 @@ def _features(given: Any) -> Any:
     else:
         stored = _FEATURES.get(given.source, lambda: _opened(given.source.features))
     if given.ids is None:
-        return stored.part(given.start, given.stop)
+        return stored[given.start : given.stop]
     ids: np.ndarray = given.ids.astype("int64")
     return taken(stored, ids).matrix()
 

@@ -96,7 +96,7 @@ def read_features(
         return read_tsv(file, nrows=nrows, ncols=ncols, dtype=kind, unpacked_limit=limit)
     found = _found(file, kind, limit)
     if isinstance(found, StoredFeatures):
-        found = found.rows()
+        found = found.matrix()
     for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
         if want not in (None, n):
             raise ShapeError(f"{file}: {found.shape[0]} x {found.shape[1]}, not {want} {name}")

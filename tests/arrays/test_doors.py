@@ -125,7 +125,7 @@ def test_a_list_of_matrices_or_vectors_is_completed_too(watch, tmp_path):
             gbdnn.infer([X()], X(), **over),
             *gbdnn.infer_batches([X()], [X(), X().T]),
             *gbdnn.infer_batches([X()], [X(), X().T], **over),
-            gbdnn.infer_to_store([X()], X(), tmp_path / "Y", **over).rows(),
+            gbdnn.infer_to_store([X()], X(), tmp_path / "Y", **over).matrix(),
             gbdnn.compile([X()], bias=[b()])(np.eye(4)),
         ]
     gbdnn.save(X(), tmp_path / "X")

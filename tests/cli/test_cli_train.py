@@ -56,7 +56,7 @@ def folder(tmp_path_factory):
     np.save(root / "objects.npy", np.array([None]), allow_pickle=True)
     gbdnn.save(sp.csr_array(X), root / "store")
     gbdnn.save(gbdnn.training.erdos_renyi([64, 32, 10], 0.5), root / "begin")
-    write_tsv(gbdnn.io.open_features(root / "store").rows(), root / "X.tsv")
+    write_tsv(gbdnn.io.open_features(root / "store").matrix(), root / "X.tsv")
     return root
 
 

@@ -136,8 +136,8 @@ def answers(folder):
 def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kind):
     features = {
         "stored": lambda: X,
-        "part": lambda: X.part(0, 9000),
-        "sparse": X.rows,
+        "part": lambda: X[:9000],
+        "sparse": X.matrix,
         "dense": lambda: CASE.X.astype("f4"),
         "scipy": lambda: pytest.importorskip("scipy.sparse").csr_array(CASE.X.astype("f4")),
     }[kind]()
@@ -156,14 +156,14 @@ def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kin
 
 
 def test_batches_come_in_order(executor, net, X, answers):
-    found = list(gbdnn.infer_batches(net, X.parts(3000), executor=executor, engine="full"))
+    found = list(gbdnn.infer_batches(net, X.batches(3000), executor=executor, engine="full"))
     assert [Y.nrows for Y in found] == [3000] * 3
     assert gb.ss.concat([[Y] for Y in found]).isequal(answers["full"])
 
 
 def test_workers_write_the_store(executor, net, X, answers, tmp_path):
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, engine="full")
-    assert Y.rows().isequal(answers["full"])
+    assert Y.matrix().isequal(answers["full"])
     assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
     assert [each.name for each in (tmp_path / "Y").iterdir() if each.name.startswith(".")] == []
 
@@ -268,7 +268,7 @@ def test_a_task_is_small(tmp_path):
 
 def test_rows_travel_in_few_bytes(net, X):
     executor = Recording()
-    matrix = X.rows()
+    matrix = X.matrix()
     gbdnn.infer(net, matrix, executor=executor)
     entries = matrix.nvals
     assert sum(map(len, executor.tasks)) < 1.1 * entries * (1 + 4) + 9000 * 4 + 20_000
@@ -291,7 +291,7 @@ def test_hashed_batches_of_a_large_store_warn(net, X, answers, monkeypatch, recw
     gbdnn.infer(net, X, **hashed)
     monkeypatch.setattr(gbdnn.io.store.features, "PART", X.nvals - 1)
     gbdnn.infer(net, X, executor=Workers(Recording(), count=2))
-    gbdnn.infer(net, X.rows(), **hashed)
+    gbdnn.infer(net, X.matrix(), **hashed)
     gbdnn.infer(net, X, batch=9000, **hashed)
     assert not recwarn.list
     with pytest.warns(RuntimeWarning, match=rf"all {X.nvals:,} values .* each of 4 batches"):
@@ -318,8 +318,8 @@ def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeyp
     gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / 2)] * 2), tmp_path / "net")
     gbdnn.save(np.eye(4)[np.arange(40) % 4], tmp_path / "X")
     net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
-    part, read = X.part(10, 30) if call == "a part" else X, []
-    expected = X.rows(*(10, 30) if call == "a part" else ()).to_dense(fill_value=0) / 4
+    part, read = X[10:30] if call == "a part" else X, []
+    expected = part.matrix().to_dense(fill_value=0) / 4
     kept = [weakref.ref(net), weakref.ref(X)]
     loaded = gbdnn.Network.loaded
 
@@ -333,10 +333,10 @@ def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeyp
         for again in range(2):
             over = {"executor": Workers(pool, order="hashed") if call == "hashed" else pool}
             if call == "infer_batches":
-                answers = list(gbdnn.infer_batches(net, X.parts(7), **over))
+                answers = list(gbdnn.infer_batches(net, X.batches(7), **over))
             elif call == "infer_to_store":
                 folder = tmp_path / f"Y{again}"
-                answers = [gbdnn.infer_to_store(net, X, folder, batch=7, **over).rows()]
+                answers = [gbdnn.infer_to_store(net, X, folder, batch=7, **over).matrix()]
             else:
                 answers = [gbdnn.infer(net, part, batch=7, **over)]
             found = np.concatenate([Y.to_dense(fill_value=0) for Y in answers])
@@ -793,17 +793,17 @@ def test_one_process_writes_part_by_part(net, X, answers, tmp_path):
     Y = gbdnn.infer_to_store(
         net, X, tmp_path / "Y", stats=records.append, batch=2250, engine="full"
     )
-    assert Y.rows().isequal(answers["full"])
+    assert Y.matrix().isequal(answers["full"])
     assert [each.inputs for each in records] == [2250] * 4
     again = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
-    assert again.rows().isequal(answers["full"])
+    assert again.matrix().isequal(answers["full"])
     assert len(records) == 4
 
 
 @pytest.mark.parametrize("kind", ["stored", "in memory"])
 def test_a_second_call_computes_what_is_missing(net, X, answers, tmp_path, kind):
     if kind == "in memory":
-        net, X = net.loaded(), X.rows()
+        net, X = net.loaded(), X.matrix()
     records = []
 
     def stop(record):
@@ -821,7 +821,7 @@ def test_a_second_call_computes_what_is_missing(net, X, answers, tmp_path, kind)
         )
     assert sorted(each.batch for each in records) == [0, 1, 2, 3]
     assert [each.batches for each in records] == [4, 4, 2, 2]
-    assert Y.rows().isequal(answers["full"])
+    assert Y.matrix().isequal(answers["full"])
 
 
 @pytest.mark.parametrize("other", ["network", "features", "options", "parts", "weights", "rows"])
@@ -831,7 +831,7 @@ def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
 
     path = tmp_path / "Y"
     if other in ("weights", "rows"):
-        net, X = net.loaded(), X.rows()
+        net, X = net.loaded(), X.matrix()
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer_to_store(net, X, path, stats=stop, batch=2250, engine="full")
     options = {"engine": "full"}
@@ -872,7 +872,7 @@ def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
     Y = gbdnn.infer_to_store(net, X, path, stats=records.append, restart=True, **options)
     assert len(records) == (3 if other == "parts" else 4)
     want = gbdnn.infer(net.loaded(), X, engine=options["engine"])
-    assert Y.rows().isequal(want)
+    assert Y.matrix().isequal(want)
     assert len(list(path.glob(".gbdnn-*"))) == 0
 
 
@@ -891,7 +891,7 @@ def test_a_damaged_part_is_computed_again(net, X, answers, tmp_path):
     (parts[1] / "index.json").write_text("{")
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", stats=records.append, engine="full")
     assert sorted(each.batch for each in records) == [0, 0, 1, 1, 2, 3]
-    assert Y.rows().isequal(answers["full"])
+    assert Y.matrix().isequal(answers["full"])
 
 
 def test_an_old_store_is_replaced_at_the_end(net, X, tmp_path):
@@ -985,8 +985,8 @@ def test_a_killed_worker_is_an_error_and_its_parts_are_computed_later(
             engine="full",
         )  # fmt: skip
     assert len(later) == 18 - before
-    assert Y.rows().isequal(gbdnn.infer(net.loaded(), X, engine="full")) or np.allclose(
-        Y.rows().to_dense(fill_value=0), answers["full"].to_dense(fill_value=0), atol=1e-5
+    assert Y.matrix().isequal(gbdnn.infer(net.loaded(), X, engine="full")) or np.allclose(
+        Y.matrix().to_dense(fill_value=0), answers["full"].to_dense(fill_value=0), atol=1e-5
     )
 
 
@@ -1022,7 +1022,7 @@ if __name__ == "__main__":
         Y = gbdnn.infer(net, X, executor=executor, engine="full", stats=records.append)
         gbdnn.infer_to_store(net, X, sys.argv[2], executor=executor, engine="full")
         try:
-            gbdnn.infer(net, X.rows()[:, :5].new(), executor=executor)
+            gbdnn.infer(net, X.matrix()[:, :5].new(), executor=executor)
         except gbdnn.ShapeError:
             pass
         assert Y.isequal(gbdnn.load(sys.argv[2]))

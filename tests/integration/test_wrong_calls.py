@@ -208,10 +208,8 @@ def calls(tmp_path_factory):
             "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
             "progress": None, "checkpoint": folder / "run"}, {}),
         "gbdnn.io.find_unfinished": (io.find_unfinished, {"path": folder / "net"}, {}),
-        "gbdnn.io.StoredFeatures.rows": (stored.rows, {"start": 0, "stop": 2}, {}),
+        "gbdnn.io.StoredFeatures.matrix": (stored.matrix, {}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
-        "gbdnn.io.StoredFeatures.part": (stored.part, {"start": 0, "stop": 2}, {}),
-        "gbdnn.io.StoredFeatures.parts": (stored.parts, {"inputs": 2}, {}),
         "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
         "gbdnn.io.from_scipy": (io.from_scipy, {
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),

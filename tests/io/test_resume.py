@@ -154,7 +154,7 @@ def test_another_run_is_refused_and_keeps_what_is_done(root, net, X, tmp_path, m
     if other == "network":
         net = net[:-1]
     elif other == "features":
-        X = X.part(0, INPUTS - 1)
+        X = X[: INPUTS - 1]
     elif other == "engine":
         options = {"engine": "sparse"}
     elif other == "memory":
@@ -169,7 +169,7 @@ def test_another_run_is_refused_and_keeps_what_is_done(root, net, X, tmp_path, m
     net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
     Y = gbdnn.infer_to_store(net, X, out, stats=records.append, engine="full")
     assert len(records) == 5
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 def test_names_and_times_of_files_do_not_count(root, net, X, tmp_path):
@@ -493,7 +493,7 @@ def test_parts_of_a_finished_store_are_cleared_away(net, X, tmp_path, monkeypatc
     records = []
     Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
     assert not records
-    assert Y.rows().isequal(gbdnn.infer(net, X, engine="full"))
+    assert Y.matrix().isequal(gbdnn.infer(net, X, engine="full"))
     named = {each["file"] for each in read_index(out)["shards"]}
     assert {each.name for each in out.iterdir()} == named | {"index.json"}
 
@@ -554,13 +554,13 @@ def test_a_streamed_run_goes_on_between_two_windows(
     reads = []
     Y = gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
     assert min(reads) == left.layer // 5 * 5
-    assert Y.rows().isequal(want)
+    assert Y.matrix().isequal(want)
     assert not list((tmp_path / "Y").glob(".gbdnn-*"))
 
 
 def test_which_input_follows_which_is_kept(net, X, tmp_path, every_window):
     """Equal inputs are merged before the checkpoint, and have their answers behind it."""
-    some = X.rows(0, 1000)
+    some = X[0:1000].matrix()
     gbdnn.io.write_features([some, some], tmp_path / "twice")
     twice = gbdnn.io.open_features(tmp_path / "twice")
     options = {"memory": MEMORY, "engine": "full", "compress": True}
@@ -570,13 +570,13 @@ def test_which_input_follows_which_is_kept(net, X, tmp_path, every_window):
     parents, _ = checkpoint.Checkpoint(point).restore().followed
     assert (parents != np.arange(2000)).any()
     Y = gbdnn.infer_to_store(net, twice, tmp_path / "Y", **options)
-    assert Y.rows().isequal(gbdnn.infer(net, twice, **options))
-    assert Y.rows(0, 1000).isequal(Y.rows(1000, 2000))
+    assert Y.matrix().isequal(gbdnn.infer(net, twice, **options))
+    assert Y[0:1000].matrix().isequal(Y[1000:2000].matrix())
 
 
 def test_dense_features_and_workers_stream_as_well(net, X, tmp_path, every_window, monkeypatch):
     monkeypatch.setattr("gbdnn.distributed.worker._LOADED", 0)
-    dense = X.rows().to_dense(fill_value=0)
+    dense = X.matrix().to_dense(fill_value=0)
     want = gbdnn.infer(net, dense, memory=MEMORY, engine="full")
     for features, workers in ((dense, 0), (dense, 2), (X, 2)):
         reads, out = [], tmp_path / f"Y{workers}{type(features).__name__}"
@@ -594,7 +594,7 @@ def test_dense_features_and_workers_stream_as_well(net, X, tmp_path, every_windo
             if workers:
                 options["executor"] = stack.enter_context(ThreadPoolExecutor(workers))
             Y = gbdnn.infer_to_store(again, features, out, **options)
-        assert Y.rows().isequal(want)
+        assert Y.matrix().isequal(want)
 
 
 def test_a_damaged_checkpoint_is_not_taken(net, X, tmp_path, every_window):
@@ -606,7 +606,7 @@ def test_a_damaged_checkpoint_is_not_taken(net, X, tmp_path, every_window):
     reads = []
     Y = gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
     assert min(reads) == 0
-    assert Y.rows().isequal(gbdnn.infer(net, X, **options))
+    assert Y.matrix().isequal(gbdnn.infer(net, X, **options))
 
 
 @pytest.mark.parametrize(
@@ -630,7 +630,7 @@ def test_a_checkpoint_that_was_written_by_others(root, net, X, tmp_path, every_w
     reads = []
     Y = gbdnn.infer_to_store(counted(net, reads), X, tmp_path / "Y", **options)
     assert min(reads) == 0
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 def test_a_checkpoint_is_no_store_to_load(net, X, tmp_path, every_window):
@@ -758,7 +758,7 @@ def test_a_full_disk_keeps_the_parts_that_are_done(root, net, X, full_disk):
     grow(full_disk)
     Y = gbdnn.infer_to_store(net, X, out, stats=records.append, **options)
     assert len(records) == 80
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 def test_a_full_disk_keeps_the_layers_that_are_done(net, full_disk, monkeypatch, small_shards):
@@ -838,7 +838,9 @@ def test_input_that_fails_in_the_middle(root, tmp_path, monkeypatch, what):
         shutil.copytree(root / name, tmp_path / name)
     monkeypatch.setattr(writer, "SHARD_BYTES", 0)
     gbdnn.save(gbdnn.load(root / "net"), tmp_path / "net")
-    gbdnn.io.write_features(gbdnn.io.open_features(root / "X").batches(100), tmp_path / "X")
+    gbdnn.io.write_features(
+        (rows.matrix() for rows in gbdnn.io.open_features(root / "X").batches(100)), tmp_path / "X"
+    )
     X = gbdnn.io.open_features(tmp_path / "X")
     net = gbdnn.load(tmp_path / "net")
     folder = tmp_path / ("X" if "features" in what else "net")
@@ -873,7 +875,7 @@ def test_input_that_fails_in_the_middle(root, tmp_path, monkeypatch, what):
     shard.write_bytes(saved)
     net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", **options)
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 @pytest.mark.parametrize("damage", ["bit", "index", "gone"])
@@ -889,7 +891,7 @@ def test_a_damaged_part_is_computed_again(root, net, X, tmp_path, damage):
     records = []
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", engine="full", stats=records.append)
     assert sorted(each.batch for each in records) == [1, 3, 4, 5, 6, 7]
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 # What is kept, and what the system refuses
@@ -950,7 +952,7 @@ def test_parts_that_cannot_be_read_now_are_kept(root, net, X, tmp_path, monkeypa
     records = []
     Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
     assert len(records) == 5
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 @pytest.mark.parametrize("error", REFUSED.values(), ids=REFUSED)
@@ -1077,7 +1079,7 @@ def test_a_full_disk_where_files_cannot_be_linked(root, net, X, tmp_path, monkey
     records = []
     Y = gbdnn.infer_to_store(net, X, out, engine="full", stats=records.append)
     assert not records
-    assert Y.rows().isequal(gbdnn.load(root / "Y"))
+    assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
 
 def test_a_source_that_cannot_be_read_is_told_as_the_source(
@@ -1103,7 +1105,7 @@ import gbdnn, graphblas as gb
 from gbdnn.errors import GbdnnError
 root, out, more = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20
 net, X = gbdnn.load(root + "/net"), gbdnn.io.open_features(root + "/X")
-gbdnn.infer(net[:1], X.part(0, 10), engine="full")
+gbdnn.infer(net[:1], X[:10], engine="full")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
 try:
@@ -1136,4 +1138,4 @@ def test_allocations_that_fail(root, tmp_path, what, more):
     if what == "infer":
         net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
         Y = gbdnn.infer_to_store(net, X, out, engine="full", batch=250)
-        assert Y.rows().isequal(gbdnn.load(root / "Y"))
+        assert Y.matrix().isequal(gbdnn.load(root / "Y"))

@@ -119,12 +119,12 @@ def test_features_round_trip(dense, part, batch):
         assert (stored.shape, stored.nvals, stored.dtype) == (
             dense.shape, expected.nvals, dense.dtype,
         )  # fmt: skip
-        assert stored.rows().isequal(expected, check_dtype=True)
+        assert stored.matrix().isequal(expected, check_dtype=True)
         for start in range(len(dense) + 1):
             for stop in (start, start + 1, start + 3, None):
-                rows = stored.rows(start, stop).to_dense(fill_value=0)
+                rows = stored[start:stop].matrix().to_dense(fill_value=0)
                 np.testing.assert_array_equal(rows, dense[start:stop])
-        again = [X.to_dense(fill_value=0) for X in stored.batches(batch)]
+        again = [X.matrix().to_dense(fill_value=0) for X in stored.batches(batch)]
         assert len(again) == len(blocks)
         assert all(np.array_equal(a, b) for a, b in zip(again, blocks, strict=True))
 
@@ -381,6 +381,23 @@ def test_infer_takes_a_store_of_features(parts, tmp_path):
         gbdnn.infer(net[1:], stored)
 
 
+def test_ranges_are_read_when_asked_for(parts):
+    X, folder = parts
+    stored = gbdnn.io.open_features(folder)
+    for path in folder.glob("shard-*"):
+        path.unlink()
+    assert stored[10:30].nrows == stored[-30:-10].nrows == 20
+    assert [rows.nrows for rows in stored.batches(300)] == [300, 300, 300, 100]
+    with pytest.raises(MissingFileError, match="part 0: "):
+        stored[10:30].matrix()
+    for wrong in (3, slice(0, 4, 2), (slice(0, 2), slice(None)), slice("a", None)):
+        with pytest.raises(gbdnn.ArgumentTypeError):
+            stored[wrong]
+    with pytest.raises(gbdnn.ArgumentError, match="inputs"):
+        stored.batches(0)
+    assert X.shape == stored.shape
+
+
 def test_rows_in_sparse_form(parts):
     X, folder = parts
     stored = gbdnn.io.open_features(folder)
@@ -428,7 +445,7 @@ def test_a_wrong_largest_value_is_damage(parts):
     _, folder = parts
     rewritten(folder, lambda fields: fields["parts"][3].update(largest=2.0**-10))
     with pytest.raises(FormatError, match="part 3: a value of"):
-        gbdnn.io.open_features(folder).rows()
+        gbdnn.io.open_features(folder).matrix()
     rewritten(folder, lambda fields: fields["parts"][3].update(largest="x"))
     with pytest.raises(FormatError, match=r"parts\[3\].largest is a finite number, not 'x'"):
         gbdnn.io.open_features(folder)
@@ -653,10 +670,10 @@ def test_damaged_features_name_the_part(tmp_path, monkeypatch):
     path = shard(tmp_path, 1)
     flip(path, path.stat().st_size - 1)
     stored = gbdnn.io.open_features(tmp_path)
-    assert stored.rows(0, 20).nvals == 20
-    assert stored.rows(40, 50).nvals == 10
+    assert stored[0:20].matrix().nvals == 20
+    assert stored[40:50].matrix().nvals == 10
     with pytest.raises(FormatError, match="part 1: "):
-        stored.rows(15, 25)
+        stored[15:25].matrix()
     with pytest.raises(FormatError, match="part 1: "):
         gbdnn.load(tmp_path)
     gbdnn.save(NET, tmp_path)
@@ -850,7 +867,7 @@ def test_shards_have_the_permissions_of_open(tmp_path):
 ELSEWHERE = """
 import pickle, sys
 X, net = pickle.load(sys.stdin.buffer)
-print(X.rows().nvals, net[1].edges)
+print(X.matrix().nvals, net[1].edges)
 """
 
 
@@ -865,7 +882,7 @@ def test_a_relative_path_is_that_of_the_moment_of_opening(tmp_path, monkeypatch)
     opened = pickle.dumps((X, net))
     told = subprocess.run([sys.executable, "-c", ELSEWHERE], input=opened, stdout=subprocess.PIPE)
     assert told.stdout.split() == [b"40", b"%d" % NET[1].edges]
-    assert X.rows(3, 5).nvals == 2
+    assert X[3:5].matrix().nvals == 2
     assert net.isequal(NET)
 
     def layers():
@@ -880,10 +897,10 @@ def test_a_relative_path_is_that_of_the_moment_of_opening(tmp_path, monkeypatch)
 def test_pickled_features_do_not_carry_a_part(tmp_path):
     gbdnn.save(np.ones((300, 300)), tmp_path)
     stored = gbdnn.io.open_features(tmp_path)
-    assert stored.rows(1, 2).nvals == 300
+    assert stored[1:2].matrix().nvals == 300
     data = pickle.dumps(stored)
     assert len(data) < 5000
-    assert pickle.loads(data).rows(1, 2).isequal(stored.rows(1, 2))  # noqa: S301
+    assert pickle.loads(data)[1:2].matrix().isequal(stored[1:2].matrix())  # noqa: S301
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])

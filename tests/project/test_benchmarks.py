@@ -281,7 +281,7 @@ def test_larger_from_a_store(tmp_path):
     kept = ("--features", tmp_path / "features")
     found, printed = run("larger.py", tmp_path, *options, *kept, "--no-compress")
     assert "store written" not in printed
-    made = gbdnn.io.open_features(tmp_path / "features").rows()
+    made = gbdnn.io.open_features(tmp_path / "features").matrix()
     gbdnn.save(made * 0, tmp_path / "features")
     found, printed = run("larger.py", tmp_path, *options, *kept, "--no-compress")
     assert found["categories"] == 0, "the store's features are read"

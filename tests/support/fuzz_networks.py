@@ -124,7 +124,7 @@ def case_store(rng, folder):
             return layers_of(found)
         if isinstance(found, np.ndarray):
             return found
-        some = gbdnn.io.open_features(path, verify=verify).rows(rows.start, rows.stop)
+        some = gbdnn.io.open_features(path, verify=verify)[rows.start : rows.stop].matrix()
         return found.to_dense(fill_value=0), some.to_dense(fill_value=0)
 
     def compare(got, expected):

@@ -266,7 +266,7 @@ class SavedFeatures(Store):
 
     def run(self, root, out, computed):
         X = gbdnn.io.open_features(root / "X")
-        gbdnn.io.write_features(X.batches(BATCH), out / "S")
+        gbdnn.io.write_features((rows.matrix() for rows in X.batches(BATCH)), out / "S")
 
 
 class Converted(Store):

@@ -224,6 +224,6 @@ def _read_categories(reader: Reader) -> np.ndarray:
 
 _READERS: dict[str, Callable[[Reader], Any]] = {
     "network": read_network,
-    "features": lambda reader: StoredFeatures(reader).rows(),
+    "features": lambda reader: StoredFeatures(reader).matrix(),
     "categories": _read_categories,
 }

@@ -6,7 +6,6 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise, starmap
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,9 @@ from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.rows import StoredRows
 from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
 from gbdnn.io.store.writer import Writer
+from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
     import os
@@ -242,18 +241,19 @@ class StoredFeatures:
         """From where another process can read these features."""
         return FeaturesSource(self._reader.address)
 
-    def rows(self, start: int = 0, stop: int | None = None) -> gb.Matrix:
-        """Return rows `start` to before `stop` (default: all to the end).
+    def __getitem__(self, rows: slice) -> StoredRows:
+        """Return ``X[start:stop]``, a range of rows that are read when they are computed.
 
-        Raises
-        ------
-        FormatError, MissingFileError
-            As `gbdnn.load`; the message names the part.
+        `infer` takes it like a matrix; a worker gets its numbers and reads it. Its ``matrix()``
+        reads it at once.
         """
-        return self.sparse_rows(*self._range(start, stop)).matrix()
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            raise ArgumentTypeError(f"rows of a store are X[start:stop], not X[{shown(rows)}]")
+        start = 0 if rows.start is None else rows.start
+        return StoredRows(self, *self._range(start, rows.stop))
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, with these ids; errors as for `rows`."""
+        """Return rows `start` to before `stop`, with these ids; errors as for `matrix`."""
         start, stop = self._range(start, stop)
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
@@ -268,25 +268,20 @@ class StoredFeatures:
         ids = np.arange(start, stop)
         return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
 
-    def batches(self, inputs: int) -> Iterator[gb.Matrix]:
-        """Yield matrices of `inputs` rows each; the last one may have fewer."""
-        return starmap(self.rows, self._ranges(inputs))
-
-    def part(self, start: int, stop: int) -> StoredRows:
-        """Return rows `start` to before `stop`, which are read when they are computed.
-
-        `infer` takes them like a matrix; a worker gets their numbers.
-        """
-        return StoredRows(self, *self._range(start, stop))
-
-    def parts(self, inputs: int) -> Iterator[StoredRows]:
-        """Yield parts of `inputs` rows each, for `infer_batches`; the last one may have fewer."""
-        return starmap(self.part, self._ranges(inputs))
-
-    def _ranges(self, inputs: int) -> Iterable[tuple[int, int]]:
-        """Return the bounds of so many rows each, or raise the error of a wrong number at once."""
+    def batches(self, inputs: int) -> Iterator[StoredRows]:
+        """Yield ``X[start:stop]`` of `inputs` rows each; the last one may have fewer."""
         step = whole_number(inputs, "inputs", least=1)
-        return pairwise([*range(0, self.nrows, step), self.nrows])
+        return (self[start : start + step] for start in range(0, self.nrows, step))
+
+    def matrix(self) -> gb.Matrix:
+        """Return all rows, which are read into memory.
+
+        Raises
+        ------
+        FormatError, MissingFileError
+            As `gbdnn.load`; the message names the part.
+        """
+        return self[:].matrix()
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:
         """Return the rows of a slice, which is not empty the other way around."""
@@ -313,6 +308,46 @@ class StoredFeatures:
                 f" {self._largest[i]:g}"
             )
         return rows
+
+
+class StoredRows:
+    """Some rows of stored features, ``X[start:stop]``, which are read when they are asked for.
+
+    Parameters
+    ----------
+    features : StoredFeatures
+        The features.
+    start, stop : int
+        The rows, from `start` to before `stop`.
+
+    Attributes
+    ----------
+    nvals : int
+        Number of stored values, taken to be spread evenly over all rows.
+    """
+
+    is_checked = True
+
+    def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:
+        self.features, self.start, self.stop = features, start, stop
+        self.nrows, self.ncols, self.dtype = stop - start, features.ncols, features.dtype
+        self.nvals = -(-features.nvals * self.nrows // max(1, features.nrows))
+        self.largest = features.largest
+
+    @property
+    def source(self) -> FeaturesSource:
+        """From where another process can read the features that these rows are of."""
+        return self.features.source
+
+    def sparse_rows(self, start: int, stop: int) -> SparseRows:
+        """Return rows `start` to before `stop` of these, with these ids."""
+        found = self.features.sparse_rows(self.start + start, self.start + stop)
+        ids = np.arange(start, stop)
+        return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
+
+    def matrix(self) -> gb.Matrix:
+        """Return these rows, which are read into memory; errors as for `StoredFeatures.matrix`."""
+        return self.sparse_rows(0, self.nrows).matrix()
 
 
 @dataclass(frozen=True, slots=True)
