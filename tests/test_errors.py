@@ -42,7 +42,7 @@ def test_errno_of_a_batch(monkeypatch):
         error.errno = errno.EIO
         raise error
 
-    monkeypatch.setattr("gbdnn.inference.infer", unreadable)
+    monkeypatch.setattr("gbdnn.inference.infer_network", unreadable)
     net = [gbdnn.Layer(np.eye(4), 0)]
     with pytest.raises(gbdnn.ReadError, match=r"^batch 0: X: cannot be read$") as caught:
         list(gbdnn.infer_batches(net, [np.eye(4)]))

@@ -124,7 +124,7 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     MissingFileError
         There is no such file.
     FormatError
-        The file is damaged, or its values are no whole numbers from 0; of text, with the line.
+        The file is damaged, or its values are not whole numbers from 0; of text, with the line.
     ShapeError
         Not one dimension.
 

@@ -507,7 +507,7 @@ def test_forked_processes_are_refused_before_any_task(net, X, tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"executor": 5}, "a concurrent.futures.Executor or a dask.distributed.Client"),
+        ({"executor": 5}, "a concurrent.futures.Executor, a dask.distributed.Client or a gbdnn"),
         ({"executor": ThreadPoolExecutor}, "needed, not the class concurrent.futures.thread.Thr"),
         ({"batch": 2}, "batch= goes with executor="),
         ({"stats": print}, "stats= goes with executor="),

@@ -18,7 +18,7 @@ import gbdnn
 from gbdnn.distributed.cuts import balanced_cuts
 from gbdnn.gallery import digits, features_from_images
 
-RANKS = Path(__file__).with_name("ranks.py")
+RANKS = Path(__file__).parents[1] / "support" / "ranks.py"
 
 
 def mpiexec():
@@ -36,7 +36,7 @@ def launched(arguments, seconds=300):
     if mpiexec() is None:
         pytest.skip("mpiexec is not installed")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    path = os.pathsep.join([str(RANKS.parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([*map(str, RANKS.parents[1:3]), os.environ.get("PYTHONPATH", "")])
     command = [mpiexec(), "--oversubscribe", "--bind-to", "none"]
     return subprocess.run(
         [*command, *map(str, arguments)],
@@ -248,7 +248,7 @@ def test_the_shell_on_one_rank_without_mpiexec(small, answer, tmp_path):
         (["--mpi"], "--pipeline beside --mpi", ()),
         (["--nonsense"], "No such option: --nonsense", ("-m", "mpi4py")),
         (["--nonsense"], "No such option: --nonsense", ()),
-        (["--layers", "31"], "--layers 31: ", ()),
+        (["--layers", "31"], "--layers 31): ", ()),
     ],
 )
 def test_a_mistake_is_told_once(options, words, module, small, tmp_path):

@@ -234,13 +234,13 @@ def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
         (f"{HEAD} coordinate real general\n5 4 1\n\n6 4 1\n", "line 4: the row '6' is past"),
         (f"{HEAD} coordinate real general\n5 4 1\n5 0 1\n", "line 3: the column is '0'"),
         (f"{HEAD} coordinate real general\n5 4 1\n5 4 1\n5 3 1\n", "2 entries.* promises 1"),
-        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* no whole number"),
+        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* not a whole number"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**63}\n", "line 3: .* too large"),
         (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**53 + 1}\n", "more digits"),
         (f"{HEAD} array integer general\n1 1\n{2**63 - 1}\n", "more digits than float64"),
         (f"{HEAD} array unsigned-integer general\n1 1\n-3\n", "-3 among unsigned integers"),
         ("%%matrixmarket matrix array real general\n1 1\n3\n", "line 1: no Matrix Market banner"),
-        (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* no whole number"),
+        (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* not a whole number"),
         (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
         (f"{HEAD} array pattern general\n1 1\n1\n", "line 1: a pattern is no array"),
@@ -444,7 +444,7 @@ def test_too_many_open_files_say_nothing_of_a_file(tmp_path):
     np.save(tmp_path / "x.npy", E)
     stored, net = io.open_features(tmp_path / "X"), gbdnn.load(tmp_path / "net")
     calls = [
-        lambda: gbdnn.load(tmp_path / "X"), stored.rows, lambda: net[0],
+        lambda: gbdnn.load(tmp_path / "X"), stored.matrix, lambda: net[0],
         lambda: io.store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
         lambda: io.read_tsv(tmp_path / "x.tsv"), lambda: io.read_features(tmp_path / "x.npy"),
         lambda: io.read_features(tmp_path / "x.tsv"), lambda: io.read_idx(tmp_path / "x"),

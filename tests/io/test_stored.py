@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn.cli import resume
 from gbdnn.distributed import checkpoint
+from gbdnn.io import conversion
 from gbdnn.io.store import resumed
 
 pytest.importorskip("safetensors")
@@ -113,7 +113,7 @@ def test_a_network_that_was_cut_short_is_resumed(made, copied):
     assert (left.kind, left.done, left.total) == ("network", 2, 3)
 
     def call():
-        source = resume.of_layers(made.network())
+        source = conversion.of_layers(made.network())
         resumed.save_layers(source, out, progress=lambda k, _: done.append(k))
 
     if not is_refused(call, out):

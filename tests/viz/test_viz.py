@@ -272,10 +272,11 @@ for plot, report in EVERY + BENCHMARKS:
     gbdnn.viz.figures.save_figure(plot(report).figure, sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
-    here, package = Path(__file__).parent, Path(gbdnn.__file__).parent.parent
+    tests, package = Path(__file__).parents[1], Path(gbdnn.__file__).parent.parent
+    folders = tests / "viz", tests / "project", tests, package
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "a.png"],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (here, package)))},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
