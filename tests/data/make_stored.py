@@ -3,7 +3,7 @@
     python tests/data/make_stored.py FOLDER
 
 The files in the repository are those of version 0.1.0 of the store's format, and are not made
-again: `tests/test_stored.py` holds that later code reads them.
+again: `tests/io/test_stored.py` holds that later code reads them.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from unittest import mock
 import numpy as np
 
 import gbdnn
-from gbdnn.cli import resume
 from gbdnn.distributed import checkpoint
+from gbdnn.io import conversion
 from gbdnn.io.store import resumed, writer
 
 MEMORY = 21 << 20
@@ -112,7 +112,7 @@ def main(out, scratch):
             net, X, out / "answer_cut", batch=5, engine="full", progress=stop_at(5)
         )
     with cut, mock.patch.object(writer, "SHARD_BYTES", 0):
-        resumed.save_layers(resume.of_layers(net), out / "network_cut", progress=stop_at(3))
+        resumed.save_layers(conversion.of_layers(net), out / "network_cut", progress=stop_at(3))
     gbdnn.save(large(), scratch / "net")
     with cut, mock.patch.object(checkpoint, "_WORTH", 0):
         streamed = windows(gbdnn.load(scratch / "net"), [], 12)
