@@ -478,7 +478,7 @@ def test_every_argument_has_a_case(calls):
 
 def test_wrong_values(calls):
     faults, count = wrong_values(calls)
-    assert count > 2500
+    assert count > 2400  # without optional packages, too
     assert not faults, "\n".join([f"{len(faults)} of {count}", *faults])
 
 
