@@ -314,6 +314,7 @@ def calls(tmp_path_factory):
             for name in ("SparseClassifier", "SparseRegressor")
         }  # fmt: skip
     if importlib.util.find_spec("torch"):
+        io.write_torch(net, folder / "net.pt")  # to be read, in whatever order tests run
         found |= {
             "gbdnn.io.from_torch": (io.from_torch, {
                 "source": {"a.weight": W}, "clip": 1, "last_activation": "relu",
