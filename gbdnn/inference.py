@@ -133,7 +133,7 @@ def infer(
         block has gone through several layers. With a callback inputs are queued by layer, which
         takes longer for dense features in a network of a few layers.
     executor : Executor, dask.distributed.Client or distributed.Workers, optional
-        Of `concurrent.futures`, for example: its workers compute, batch by batch (default: this
+        Of ``concurrent.futures``, for example: its workers compute, batch by batch (default: this
         process does). The network has to be
         one that `load` returned, from a folder that all workers can read, unless they are threads
         of this process. ``nthreads=`` is then threads per worker (default: this machine's cores
