@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.plan import read_window
 from gbdnn.errors import ArgumentError
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, unbind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,9 @@ class Prefetch:
         self._stops = [*self._starts[1:], len(net)]
         self._ahead: dict[int, Future[Window]] = {}
         self._present: tuple[int, Window] | None = None
-        self._reader = ThreadPoolExecutor(1, "gbdnn-reader") if len(self._starts) > 1 else None
+        self._reader = None
+        if len(self._starts) > 1:
+            self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gbdnn.errors import FormatError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer
-from gbdnn.runtime.threads import available
+from gbdnn.runtime.threads import available, unbind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def read_all(
     large = sum(info.edges for info in infos) >= count * LARGE
     workers = max(1, min(available(), count)) if large else 1
     layers: list[Layer] = []
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(workers, initializer=unbind) as pool:
         for layer in (pool.map if workers > 1 else map)(read, range(count)):
             layers.append(layer)
             if progress is not None:

@@ -1,4 +1,4 @@
-"""How many cores this process may use: by its affinity, and by the quota of its control group."""
+"""Which cores this process may use: by its affinity, and by the quota of its control group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["cores"]
+__all__ = ["cores", "is_binding", "usable"]
+
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
 
 _SELF = Path("/proc/self/cgroup")
 _MOUNTED = Path("/sys/fs/cgroup")
@@ -33,10 +35,32 @@ def cores(*, bound: bool = True, limited: bool = True) -> int:
     A container's share of the processors is a quota of its control group (Linux, version 1 or 2):
     microseconds of all cores within each period; part of a core counts as one.
     """
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    there = len(affinity(0)) if bound and affinity else os.cpu_count() or 1
+    there = (bound and len(usable())) or os.cpu_count() or 1
     quota = _quota(_SELF, _MOUNTED) if limited else None
     return there if quota is None else max(1, min(there, math.ceil(quota)))
+
+
+def usable() -> set[int]:
+    """Return the numbers of the cores that threads of this process may run on; none on macOS.
+
+    An OpenMP runtime that is to bind threads (``OMP_PROC_BIND``, ``OMP_PLACES``) binds the one that
+    calls it, and all that this one starts afterwards, to a single place: that does not count.
+    """
+    now = _affinity()
+    return _AT_FIRST if is_binding() and now < _AT_FIRST else now
+
+
+def is_binding() -> bool:
+    """Whether OpenMP's threads are to be bound."""
+    return any(os.environ.get(name, "false").lower() not in ("", "false") for name in _BINDING)
+
+
+def _affinity() -> set[int]:
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return affinity(0) if affinity else set()
+
+
+_AT_FIRST = _affinity()
 
 
 def _quota(of_process: Path, mounted: Path) -> float | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from gbdnn.runtime.cores import is_binding, usable
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MOST_THREADS", "available", "engaged", "on_threads"]
+__all__ = ["MOST_THREADS", "available", "engaged", "on_threads", "unbind"]
 
 MOST_THREADS = 2**31 - 1  # GraphBLAS holds it in a C int
 
@@ -34,6 +35,20 @@ def available() -> int:
     return int(gb.ss.Context(engage=False)["nthreads"])
 
 
+def unbind() -> None:
+    """Let this thread run on all cores of the process, where OpenMP's threads are to be bound.
+
+    They are bound for the products within GraphBLAS. Threads of Python's begin where the one that
+    started them is bound, and OpenMP binds each to its first place when it first calls GraphBLAS:
+    all would share one core.
+    """
+    if is_binding() and hasattr(os, "sched_setaffinity"):
+        with engaged(1):
+            gb.Matrix.from_coo([0], [0], 1.0)[:1, :].new(name="first call")
+        with suppress(OSError):
+            os.sched_setaffinity(0, usable())
+
+
 class _Helper:
     """A thread that runs one job after the other."""
 
@@ -42,6 +57,7 @@ class _Helper:
         threading.Thread(target=self._loop, name="gbdnn", daemon=True).start()
 
     def _loop(self) -> None:
+        unbind()
         while True:
             self.jobs.get()()
 

@@ -112,3 +112,50 @@ def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, before,
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert int(found.stdout) == expected
+
+
+BOUND = """
+import os, threading
+before = os.sched_getaffinity(0)
+import gbdnn, graphblas as gb
+from gbdnn.runtime.threads import engaged, on_threads
+
+def work(number):
+    barrier.wait(60)
+    with engaged(1):
+        gb.semiring.plus_times(A @ A[:, :10]).new()
+    barrier.wait(60)
+    places[number] = os.sched_getaffinity(0)
+
+A = gb.Matrix.from_coo(range(1000), range(1000), 1.0)
+A[:10, :].new()  # OpenMP has bound this thread
+barrier, places = threading.Barrier(3), {}
+on_threads(3, work, stop=barrier.abort)
+print(len(before), *(len(places[number]) for number in range(3)))
+"""
+
+
+def test_openmp_binds_no_threads_of_ours():
+    """All threads that the first one starts would share its core."""
+    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("there is one core, or threads cannot be bound")
+    done = subprocess.run(
+        [sys.executable, "-c", BOUND], env=os.environ | {"OMP_PROC_BIND": "true"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    before, _, *others = map(int, done.stdout.split())
+    assert others == [before, before]
+
+
+def test_cores_of_a_process_whose_first_thread_is_bound(monkeypatch):
+    monkeypatch.setattr(module, "_AT_FIRST", {0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2}, raising=False)
+    monkeypatch.setenv("OMP_PROC_BIND", "close")
+    assert cores(limited=False) == 4
+    for nothing in ("false", ""):
+        monkeypatch.setenv("OMP_PROC_BIND", nothing)
+        assert cores(limited=False) == 1
+    monkeypatch.setenv("OMP_PLACES", "cores")
+    assert cores(limited=False) == 4
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {7}, raising=False)
+    assert cores(limited=False) == 1  # bound by somebody else
