@@ -39,6 +39,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_WHOLE = (int, np.integer)
 _SMALL = 1 << 20  # bytes that every machine has
 
 # One slash: a Path has made one of two. One letter is a drive.
@@ -66,7 +67,7 @@ def as_flag(x: Any, what: str) -> bool:
 
 def as_word(x: Any, what: str, allowed: Iterable[str]) -> str:
     """Return one of some words."""
-    words = list(allowed)
+    words = tuple(allowed)
     if not isinstance(x, str) or x not in words:
         listed = " or ".join([", ".join(map(repr, words[:-1])), repr(words[-1])]).removeprefix(
             " or "
@@ -124,7 +125,7 @@ def as_list(x: Any, what: str) -> list[Any]:
 
 def is_whole(n: object) -> bool:
     """Whether `n` is a whole number, and no bool."""
-    return isinstance(n, int | np.integer) and not isinstance(n, bool)
+    return isinstance(n, _WHOLE) and not isinstance(n, bool)
 
 
 def whole_number(n: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuedRun", "checked", "checked_options", "infer_network"]
 
+_ENGINES = get_args(Engine)
 _OPTIONS = {
     "engine": "auto",
     "compress": "auto",
@@ -113,7 +114,7 @@ def checked(
     callback: Any = None,
 ) -> tuple[int, int | None]:
     """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
-    as_word(engine, "engine", get_args(Engine))
+    as_word(engine, "engine", _ENGINES)
     if not isinstance(compress, bool | np.bool_) and not (
         isinstance(compress, str) and compress == "auto"
     ):

@@ -20,6 +20,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from gbdnn.kernels.addresses import address
 from gbdnn.runtime.first_use import gb
 
 __all__ = [
@@ -106,17 +107,22 @@ class AlignedBlock:
         self.stride = self._columns(width, dtype)
         size = self.size(neurons, width, dtype)
         memory = np.empty(size + _LINE, np.uint8)
-        start = -memory.ctypes.data % _LINE
+        start = -address(memory) % _LINE
         self._memory = memory[start : start + size].view(dtype).reshape(neurons, self.stride)
-        self.address = int(self._memory.ctypes.data)
+        self.address = address(self._memory)
         self.inputs = np.empty(0, np.int64)
 
     @cached_property
-    def scratch(self) -> int:
-        """The address of four integers per input, for the code that has the block."""
-        self._scratch = np.empty(4 * self.stride * 8 + _LINE, np.uint8)
-        address = int(self._scratch.ctypes.data)
-        return address + -address % _LINE
+    def scratch(self) -> np.ndarray:
+        """Four integers per input and a cache line of them, for the code that has the block."""
+        memory = np.empty(4 * self.stride + 2 * _LINE // 8, np.int64)
+        start = -address(memory) % _LINE // 8
+        return memory[start : start + 4 * self.stride + _LINE // 8]
+
+    @cached_property
+    def scratch_address(self) -> int:
+        """The address of `scratch`."""
+        return address(self.scratch)
 
     @staticmethod
     def _columns(width: int, dtype: np.dtype) -> int:
@@ -214,16 +220,16 @@ def _allocate(neurons: int, width: int, dtype: np.dtype) -> np.ndarray:
     memalign = _posix_memalign()
     if memalign is None:
         return np.empty((width, neurons), dtype, order="F")
-    address = ctypes.c_void_p()
+    place = ctypes.c_void_p()
     nbytes = max(neurons * width * dtype.itemsize, _LINE)
-    if memalign(ctypes.byref(address), _LINE, nbytes):
+    if memalign(ctypes.byref(place), _LINE, nbytes):
         raise MemoryError(f"no {nbytes} bytes for a block of {width} inputs x {neurons} neurons")
     from suitesparse_graphblas import ffi
     from suitesparse_graphblas.utils import claim_buffer_2d
 
     size = neurons * width
     memory: np.ndarray = claim_buffer_2d(
-        ffi, ffi.cast("void*", address.value), size, width, neurons, dtype, False
+        ffi, ffi.cast("void*", place.value), size, width, neurons, dtype, False
     )
     return memory
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
 from gbdnn.kernels.overflow import non_finite
 
@@ -61,8 +62,8 @@ class FusedChain:
         values = rows.values[:1] if rows.is_iso else rows.values
         values = np.ascontiguousarray(values, self.dtype)
         self._compiled["fill"](
-            indptr.ctypes.data, columns.ctypes.data, values.ctypes.data, int(not rows.is_iso), 0,
-            rows.nrows, _address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
+            address(indptr), address(columns), address(values), int(not rows.is_iso), 0,
+            rows.nrows, address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = rows.ids.copy()
 
@@ -72,8 +73,8 @@ class FusedChain:
         _kept, natural = natural_order(max(Y.neurons, Y.stride))
         row_stride, column_stride = rows.strides
         bits = self._compiled["from_dense"](
-            rows.ctypes.data, row_stride // size, column_stride // size, len(rows),
-            natural if position is None else _address(position), natural,
+            address(rows), row_stride // size, column_stride // size, len(rows),
+            natural if position is None else address(position), natural,
             Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
         Y.inputs = ids
@@ -95,15 +96,14 @@ class FusedChain:
         """Take a block through layers in one compiled call; the dead are dropped on the way."""
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
-        ids, count = np.ascontiguousarray(Y.inputs), len(Y.inputs)
-        state = np.empty(3, np.int64)
+        ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
-            ids.ctypes.data, Y.scratch, costs.EDGE_FUSED, costs.MOVE_FUSED,
-            costs.MOVE_ROW, int(tidy), state.ctypes.data,
-            _address(counts) - 40 * first if counts is not None else 0, _address(stands),
+            address(ids), scratch, costs.EDGE_FUSED, costs.MOVE_FUSED,
+            costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
+            address(counts) - 40 * first if counts is not None else 0, address(stands),
         )  # fmt: skip
-        left, in_Z, faulty = state.tolist()
+        left, in_Z, faulty = Y.scratch[4 * Y.stride :][:3].tolist()
         if in_Z:
             Y, Z = Z, Y
         buffers.put(Z)
@@ -124,22 +124,22 @@ class FusedChain:
         _kept, natural = natural_order(max(Y.neurons, Y.stride))
         ids = np.ascontiguousarray(Y.inputs)
         found: Any = self._compiled["to_dense"](
-            Y.address, Y.stride, Y.neurons, _address(ids), natural,
-            len(ids), _address(values), Y.neurons, _address(present),
+            Y.address, Y.stride, Y.neurons, address(ids), natural,
+            len(ids), address(values), Y.neurons, address(present),
         )  # fmt: skip
         return int(found)
 
     def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
-        inputs, address = len(ids), Y.address + first * self.dtype.itemsize
+        inputs, begin = len(ids), Y.address + first * self.dtype.itemsize
         counts = np.empty(inputs, np.int64)
-        self._compiled["count"](address, Y.stride, Y.neurons, inputs, counts.ctypes.data)
+        self._compiled["count"](begin, Y.stride, Y.neurons, inputs, address(counts))
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         places = indptr[:-1].copy()
         self._compiled["extract"](
-            address, Y.stride, Y.neurons, _address(self.layers.position(k)), inputs,
-            places.ctypes.data, columns.ctypes.data, values.ctypes.data,
+            begin, Y.stride, Y.neurons, address(self.layers.position(k)), inputs,
+            address(places), address(columns), address(values),
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
 
@@ -161,7 +161,7 @@ class FusedSingle:
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(infos)
         self._table = LayerTable(weights, [False] * count, [False] * count)
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        y, z = _address(self._y), _address(self._z)
+        y, z = address(self._y), address(self._z)
         self._run = partial(functions(dtype.name)["single"], self._table.address, 0, count, y, z)
         self._nrows = infos[0].nrows
         self._last = (self._z if count % 2 else self._y)[: infos[-1].ncols]
@@ -187,12 +187,8 @@ def natural_order(size: int) -> tuple[np.ndarray, int]:
     found = _natural  # other threads may replace it at any time
     if len(found[0]) < size:
         numbers = np.arange(2 * size)
-        found = _natural = numbers, _address(numbers)
+        found = _natural = numbers, address(numbers)
     return found
-
-
-def _address(array: np.ndarray | None) -> int:
-    return 0 if array is None else int(array.ctypes.data)
 
 
 _natural = (np.arange(0), 0)

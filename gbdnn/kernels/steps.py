@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels import costs
+from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
 from gbdnn.runtime.threads import on_threads
@@ -140,7 +141,7 @@ class Steps:
         rates = np.ascontiguousarray(rates, self.dtype)
         indices = np.ascontiguousarray(indices, np.int64)
         self._barrier[:] = self._stopped[:] = 0
-        known = {
+        known: dict[str, np.ndarray | int] = {
             "LAYERS": len(self.layers), "Y_RECORDS": self._records[0],
             "D_RECORDS": self._records[1], "EDGE_RECORDS": self._edge_records,
             "SHARES": len(self._blocks), "SHARE_LINES": self._share * self.dtype.itemsize // 64,
@@ -152,17 +153,11 @@ class Steps:
             "OPTIMIZER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
             "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
-        job = np.array(
-            [
-                value.ctypes.data if isinstance(value, np.ndarray) else value
-                for value in (known[name] for name in at.JOB_FIELDS)
-            ],
-            np.int64,
-        )
+        job = np.array([address(known[name]) for name in at.JOB_FIELDS], np.int64)
         steps = [0] * self.nthreads
 
         def work(thread: int) -> None:
-            steps[thread] = self._compiled(job.ctypes.data, thread)
+            steps[thread] = self._compiled(address(job), thread)
 
         # A call cannot be stopped: it is as short as its caller wants it.
         on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)

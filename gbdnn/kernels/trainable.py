@@ -15,6 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
+from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled import step_record as at
 from gbdnn.kernels.compiled.record import FIELDS
 from gbdnn.model.layer import Layer
@@ -184,7 +185,7 @@ class TrainableLayer:
             "BIAS_SECOND": bias_moments[1], "TRANSPOSED": self._transposed,
             "TRANSPOSED_EDGES": self._transposed_edges, "DENSE": self.is_dense, "CUTS": cuts,
         }  # fmt: skip
-        return np.array([_number(known[name]) for name in at.EDGE_FIELDS], np.int64)
+        return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
 
     @property
     def limits(self) -> np.ndarray:
@@ -217,11 +218,4 @@ class TrainableLayer:
 
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
         known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "PANELS": 1, "DENSE": int(self.is_dense)}
-        return np.array([_number(known.get(name, 0)) for name in FIELDS], np.int64)
-
-
-def _number(value: int | np.ndarray | None) -> int:
-    """Return a number, or the address of an array."""
-    if value is None:
-        return 0
-    return int(value.ctypes.data) if isinstance(value, np.ndarray) else int(value)
+        return np.array([address(known.get(name, 0)) for name in FIELDS], np.int64)

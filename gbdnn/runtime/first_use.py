@@ -116,10 +116,9 @@ def is_object(x: object) -> bool:
     # while it is loaded.
     module: Any = sys.modules.get("graphblas.core.matrix")
     transposed = getattr(module, "TransposedMatrix", None)
-    kinds = transposed and (
-        module.BaseType | transposed | module.BaseExpression | module.AmbiguousAssignOrExtract
+    return transposed is not None and isinstance(
+        x, (module.BaseType, transposed, module.BaseExpression, module.AmbiguousAssignOrExtract)
     )
-    return kinds is not None and isinstance(x, kinds)
 
 
 def complete(x: Any) -> None:

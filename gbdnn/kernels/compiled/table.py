@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.kernels import costs
+from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.functions import functions
 from gbdnn.kernels.compiled.record import AHEAD, CHECKED, DROPPABLE, FIELDS, NEAR
 
@@ -82,9 +83,7 @@ def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
     ncols, mean = columns.nrows, np.empty(columns.nrows)
     mark = np.empty(ncols, np.uint64)
     given = columns.indptr, columns.columns
-    functions(info.dtype.name)["patterns"](
-        *map(_address, given), ncols, *map(_address, (mean, mark))
-    )
+    functions(info.dtype.name)["patterns"](*map(address, given), ncols, *map(address, (mean, mark)))
     order = np.lexsort((mark, mean))
     marks = mark[order]
     return order, 2 * int(np.count_nonzero(marks[1:] == marks[:-1])) >= ncols
@@ -101,8 +100,8 @@ def _arranged(
         "WEIGHTS": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     functions(info.dtype.name)[name](
-        *map(_address, (columns.indptr, columns.columns, weights)), int(columns.is_iso),
-        *map(_address, how), *map(_address, made.values()),
+        *map(address, (columns.indptr, columns.columns, weights)), int(columns.is_iso),
+        *map(address, how), *map(address, made.values()),
     )  # fmt: skip
     return made
 
@@ -151,12 +150,8 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
         "DENSE": int("ROWS" not in arrays),
         "PANELS": 1,
     }
-    known |= numbers | {name: _address(array) for name, array in arrays.items()}
+    known |= numbers | {name: address(array) for name, array in arrays.items()}
     return FusedLayer(info.ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
-
-
-def _address(array: np.ndarray | int) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array
 
 
 class LayerTable:
@@ -189,4 +184,4 @@ class LayerTable:
         self._array = np.array(records, np.int64).reshape(-1, len(FIELDS))
         self._array[:, DROPPABLE] = list(droppable)
         self._array[:, CHECKED] = list(checked)
-        self.address = _address(self._array)
+        self.address = address(self._array)
