@@ -8,14 +8,27 @@ from collections import defaultdict
 from contextlib import contextmanager
 from functools import wraps
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+class Event(NamedTuple):
+    """A call of a timed function.
+
+    ``own`` are its seconds without those of timed functions that were called within it.
+    """
+
+    thread: int
+    part: str
+    began: float
+    ended: float
+    own: float
+
+
 class Timers:
-    """Seconds by part, and by layer and part, of whatever functions are wrapped.
+    """Calls, and seconds by part, and by layer and part, of whatever functions are wrapped.
 
     A part's seconds are its own: those of a timed function called within it are not counted twice.
     Layers are told by arguments: a function that is given something with an integer ``k`` works
@@ -27,6 +40,7 @@ class Timers:
         self.calls: dict[str, int] = defaultdict(int)
         self.layers: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         self.missing: list[str] = []
+        self.events: list[Event] = []
         self._lock = threading.Lock()
         self._local = threading.local()
 
@@ -67,19 +81,22 @@ class Timers:
             try:
                 return function(*args, **kwargs)
             finally:
-                whole = perf_counter() - began
-                self._note(part, whole - local.inner, told)
+                ended = perf_counter()
+                whole = ended - began
+                event = Event(threading.get_ident(), part, began, ended, whole - local.inner)
+                self._note(event, told)
                 local.inner = outer + whole
                 local.layer = before if before is None else told
 
         return timed
 
-    def _note(self, part: str, seconds: float, layer: int | None) -> None:
+    def _note(self, event: Event, layer: int | None) -> None:
         with self._lock:
-            self.seconds[part] += seconds
-            self.calls[part] += 1
+            self.events.append(event)
+            self.seconds[event.part] += event.own
+            self.calls[event.part] += 1
             if layer is not None:
-                self.layers[layer][part] += seconds
+                self.layers[layer][event.part] += event.own
 
 
 def _k(argument: Any) -> Any:

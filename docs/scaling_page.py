@@ -1,8 +1,7 @@
 """Table and picture of the page on threads, from files of ``benchmarks/thread_scaling.py``.
 
-The model is Amdahl's law with one number, the share of the work that does not get faster with
-threads, fitted to the measured speed-ups. Where it is drawn beyond what was measured it is a model,
-and dashed.
+The serial share is that of Amdahl's law, fitted to the measured speed-ups. Nothing is drawn beyond
+what was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SOURCE = Path(__file__).parent / "scaling"
-MOST = 64  # threads to which the model is drawn
 MARKERS = "osD^vP*X"
 
 
@@ -49,15 +47,10 @@ def serial_share(summary: Sequence[dict[str, Any]], field: str = "speed_up") -> 
     return min(1.0, max(0.0, above / below)) if below else 0.0
 
 
-def modelled(share: float, n: float) -> float:
-    """Return the speed-up of n threads over one."""
-    return 1 / (share + (1 - share) / n)
-
-
 def rows(reports: Sequence[dict[str, Any]]) -> str:
-    """Return the table: measured seconds and speed-ups, the fitted share, and what it foretells."""
+    """Return the table: measured seconds and speed-ups, and the fitted share."""
     head = ["problem", "form", "inputs", "threads", "seconds (from, to)", "speed-up (from, to)"]
-    head += ["serial share", f"{MOST} threads, **modelled**", "machine"]
+    head += ["serial share", "machine"]
     lines = []
     for each in reports:
         share = serial_share(each["summary"])
@@ -73,32 +66,29 @@ def rows(reports: Sequence[dict[str, Any]]) -> str:
                     "{:.2f} ({:.2f}, {:.2f})".format(*seconds),
                     "{:.2f} ({:.2f}, {:.2f})".format(*ratios),
                     "" if at else f"{share:.0%}",
-                    "" if at else f"x {modelled(share, MOST):.0f}",
                     ""
                     if at
                     else f"{each['machine']['processor']}, {each['machine']['cores']} cores",
                 ]
             )
-    return table(head, lines, right=(2, 3, 4, 5, 6, 7))
+    return table(head, lines, right=(2, 3, 4, 5, 6))
 
 
 def draw(reports: Sequence[dict[str, Any]]) -> Figure:
-    """Return the picture: speed-ups over threads, measured with their spread, and modelled."""
+    """Return the picture: speed-ups over threads, with their spread."""
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     ax = figure.add_subplot()
-    threads = [1, 2, 4, 8, 16, 32, 64]
+    most = max(row["nthreads"] for each in reports for row in each["summary"])
+    threads = [2**k for k in range(most.bit_length() + 1) if 2**k < 2 * most]
     ax.plot(threads, threads, color="0.6", linestyle=(0, (1, 1.5)), label="ideal")
     for each, marker in zip(reports, MARKERS, strict=False):
-        summary, share = each["summary"], serial_share(each["summary"])
+        summary = each["summary"]
         shown = [row["nthreads"] / summary[0]["nthreads"] for row in summary]
         middle = [row["speed_up"] for row in summary]
         below = [row["speed_up"] - row["speed_up_min"] for row in summary]
         above = [row["speed_up_max"] - row["speed_up"] for row in summary]
         name = f"{_problem(each)}, {_form(each)}"
-        line = ax.errorbar(shown, middle, [below, above], marker=marker, capsize=3, label=name)
-        further = [n for n in threads if n >= max(shown)]
-        color = line.lines[0].get_color()
-        ax.plot(further, [modelled(share, n) for n in further], "--", color=color, linewidth=1)
+        ax.errorbar(shown, middle, [below, above], marker=marker, capsize=3, label=name)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
     for axis in (ax.xaxis, ax.yaxis):
@@ -107,7 +97,6 @@ def draw(reports: Sequence[dict[str, Any]]) -> Figure:
         axis.set_major_formatter(ScalarFormatter())
     ax.set_xlabel("threads (number)")
     ax.set_ylabel("speed-up over one thread (ratio)")
-    ax.set_title("solid with bars: measured; dashed: a model", fontsize=9, loc="left")
     ax.legend(fontsize=8, loc="upper left")
     return figure
 

@@ -1,4 +1,4 @@
-"""The model of scaling on the page on threads."""
+"""The serial share on the page on threads."""
 
 import pathlib
 
@@ -18,7 +18,6 @@ def test_the_serial_share_is_found(docs, share):
     counts = [1, 2, 3, 8, 40]
     summary = [{"nthreads": n, "speed_up": n / (n * share + 1 - share)} for n in counts]
     assert page.serial_share(summary) == pytest.approx(share, abs=1e-12)
-    assert page.modelled(share, 40) == pytest.approx(summary[-1]["speed_up"])
 
 
 def test_the_share_stays_one(docs):

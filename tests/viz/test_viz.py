@@ -239,7 +239,8 @@ def test_an_outcome_is_plotted_as_it_is_told():
 # Manners
 
 
-def check_units_and_the_axes_given(plot, report):
+@pytest.mark.parametrize(("plot", "report"), EVERY)
+def test_units_and_the_axes_given(plot, report):
     figure = Figure()
     left, right = figure.subplots(1, 2)
     kept = copy.deepcopy(report)
@@ -253,12 +254,6 @@ def check_units_and_the_axes_given(plot, report):
     assert new.figure is not figure
     assert plot(report).figure is not new.figure
 
-
-@pytest.mark.parametrize(("plot", "report"), EVERY)
-def test_units_and_the_axes_given(plot, report):
-    check_units_and_the_axes_given(plot, report)
-
-
 def test_pyplot_is_not_touched(tmp_path):
     code = """
 import sys
@@ -267,13 +262,12 @@ assert not any(name.startswith(("matplotlib", "gbdnn.viz")) for name in sys.modu
 assert gbdnn.viz.plot_activity
 assert not any(name.startswith("matplotlib") for name in sys.modules)
 from test_viz import EVERY
-from test_benchmark_plots import EVERY as BENCHMARKS
-for plot, report in EVERY + BENCHMARKS:
+for plot, report in EVERY:
     gbdnn.viz.figures.save_figure(plot(report).figure, sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
     tests, package = Path(__file__).parents[1], Path(gbdnn.__file__).parent.parent
-    folders = tests / "viz", tests / "project", tests, package
+    folders = tests / "viz", tests, package
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path / "a.png"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
