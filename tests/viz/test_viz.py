@@ -254,6 +254,7 @@ def test_units_and_the_axes_given(plot, report):
     assert new.figure is not figure
     assert plot(report).figure is not new.figure
 
+
 def test_pyplot_is_not_touched(tmp_path):
     code = """
 import sys
