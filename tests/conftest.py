@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from covering import covering
 from hypothesis import settings
 
 import gbdnn
@@ -22,8 +23,27 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The first example of a test may wait for GraphBLAS to start.
-settings.register_profile("gbdnn", deadline=None)
+settings.register_profile("gbdnn", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a test that is `pairwise` a covering array is quick."""
+    tests = {}
+    for item in items:
+        if item.get_closest_marker("pairwise"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for combinations in tests.values():
+        values = [
+            {name: repr(value) for name, value in item.callspec.params.items()}
+            for item in combinations
+        ]
+        quick = set(covering(values))
+        for k, item in enumerate(combinations):
+            if k not in quick:
+                item.add_marker("slow")
 
 
 def scheduled(patch):

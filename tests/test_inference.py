@@ -20,6 +20,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 @pytest.mark.parametrize("rule", ["all", "entries"])
 @pytest.mark.parametrize("bias", BIASES)
@@ -31,6 +32,7 @@ def test_table(infer, dtype, rule, bias, activation, clip):
     assert_answer(Y, expected, dtype)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("inputs", [1, 15, 16, 17, 33])
 def test_shapes(infer, sizes, inputs):
@@ -43,6 +45,7 @@ def test_shapes(infer, sizes, inputs):
     assert_answer(infer(network(layers), X), Case(layers, X))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 @pytest.mark.parametrize("rule", ["all", "entries"])
 @pytest.mark.parametrize("bias", BIASES)

@@ -92,9 +92,12 @@ def test_a_touch_without_the_lock_is_seen(watch):
     assert watch.doors == ["Matrix"]
 
 
-def test_every_public_call_completes_an_object_before_it_reads_it(watch, calls):  # noqa: F811
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 5))]
+)
+def test_every_public_call_completes_an_object_before_it_reads_it(watch, calls, part):  # noqa: F811
     faults, count = set(), 0
-    for name, (call, right, _) in calls.items():
+    for name, (call, right, _) in list(calls.items())[part::5]:
         for argument, value in right.items():
             for x in stand_ins(watch, value):
                 count += 1
@@ -107,7 +110,7 @@ def test_every_public_call_completes_an_object_before_it_reads_it(watch, calls):
                 if watch.doors:
                     faults.add(f"{name}({argument}=...): {type(x).__name__}: {watch.doors}")
                     watch.doors.clear()
-    assert count > 3000
+    assert count > 500
     assert not faults, "\n".join([str(len(faults)), *sorted(faults)])
 
 

@@ -130,6 +130,7 @@ def answers(folder):
     return {engine: gbdnn.infer(net, X, engine=engine) for engine in ("full", "fused")}
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ["full", "fused"])
 @pytest.mark.parametrize("order", ["given", "hashed"])
 @pytest.mark.parametrize("kind", ["stored", "part", "sparse", "dense", "scipy"])

@@ -32,6 +32,7 @@ def converging(inputs=200, layers=12, neurons=40, seed=0):
     return gbdnn.Network(made), X[random.integers(0, inputs, inputs)].astype(np.float32)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
 @pytest.mark.parametrize("nthreads", [1, 3])
 @pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])

@@ -50,6 +50,7 @@ def close(found, expected, dtype="FP32"):
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
 
 
+@pytest.mark.pairwise
 @BOTH
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 33, 64, 65, 100, 500])
 @pytest.mark.parametrize(

@@ -104,6 +104,7 @@ def test_deep_networks_with_few_survivors(monkeypatch):
         assert gbdnn.categories(Y).tolist() == list(keep)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("engine", ["fused", "full", "auto", "sparse"])
 @BOTH
 @pytest.mark.parametrize(

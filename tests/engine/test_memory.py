@@ -10,20 +10,23 @@ pytestmark = pytest.mark.skipif(
     not memory_grid.PEAK.exists(), reason="peaks of memory are measured where there is /proc"
 )
 
-QUICK = [
+SOME = [
     ("auto", "auto", 0, "all", "lives", "matrix", 32),
     ("fused", "auto", 1, "all", "half", "matrix", 64),
-    ("full", "0", 1, "all", "lives", "matrix", 64),
-    ("fused", "0", 0, "all", "lives", "array", 32),
-    ("auto", "auto", 1, "all", "lives-wide", "matrix", 32),
-    ("auto", "auto", 1, "all", "cold-wide", "matrix", 32),
-    pytest.param(
-        ("fused", "auto", 1, "all", "compiles-wide", "matrix", 32), marks=pytest.mark.slow
+    *(
+        pytest.param(given, marks=pytest.mark.slow)
+        for given in (
+            ("full", "0", 1, "all", "lives", "matrix", 64),
+            ("fused", "0", 0, "all", "lives", "array", 32),
+            ("auto", "auto", 1, "all", "lives-wide", "matrix", 32),
+            ("auto", "auto", 1, "all", "cold-wide", "matrix", 32),
+            ("fused", "auto", 1, "all", "compiles-wide", "matrix", 32),
+        )
     ),
 ]
 
 
-@pytest.mark.parametrize("given", QUICK, ids=lambda given: " ".join(map(str, given)))
+@pytest.mark.parametrize("given", SOME, ids=lambda given: " ".join(map(str, given)))
 def test_a_run_keeps_to_its_memory(given, tmp_path):
     found = memory_grid.run(*given, folder=tmp_path)
     assert not memory_grid.faults(found), found

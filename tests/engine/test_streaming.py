@@ -61,6 +61,7 @@ def infer(request, monkeypatch):
     return partial(gbdnn.infer, **options)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("layers", [1, 2, 4, 9])
 @pytest.mark.parametrize(("rule", "bias"), [("entries", "negative"), ("all", "mixed vector")])
 def test_windows_of_any_size(infer, layers, rule, bias):

@@ -12,9 +12,7 @@ from oracles import Dense, dense_inference
 import gbdnn
 
 # What the fixture `infer` sets up holds for all examples alike.
-ANY = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite
@@ -63,7 +61,7 @@ class Expected:
 
 
 @given(problems(), st.sampled_from(["FP32", "FP64"]))
-@settings(ANY, max_examples=60)
+@ANY
 def test_the_oracle_agrees(infer, problem, dtype):
     layers, X = problem
     assert_answer(infer(network(layers, dtype), X), Expected(layers, X), dtype)

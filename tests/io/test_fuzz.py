@@ -1,6 +1,7 @@
 """Some of the cases of `fuzz_formats`; each is read right or refused, and none ends a process."""
 
 import fuzz_formats
+import pytest
 
 
 def require_good(cases, seed):
@@ -12,14 +13,16 @@ def require_good(cases, seed):
     assert all(found["read"] for found in by_format.values()), by_format
 
 
-def test_damaged_files():
-    require_good(2000, 11)
+@pytest.mark.parametrize("cases", [500, pytest.param(2000, marks=pytest.mark.slow)])
+def test_damaged_files(cases):
+    require_good(cases, 11)
 
 
 def test_an_array_without_rows_is_judged():
     assert fuzz_formats.run_case("matrix_market", 120003660) == "read"
 
 
+@pytest.mark.slow
 def test_a_crash_a_hang_and_a_misreading_are_found(monkeypatch):
     worker = fuzz_formats.Worker()
     try:

@@ -106,10 +106,9 @@ def parts_of(path):
 # Kills at random moments
 
 
-@pytest.mark.parametrize(
-    "arguments", [("5", "0", "quick"), pytest.param(("40", "1"), marks=pytest.mark.slow)]
-)
-def test_kills_at_random_moments(arguments):
+@pytest.mark.slow
+def test_kills_at_random_moments():
+    arguments = ("40", "1")
     done = subprocess.run(
         [sys.executable, KILLS, *arguments], capture_output=True, text=True, check=False
     )
@@ -788,7 +787,9 @@ except gbdnn.OutputError as err:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 100, 2000, 10_000])
+@pytest.mark.parametrize(
+    "limit", [100, 2000, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 10_000))]
+)
 def test_files_that_may_not_grow(root, tmp_path, limit):
     out = tmp_path / "Y"
     done = subprocess.run(
@@ -1120,7 +1121,9 @@ except (MemoryError, GbdnnError, gb.exceptions.OutOfMemory) as err:
 
 
 @pytest.mark.parametrize("what", ["infer", "save"])
-@pytest.mark.parametrize("more", [0, 4, 16, pytest.param(64, marks=pytest.mark.slow), 256])
+@pytest.mark.parametrize(
+    "more", [0, 16, *(pytest.param(mib, marks=pytest.mark.slow) for mib in (4, 64, 256))]
+)
 def test_allocations_that_fail(root, tmp_path, what, more):
     if sys.platform != "linux":
         pytest.skip("RLIMIT_AS is Linux's")

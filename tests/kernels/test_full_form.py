@@ -38,6 +38,7 @@ def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
     return made, X
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("inputs", [1, 15, 16, 17, 31, 32, 33, 100])
 @pytest.mark.parametrize("at", [0, 3, 5])
 @pytest.mark.parametrize("share", ["all", "none", "some"])

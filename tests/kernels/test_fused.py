@@ -129,6 +129,7 @@ def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):
     return Y, -1
 
 
+@pytest.mark.pairwise
 @BOTH
 @pytest.mark.parametrize("inputs", [1, 7, 16, 33, 100, 197])
 @pytest.mark.parametrize("kind", ["even", "power law"])

@@ -48,17 +48,8 @@ def _logger():
     logging.getLogger("gbdnn.inference").setLevel(level)
 
 
-LONG = {"how-to/training.md", "how-to/cluster.md"}
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else [])
-        for page in PAGES
-        if (name := page.relative_to(DOCS).as_posix())
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_page(page):
     pytest.importorskip("scipy")
     pytest.importorskip("sklearn")

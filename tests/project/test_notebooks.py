@@ -85,13 +85,8 @@ def test_ends_with_a_conclusion(name):
     assert "## What was seen" in "\n".join(text[-2:])
 
 
-QUICK = ("first_inference", "from_pytorch")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NEEDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEEDS)
 def test_runs(name, monkeypatch):
     for package in NEEDS[name]:
         pytest.importorskip(package)

@@ -96,6 +96,7 @@ def test_a_circle_is_found(structure):
         structure.floors({"a": {"b"}, "b": {"a"}})
 
 
+@pytest.mark.slow
 def test_picture_and_tree_show_every_room(structure, tmp_path):
     structure.make(tmp_path)
     tree = (tmp_path / "tree.txt").read_text()

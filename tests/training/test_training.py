@@ -96,6 +96,7 @@ def orders(inputs, epochs, seed=0):
 # -- one run, against NumPy ---------------------------------------------------------------------
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(
@@ -618,7 +619,8 @@ def killed_after(path, epochs, some, seconds):
             return True
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [20])
 def test_resumed_after_kills(tmp_path, kills):
     net = network((60, 300, 200, 10), 0.2, "FP32")
     X, y = data(net, 2000)
