@@ -331,7 +331,7 @@ def infer_to_store(
     Parameters
     ----------
     layers, features, executor
-        As for `infer`. With an executor whose workers are no threads of this process, `path` is
+        As for `infer`. With an executor whose workers are not threads of this process, `path` is
         written by them: it has to be in a file system that they share.
     path : path-like
         A folder: a new one, an empty one, or a store, which is replaced when all parts are there.

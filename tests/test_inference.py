@@ -206,6 +206,7 @@ def test_the_calls_are_fp32_throughout():
     assert not [call for call in wide if any(kind in call for kind in kinds)], wide
 
 
+@pytest.mark.slow
 def test_official_answer(infer, official):
     from gbdnn.challenge import read_challenge_network
     from gbdnn.io import read_categories, read_tsv

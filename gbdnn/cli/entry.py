@@ -85,7 +85,7 @@ def main() -> None:
             code, said = 128 + came[0], f"ended by {Signals(came[0]).name}"
         if said:
             ranks.tell(partial(_say, said), code)
-        # A reader that has left is no error.
+        # A reader that has left is not an error.
         if out is not None and not isinstance(err := out.failure, BrokenPipeError | None):
             code = code or _BAD_INPUT
             _say(f"standard output cannot be written: {err.strerror or err}")

@@ -113,7 +113,8 @@ def infer(
         else:
             if len(net) and net.source is None:
                 raise ArgumentError(
-                    f"{network} is no store, which workers could read: gbdnn convert {network} ..."
+                    f"{network} is not a store, which workers could read:"
+                    f" gbdnn convert {network} ..."
                 )
             settings |= {"executor": executor, "stats": records and records.add}
         if in_parts and len(net):

@@ -77,13 +77,13 @@ def info(
         return
     if given.from_ is None and path.is_file() and path.name.lower().endswith((".tsv", ".tsv.gz")):
         if check:
-            raise ArgumentError(f"--check: {path} is no store")
+            raise ArgumentError(f"--check: {path} is not a store")
         _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
         return
     name, told = chosen(path, given.keywords())
     kind = store_kind(path) if name == "store" else "network"
     if check and name != "store":
-        raise ArgumentError(f"--check: {path} is no store: {name} has no checksums")
+        raise ArgumentError(f"--check: {path} is not a store: {name} has no checksums")
     facts: dict[str, Any] = {"path": str(path), "format": name, "kind": kind}
     table: list[str] = []
     if kind == "network":
@@ -113,7 +113,7 @@ def info(
 
 
 def _facts_of_unfinished(left: Unfinished) -> dict[str, Any]:
-    """Return what a store that is not complete holds, and how it is gone on with."""
+    """Return what a store that is not complete holds, and how it is resumed."""
     facts: dict[str, Any] = {"format": "unfinished store", "kind": left.kind}
     facts[left.what] = left.total
     facts["done"] = left.done

@@ -29,7 +29,7 @@ def require_free(
 
     Nor a store beside what an unfinished run has completed, unless the command `resumes`: it looks
     then whether the run is its own, and so, unless `restart`, is a finished store that tells its
-    run. An empty file holds nothing. What is no file (``/dev/null``, a
+    run. An empty file holds nothing. What is not a file (``/dev/null``, a
     FIFO), and this process's own output, is written to and not replaced.
     """
     if stored:

@@ -31,7 +31,7 @@ class Resumed:
     show : callable, optional
         Of a progress bar.
     restart : bool
-        Whether nothing is gone on with.
+        Whether nothing is resumed.
     force : bool
         Whether a finished store is replaced.
 

@@ -120,7 +120,7 @@ def _write_rows(writer: Writer, name: str, rows: SparseRows) -> dict[str, Any]:
 
 def _read(reader: Reader) -> SavedState:
     if reader.index.get("kind") != "checkpoint":
-        raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, no checkpoint")
+        raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not a checkpoint")
 
     def read() -> SavedState:
         index = reader.index

@@ -36,7 +36,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path : path-like
         Compressed with gzip if the name ends in ``.gz`` (equal content gives equal bytes). A
         symbolic link is followed, but none of another user in a folder that all may write to
-        (``/tmp``); permissions are kept. What is no regular file (``/dev/null``, a FIFO), or is
+        (``/tmp``); permissions are kept. What is not a regular file (``/dev/null``, a FIFO), or is
         this process's own output (``/dev/stdout``), is written to directly.
 
     Yields
@@ -118,7 +118,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         target = resolved(path)
         remove_leftovers(target.parent)
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            what = "is not empty" if target.is_dir() else "is no folder"
+            what = "is not empty" if target.is_dir() else "is not a folder"
             raise OutputError(f"{path}: {what}; choose another, or remove what is there")
         temporary, lock = new_folder(target.parent)
         try:

@@ -205,7 +205,8 @@ def no_place(lost: list[str], form: FormatName) -> str:
 def _require_restartable(path: Path, form: FormatName, restart: bool) -> None:
     if restart and form != "store":
         raise ArgumentError(
-            f"restart=True (in the shell --restart): {path} is no store, and is always written anew"
+            f"restart=True (in the shell --restart): {path} is not a store, and is always written"
+            " anew"
         )
 
 

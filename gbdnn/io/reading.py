@@ -70,7 +70,7 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
         number = err.errno if isinstance(err, OSError) else None
         if number is not None and number not in _NOT_THERE | {errno.EINVAL}:
             raise unreadable(path, cast("OSError", err)) from err
-        # A panic of a package in Rust is no Exception.
+        # A panic of a package in Rust is not an Exception.
         if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
             raise
         reason = " ".join(str(err).split()) or "no reason is given"

@@ -61,7 +61,7 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        No rule of rewiring has this name, or it is no adjustment.
+        No rule of rewiring has this name, or it is not an adjustment.
     """
     if rewire is None:
         return ()

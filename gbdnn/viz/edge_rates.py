@@ -47,7 +47,7 @@ def plot_edge_rates(
     Raises
     ------
     ArgumentError
-        There is nothing to plot, or a dict is no outcome.
+        There is nothing to plot, or a dict is not an outcome.
 
     Notes
     -----

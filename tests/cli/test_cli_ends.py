@@ -172,7 +172,7 @@ def slow(number):
 
 
 @pytest.mark.parametrize(
-    "number", [slow(signal.SIGINT), signal.SIGTERM, slow(signal.SIGHUP), signal.SIGKILL]
+    "number", [slow(signal.SIGINT), signal.SIGTERM, slow(signal.SIGHUP), slow(signal.SIGKILL)]
 )
 def test_workers_end_with_the_command(number, long, tmp_path):
     process = started(

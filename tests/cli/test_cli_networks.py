@@ -267,7 +267,7 @@ def test_what_stands_there_stays(made, tmp_path):
         fails("generate", full, *options, match="is not empty")
     fails("infer", made / "net", made / "X", "-o", full, "--to", "store", match="is not empty")
     fails("convert", made / "net", tmp_path / "no" / "net", "--to", "tsv", match="does not exist")
-    fails("convert", made / "net", full / "mine", "--to", "tsv", match="is no folder")
+    fails("convert", made / "net", full / "mine", "--to", "tsv", match="is not a folder")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert [path.name for path in full.iterdir()] == ["mine"]
 

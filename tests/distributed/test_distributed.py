@@ -922,7 +922,7 @@ def test_two_callers_do_not_write_one_store(net, X, tmp_path):
         gbdnn.infer_to_store(net, X, tmp_path / "Y")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    with pytest.raises(gbdnn.OutputError, match="is not empty and no store"):
+    with pytest.raises(gbdnn.OutputError, match="is not empty and not a store"):
         gbdnn.infer_to_store(net, X, tmp_path / "mine")
 
 

@@ -389,6 +389,7 @@ def training(data):
     return read_idx(data / "mnist" / "train-images-idx3-ubyte.gz")
 
 
+@pytest.mark.slow
 def test_the_official_images(data, training):
     official = read_tsv(data / "graphchallenge" / "MNIST" / "sparse-images-1024.tsv")
     assert official.shape == (1200, 1024)
@@ -398,6 +399,7 @@ def test_the_official_images(data, training):
     assert abs(scipy_of(here[:1200, :].new()) - official).nnz == 0
 
 
+@pytest.mark.slow
 def test_mnist_dies_like_the_official_images(data, mnist):
     folder = data / "graphchallenge" / "DNN" / "neuron1024"
     # the official answer after 30 layers is the one after 120

@@ -243,7 +243,7 @@ def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
         (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* not a whole number"),
         (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
-        (f"{HEAD} array pattern general\n1 1\n1\n", "line 1: a pattern is no array"),
+        (f"{HEAD} array pattern general\n1 1\n1\n", "a pattern cannot be array and general"),
         (f"{HEAD} coordinate real general\n4 4\n", "line 2: .* rows, columns, entries"),
         (f"{HEAD} coordinate real general\n%\n4 4 0 0\n", "line 3: '4 4 0 0' where the sizes"),
         (f"{HEAD} coordinate real general\n4 {2**80} 0\n", "line 2: a size is past"),
@@ -330,7 +330,7 @@ def test_no_neurons(engine, make, inputs, tmp_path):
     np.testing.assert_array_equal(wide.to_dense(fill_value=0), np.full((inputs, 3), 0.5))
 
 
-# What is no regular file
+# What is not a regular file
 
 
 READERS = {
@@ -372,7 +372,7 @@ def test_a_store_of_fifos_and_devices(tmp_path):
     stored = gbdnn.load(tmp_path / "net")
     shard.unlink()
     os.mkfifo(shard)
-    with pytest.raises(FormatError, match="is no regular file"):
+    with pytest.raises(FormatError, match="is not a regular file"):
         stored[0]
     index = tmp_path / "net" / "index.json"
     for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):

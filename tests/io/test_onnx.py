@@ -425,8 +425,8 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
     ("nodes", "change", "error", "message"),
     [
         (GEMM, _more_values, gbdnn.FormatError, "'W': .* should contain one and only one value"),
-        (GEMM, _other_shape, gbdnn.FormatError, "is no valid ONNX model: .* between 5 and 7"),
-        (GEMM, _other_type, gbdnn.FormatError, "is no valid ONNX model"),
+        (GEMM, _other_shape, gbdnn.FormatError, "is not a valid ONNX model: .* between 5 and 7"),
+        (GEMM, _other_type, gbdnn.FormatError, "is not a valid ONNX model"),
         (GEMM, _no_type, gbdnn.FormatError, "'y' has no type"),
         (MATMUL, _more_dimensions, gbdnn.ArgumentError, "what it reads has 3 dimensions"),
         (GEMM, _twice, gbdnn.FormatError, "two constants of one name"),

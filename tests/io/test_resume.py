@@ -113,7 +113,7 @@ def test_kills_at_random_moments():
         [sys.executable, KILLS, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told = re.fullmatch(r"(\d+) kills of \d+ runs, (\d+) gone on with, 0 faults\n", done.stdout)
+    told = re.fullmatch(r"(\d+) kills of \d+ runs, (\d+) resumed, 0 faults\n", done.stdout)
     assert told, done.stdout
     assert int(told[1]) >= int(arguments[0])
     assert int(told[2]) > 0, "no kill has left anything to go on with"

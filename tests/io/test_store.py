@@ -202,7 +202,8 @@ def test_scipy_and_numpy_features(tmp_path):
         (5, TypeError, "not int"), ("net", TypeError, "not str"), ({}, TypeError, "not dict"),
         ([np.eye(2)], TypeError, "layer 0: a Layer is needed, not ndarray"),
         (np.array([0.5]), TypeError, "categories: dtype float64"),
-        (np.array([2**63], "u8"), ValueError, "is no id"), (np.eye(2) * np.nan, ValueError, "nan"),
+        (np.array([2**63], "u8"), ValueError, "is not an id"),
+        (np.eye(2) * np.nan, ValueError, "nan"),
         ([Layer(np.ones((2, 3))), Layer(np.ones((2, 3)))], ShapeError, "layer 1: weights are 2 x"),
         ([Layer(np.eye(2)), Layer(np.eye(2, dtype="f4"))], ValueError, "layer 1 is float32 but"),
     ],
@@ -830,10 +831,10 @@ def test_the_old_store_can_be_read_while_the_new_one_is_written(store):
 def test_folders_that_are_no_store(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "data.txt").write_text("mine")
-    with pytest.raises(OutputError, match="is not empty and no store"):
+    with pytest.raises(OutputError, match="is not empty and not a store"):
         gbdnn.save(NET, tmp_path / "full")
     (tmp_path / "full" / "index.json").write_text('{"format": "other"}')
-    with pytest.raises(OutputError, match="is not empty and no store"):
+    with pytest.raises(OutputError, match="is not empty and not a store"):
         gbdnn.save(NET, tmp_path / "full")
     assert (tmp_path / "full" / "data.txt").read_text() == "mine"
     with pytest.raises(FormatError, match="no index of a store"):

@@ -220,7 +220,7 @@ def attack(root, count, seed, runs):
         except AssertionError as err:
             faults.append(f"{run.__name__} (seed {seed}, chain {chains}): {err}")
         shutil.rmtree(out, ignore_errors=True)
-    line = f"{kills} kills of {chains} runs, {resumed} gone on with, {len(faults)} faults"
+    line = f"{kills} kills of {chains} runs, {resumed} resumed, {len(faults)} faults"
     return "\n".join([*faults, line])
 
 

@@ -780,6 +780,7 @@ for change in json.loads(sys.argv[3]):
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_adjustments_of_ones_own(tmp_path):
     """They are known by class and attributes, in any process; a changed one is another call's."""
     here = json.dumps([str(Path(__file__).parent), *sys.path])

@@ -177,7 +177,7 @@ def _folder(directory: str | os.PathLike[str]) -> Path:
     if not _is(Path.exists, root):
         raise MissingFileError(f"{root}: the folder does not exist")
     if not _is(Path.is_dir, root):
-        raise MissingFileError(f"{root}: is no folder")
+        raise MissingFileError(f"{root}: is not a folder")
     return root
 
 

@@ -97,7 +97,7 @@ def iter_layers(
     """
     n = whole_number(neurons, "neurons", least=1)
     require_callable(progress, "progress")
-    # Raises for an option that has no meaning, which is no fault of the first file.
+    # Raises for an option that has no meaning, which is not a fault of the first file.
     Layer(
         np.empty((0, 0)), 0.0 if bias is None else bias, bias_rule=bias_rule, clip=clip, dtype=dtype
     )
@@ -191,7 +191,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     ShapeError
         A layer is not square (the format carries no shape); nothing is written.
     ArgumentTypeError
-        `net` is no Network.
+        `net` is not a Network.
     OutputError
         A file cannot be written, or the folder has files of further layers.
 

@@ -109,7 +109,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ArgumentTypeError
-        `matrix` is no GraphBLAS matrix, or its dtype is complex or user-defined.
+        `matrix` is not a GraphBLAS matrix, or its dtype is complex or user-defined.
     ArgumentError
         A value is not finite, or the matrix has no rows or no columns.
     OutputError, MissingPackageError
@@ -220,7 +220,7 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ArgumentTypeError
-        `rows` are no integers.
+        `rows` are not integers.
     ArgumentError
         They are not 1-D, or one is negative or a duplicate.
     OutputError, MissingPackageError
@@ -248,7 +248,7 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     ids = np.sort(ids)
     if ids.size and (ids[0] < 0 or ids[-1] >= MAX_INDEX):
         bad = ids[0] if ids[0] < 0 else ids[-1]
-        raise ArgumentError(f"categories: {bad} is no id; ids are 0 to {MAX_INDEX - 1}")
+        raise ArgumentError(f"categories: {bad} is not an id; ids are 0 to {MAX_INDEX - 1}")
     if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
         raise ArgumentError(f"categories: {twice[0]} comes twice")
     write_columns({"category": ids.astype(np.int64) + 1}, path)

@@ -57,7 +57,7 @@ class Chain:
         self._pending = product, W, b if old is None else old + b
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:
-        """Bound the activations; None or an infinity is no bound. A ReLU is ``0, None``."""
+        """Bound the activations; None or an infinity is not a bound. A ReLU is ``0, None``."""
         if self._pending is None:
             raise no_meaning(name, "an activation before the first linear layer")
         low = None if low is None or low == -math.inf else low

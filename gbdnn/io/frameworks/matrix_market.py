@@ -107,7 +107,7 @@ def read_matrix_market(
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
     }
-    # Raises for an invalid option, which is no fault of the first file.
+    # Raises for an invalid option, which is not a fault of the first file.
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
@@ -152,7 +152,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     Raises
     ------
     ArgumentTypeError
-        `net` is no Network.
+        `net` is not a Network.
     OutputError, MissingPackageError
         A file cannot be written, or the folder has files of further layers; SciPy is not installed.
 

@@ -142,7 +142,7 @@ def _head(data: bytes, path: Path) -> _Head:
     if symmetry != "general" and nrows != ncols:
         raise FormatError(f"{path}, line {line}: {nrows} x {ncols} is not square, but {symmetry}")
     if field == "pattern" and (layout == "array" or symmetry == "skew-symmetric"):
-        raise FormatError(f"{path}, line 1: a pattern is no {layout} that is {symmetry}")
+        raise FormatError(f"{path}, line 1: a pattern cannot be {layout} and {symmetry}")
     if layout == "array":
         below = {"general": nrows * ncols, "symmetric": nrows * (nrows + 1) // 2}
         count = below.get(symmetry, nrows * (nrows - 1) // 2)

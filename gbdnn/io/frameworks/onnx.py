@@ -85,7 +85,7 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     why = "a node lacks an input, or has one of another kind"
     with foreign_errors(file, why), naming(file):
         net = read_graph(model.graph, Chain(wanted)).network()
-    with foreign_errors(file, "is no valid ONNX model"):
+    with foreign_errors(file, "is not a valid ONNX model"):
         require_valid(model)
     return net
 
@@ -109,7 +109,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         There is no layer; a layer under ``entries`` has no equivalent; or the file would exceed
         the format's limit of 2 GiB.
     ArgumentTypeError
-        `net` is no Network.
+        `net` is not a Network.
     OutputError, MissingPackageError
         The file cannot be written; the packages onnx or SciPy are not installed.
     TooLargeError

@@ -66,7 +66,7 @@ def require_valid(model: Any) -> None:
         if not value.type.tensor_type.elem_type:
             raise ValueError(f"{value.name!r} has no type")
         if any(isinstance(x.dim_param, bytes) for x in value.type.tensor_type.shape.dim):
-            raise ValueError(f"{value.name!r} has the name of a size that is no UTF-8")
+            raise ValueError(f"{value.name!r} has the name of a size that is not UTF-8")
         if not value.type.tensor_type.HasField("shape"):  # any: two numbers that are not known
             value.type.tensor_type.shape.dim.add()
             value.type.tensor_type.shape.dim.add()

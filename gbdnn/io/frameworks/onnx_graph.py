@@ -108,7 +108,7 @@ def _gemm(chain: Chain, node: _Node) -> None:
 
 
 def _clip(chain: Chain, node: _Node) -> None:
-    # Attributes before opset 11, where float32's largest number is no bound; then inputs.
+    # Attributes before opset 11, where float32's largest number is not a bound; then inputs.
     bounds = [node.options.get(x) for x in ("min", "max")]
     bounds = [None if x is None or abs(x) >= np.finfo(np.float32).max else x for x in bounds]
     for k, x in enumerate(node.given[1:3]):

@@ -63,7 +63,7 @@ def from_scipy(
     ArgumentError
         A value is NaN or infinite (the layer is named), or an option is invalid.
     ArgumentTypeError
-        Something is no matrix, complex, or there is a `bias` beside pairs.
+        Something is not a matrix, complex, or there is a `bias` beside pairs.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndar
     Raises
     ------
     ArgumentTypeError, MissingPackageError
-        `net` is no Network; SciPy is not installed.
+        `net` is not a Network; SciPy is not installed.
 
     Examples
     --------

@@ -118,7 +118,7 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     ArgumentError
         A layer under ``entries`` has no equivalent (it is named), or `layout` is none of these.
     ArgumentTypeError, MissingPackageError
-        `net` is no Network; PyTorch is not installed.
+        `net` is not a Network; PyTorch is not installed.
     TooLargeError
         Dense weights do not fit into memory.
 

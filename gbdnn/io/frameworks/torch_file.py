@@ -52,7 +52,7 @@ def read_torch(
     MissingFileError
         There is no such file.
     FormatError
-        The file is no ``state_dict`` of tensors, or is damaged.
+        The file is not a ``state_dict`` of tensors, or is damaged.
     ArgumentError, ShapeError
         As `from_torch`.
     MissingPackageError

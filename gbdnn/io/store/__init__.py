@@ -210,7 +210,7 @@ def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
         raise ArgumentTypeError(f"categories: dtype {rows.dtype}; ids are integers")
     ids = np.array(rows, np.int64)  # not a masked array, not a view
     if rows.dtype.kind == "u" and (ids < 0).any():
-        raise ArgumentError(f"categories: {rows.max()} is no id; ids are below 2**63")
+        raise ArgumentError(f"categories: {rows.max()} is not an id; ids are below 2**63")
     with Writer(path) as writer:
         entry = writer.add("categories", {"ids": ids})
         writer.finish("categories", {"count": len(ids), "categories": entry})

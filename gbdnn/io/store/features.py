@@ -60,8 +60,8 @@ def write_features(
     ShapeError
         A batch has another number of columns.
     ArgumentError, ArgumentTypeError
-        A value is not finite, a batch has another dtype than the first or is no matrix, or there
-        is no batch and no `ncols`.
+        A value is not finite, a batch has another dtype than the first or is not a matrix, or there
+        is neither a batch nor `ncols`.
     OutputError, MissingPackageError
         As `gbdnn.save`.
 

@@ -56,7 +56,7 @@ def read_index(folder: Path) -> dict[str, Any]:
                 " written last"
             ) from err
         there = os.path.exists(folder)  # noqa: PTH110
-        what = "is no folder" if there else "there is no such folder"
+        what = "is not a folder" if there else "there is no such folder"
         kind = FormatError if there else MissingFileError
         raise kind(f"{folder}: {what}; a store is a folder with {INDEX} and its shards") from err
     whole = _has_checksum(data)
@@ -66,7 +66,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         raise FormatError(f"{path}: is damaged: no JSON: {err}") from err
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FormatError(
-            f'{path}: is no index of a store: it has to say "format": "{FORMAT}"'
+            f'{path}: is not the index of a store: it has to say "format": "{FORMAT}"'
             + ("" if whole else ", or is damaged")
         )
     version = found.get("version")

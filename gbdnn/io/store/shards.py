@@ -77,7 +77,7 @@ class Shards:
         # At each read: reading past the end of a mapped file would end the process.
         there = os.stat(path)  # noqa: PTH116 -- often
         if not stat.S_ISREG(there.st_mode):
-            raise FormatError("the shard is no regular file")
+            raise FormatError("the shard is not a regular file")
         if there.st_size != size:
             raise FormatError(
                 f"the shard has {there.st_size} bytes, not {size}: cut off, or written to"

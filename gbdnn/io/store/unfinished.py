@@ -159,7 +159,7 @@ def find_unfinished(path: str | os.PathLike[str]) -> Unfinished | None:
     Returns
     -------
     Unfinished, or None
-        None if nothing unfinished is there, or nothing that could be gone on with. Of several runs
+        None if nothing unfinished is there, or nothing that could be resumed. Of several runs
         the one that is furthest.
 
     Raises
@@ -212,7 +212,7 @@ def read_run(folder: Path) -> tuple[Origin, dict[str, Any]]:
     try:
         first = json.loads(head)
         if first["format"] != _FORMAT or first["version"] != _VERSION:
-            raise FormatError(f"{path}: is no record of a run, or of another version")
+            raise FormatError(f"{path}: is not the record of a run, or of another version")
         if first["checksum"] != checksum(text):
             raise FormatError(f"{path}: is damaged: its bytes do not have the checksum it names")
         run = json.loads(text)

@@ -48,8 +48,8 @@ _UNFINISHED = re.compile(r"\.gbdnn-[0-9a-f]{16}\.tmp")
 class Writer:
     """A context manager that writes a store; without `finish` the folder is unchanged.
 
-    An OutputError says that the folder is no store and not empty, is a file, is being written to by
-    another process, holds what another run has completed, or cannot be written.
+    An OutputError says that the folder is not empty and not a store, is a file, is being written to
+    by another process, holds what another run has completed, or cannot be written.
 
     Parameters
     ----------
@@ -238,8 +238,8 @@ class Writer:
             ours = len(_leftovers(self._folder)) == len(list(self._folder.iterdir()))
         if not ours:
             raise OutputError(
-                f"{self._folder}: is not empty and no store; choose another folder, or remove what"
-                " is in it"
+                f"{self._folder}: is not empty and not a store; choose another folder, or remove"
+                " what is in it"
             )
 
 
