@@ -435,7 +435,7 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
         (GEMM, _newer, gbdnn.FormatError, r"operator set 1000; 7 to \d+ are read"),
         (GEMM, _older, gbdnn.FormatError, "operator set 6;"),
         (MATMUL, _third_dimension, gbdnn.ArgumentError, r"a bias of shape \(1, 1, 4\)"),
-        (GEMM, _no_name, gbdnn.FormatError, "no UTF-8"),
+        (GEMM, _no_name, gbdnn.FormatError, "not UTF-8"),
     ],
 )
 def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):

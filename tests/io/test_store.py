@@ -837,7 +837,7 @@ def test_folders_that_are_no_store(tmp_path):
     with pytest.raises(OutputError, match="is not empty and not a store"):
         gbdnn.save(NET, tmp_path / "full")
     assert (tmp_path / "full" / "data.txt").read_text() == "mine"
-    with pytest.raises(FormatError, match="no index of a store"):
+    with pytest.raises(FormatError, match="not the index of a store"):
         gbdnn.load(tmp_path / "full")
     file = tmp_path / "file"
     file.write_text("mine")
