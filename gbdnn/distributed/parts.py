@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.io.store.unfinished import Origin
-    from gbdnn.model.network import Network
-    from gbdnn.model.source import NetworkSource
+    from gbdnn.model.network import Network, NetworkSource
 
 __all__ = ["infer_to_store_over"]
 

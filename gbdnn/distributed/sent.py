@@ -18,8 +18,7 @@ from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
     from gbdnn.distributed.executors import Workers
-    from gbdnn.model.network import Network
-    from gbdnn.model.source import NetworkSource
+    from gbdnn.model.network import Network, NetworkSource
 
 T = TypeVar("T")
 

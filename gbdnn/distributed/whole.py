@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from gbdnn.distributed.sent import CompactRows, Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.distributed.worker import BatchResult
-    from gbdnn.model.network import Network
-    from gbdnn.model.source import NetworkSource
+    from gbdnn.model.network import Network, NetworkSource
 
 __all__ = ["infer_batches_over", "infer_over"]
 

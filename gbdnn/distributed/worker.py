@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from gbdnn.model.source import NetworkSource
+    from gbdnn.model.network import NetworkSource
 
 __all__ = ["BatchResult", "Task", "compute", "stays_in_memory"]
 

@@ -32,6 +32,7 @@ from gbdnn.engine.queues import RunState
 from gbdnn.engine.scheduler import BlockScheduler, RunSetting
 from gbdnn.engine.sources import as_source, bytes_copied
 from gbdnn.engine.stats import layer_stats
+from gbdnn.engine.stops import Stops
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
@@ -207,7 +208,7 @@ class QueuedRun:
 
     def _blocks(self, window: Window, k: int, queue: LayerQueue, room: float) -> None:
         """Take the queue through the layers in blocks; what leaves them is queued."""
-        scheduler = BlockScheduler(self._setting, window, queue, k, room)
+        scheduler = BlockScheduler(self._setting, window, queue, Stops, k, room)
         _log.debug("%r", scheduler)
         for at, left in scheduler.advanced().items():
             for rows in left:

@@ -18,7 +18,6 @@ import numpy as np
 from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.block_run import BlockRun, Task
-from gbdnn.engine.stops import Stops
 from gbdnn.engine.survivors import SurvivorBlock
 from gbdnn.kernels import costs
 from gbdnn.runtime.first_use import gb
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gbdnn.engine.answer import Answer
+    from gbdnn.engine.block_run import BlockPolicy
     from gbdnn.engine.choice import FormChoice
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.plan import Window
@@ -88,6 +88,8 @@ class BlockScheduler:
         The layers; inputs leave behind the last one at the latest.
     queue : LayerQueue
         The inputs, as they are before `first`.
+    policy : callable
+        Returns a thread's decisions about the blocks of this scheduler, in this window.
     first : int
         The layer of the window that is the first one.
     room : float
@@ -96,10 +98,16 @@ class BlockScheduler:
     """
 
     def __init__(
-        self, run: RunSetting, window: Window, queue: LayerQueue, first: int, room: float
+        self,
+        run: RunSetting,
+        window: Window,
+        queue: LayerQueue,
+        policy: Callable[[BlockScheduler, Window], BlockPolicy],
+        first: int,
+        room: float,
     ) -> None:
         choice = run.choice
-        self.run, self._window, self._queue = run, window, queue
+        self.run, self._window, self._queue, self._policy = run, window, queue, policy
         self._chain = window.blocks
         self._first, self.width = first, choice.width(queue.inputs)
         self._workers, self._inner = choice.workers(
@@ -140,7 +148,7 @@ class BlockScheduler:
         chunk = {} if self._inner == 1 else {"chunk": 4096}
         run, told = self.run, self.run.callback is not None
         blocks = BlockRun(
-            self._chain, self.buffers, Stops(self, self._window),
+            self._chain, self.buffers, self._policy(self, self._window),
             progress=run.progress, tell=self._record if told else None,
             stands=run.stands() if told else None,
         )  # fmt: skip

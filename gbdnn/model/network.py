@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -16,7 +16,6 @@ from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo, layer_table
 from gbdnn.model.prepared import Prepared
 from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
-from gbdnn.model.source import NetworkSource
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -243,6 +242,33 @@ class Network(Sequence[Layer]):
         if not self.in_memory:
             words.append("read when asked")
         return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSource:
+    """A few hundred bytes that stand for a lazy network, equal for equal networks.
+
+    Attributes
+    ----------
+    reopen : callable
+        Returns the network that this one is, or is a part of.
+    layers : range
+        Which of its layers.
+    dtype : str, optional
+        What they are cast to.
+    """
+
+    reopen: Callable[[], Network]
+    layers: range
+    dtype: str | None = None
+
+    def network(self) -> Network:
+        """Return the network, lazy as it was."""
+        net, layers = self.reopen(), self.layers
+        if layers != range(len(net)):
+            stop = None if layers.stop < 0 else layers.stop
+            net = net[layers.start : stop : layers.step]
+        return net if self.dtype is None else net.astype(self.dtype)
 
 
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:

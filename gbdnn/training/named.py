@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from gbdnn import training
 from gbdnn.arrays.checks import require_method
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import shown
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.optimizers import SGD, Adam
+from gbdnn.training.rewiring import SET, RigL
 
 if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
@@ -20,7 +20,7 @@ __all__ = ["OptimizerName", "RewiringName", "adjustments_named", "optimizer_name
 OptimizerName = Literal["adam", "sgd"]
 RewiringName = Literal["set", "rigl"]
 
-_RULES = {"set": "SET", "rigl": "RigL"}
+_RULES = {"set": SET, "rigl": RigL}
 
 
 def optimizer_named(name: Any, learning_rate: float | None = None) -> Optimizer:
@@ -68,7 +68,7 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
     if isinstance(rewire, str):
         if rewire not in _RULES:
             raise ArgumentError(f"rewire: {_among(RewiringName)}, not {shown(rewire)}")
-        return (getattr(training, _RULES[rewire])(),)
+        return (_RULES[rewire](),)
     found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
     for each in found:
         require_adjustment(each, f"rewire is {_among(RewiringName)}, or")

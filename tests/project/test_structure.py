@@ -91,6 +91,16 @@ def test_few_rooms_on_few_floors_without_a_circle(structure):
     assert max(floors.values()) < 12
 
 
+def test_no_circle_between_modules(structure):
+    """Imports for types, and in functions, count."""
+    graph = {}
+    for each in structure.imports():
+        graph.setdefault(each.target, set())
+        graph.setdefault(each.module, set()).add(each.target)
+    assert len(graph) > 100
+    structure.floors(graph)
+
+
 def test_a_circle_is_found(structure):
     with pytest.raises(ValueError, match="cycle"):
         structure.floors({"a": {"b"}, "b": {"a"}})
