@@ -115,7 +115,7 @@ def _simulated(
     problem: Any, images: Path | None, replayed: str, copies: int, option: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the time over the ideal, by how inputs are dealt."""
-    from gbdnn.distributed.batches import cuts, dealt
+    from gbdnn.distributed.executors.batches import cuts, dealt
 
     order = np.argsort(_classes(problem.inputs, images), kind="stable").repeat(copies)
     hashed = order[dealt(len(order))]

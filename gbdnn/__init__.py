@@ -37,7 +37,7 @@ from gbdnn.model.network import Network
 from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
-    from gbdnn.distributed.pipeline import pipeline
+    from gbdnn.distributed.mpi.pipeline import pipeline
     from gbdnn.io import load, save
     from gbdnn.training.train import train
 
@@ -89,7 +89,7 @@ def __getattr__(name: str) -> Any:
     if name in ("load", "save"):
         return getattr(importlib.import_module("gbdnn.io"), name)
     if name == "pipeline":
-        return importlib.import_module("gbdnn.distributed.pipeline").pipeline
+        return importlib.import_module("gbdnn.distributed.mpi.pipeline").pipeline
     if name == "train":
         return importlib.import_module("gbdnn.training.train").train
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

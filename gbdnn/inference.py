@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.executors.workers import Workers
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.engine.stats import LayerStats
     from gbdnn.io.store.features import StoredFeatures
@@ -229,7 +229,7 @@ def infer(
     net = _network(layers, nthreads, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
-    from gbdnn.distributed.whole import infer_over
+    from gbdnn.distributed.executors.answers import infer_over
 
     return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
 
@@ -303,8 +303,8 @@ def infer_batches(
         ) from err
     if workers is None or not len(net):
         return _answers(net, each, dtype, run)
-    from gbdnn.distributed.sent import network_to_send
-    from gbdnn.distributed.whole import infer_batches_over
+    from gbdnn.distributed.executors.answers import infer_batches_over
+    from gbdnn.distributed.messages import network_to_send
 
     network = network_to_send(net, workers)
     return infer_batches_over(net, network, each, workers, stats=stats, options=run)
@@ -395,8 +395,8 @@ def infer_to_store(
     net, run, _ = _with_options(layers, options, "infer_to_store")
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
-    from gbdnn.distributed.executors import here
-    from gbdnn.distributed.parts import infer_to_store_over
+    from gbdnn.distributed.executors.parts import infer_to_store_over
+    from gbdnn.distributed.executors.workers import here
 
     workers = _workers(here() if executor is None else executor, run, batch, is_dealt=False)
     with engaged(run["nthreads"] if workers.is_caller else None):
@@ -423,7 +423,7 @@ def _workers(
     executor: Any, options: dict[str, Any], batch: int | None, *, is_dealt: bool = True
 ) -> Workers:
     """Return the workers of an executor, all checked; the options get their threads."""
-    from gbdnn.distributed.executors import workers_of
+    from gbdnn.distributed.executors.workers import workers_of
 
     checked(**options)
     workers = workers_of(executor)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.distributed.batches import cuts
-from gbdnn.distributed.executors import workers_of
+from gbdnn.distributed.executors.batches import cuts
+from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.inference import infer_batches
 from gbdnn.io import load, save
 from gbdnn.io.temporary import new_folder, remove_leftovers

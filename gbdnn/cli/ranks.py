@@ -15,7 +15,7 @@ from typer import Option
 
 import gbdnn
 from gbdnn.cli.options import Numbers
-from gbdnn.distributed.agree import Ranks
+from gbdnn.distributed.mpi.agreement import Ranks
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 import gbdnn
-from gbdnn.distributed import checkpoint
+from gbdnn.distributed.executors import checkpoint
 from gbdnn.io import conversion
 from gbdnn.io.store import resumed, writer
 

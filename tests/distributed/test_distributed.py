@@ -34,9 +34,9 @@ import gbdnn
 from gbdnn import challenge
 from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.distributed import Workers, balance
-from gbdnn.distributed.batches import cuts, dealt, part_size
-from gbdnn.distributed.sent import CompactRows
-from gbdnn.distributed.worker import compute
+from gbdnn.distributed.executors.batches import cuts, dealt, part_size
+from gbdnn.distributed.executors.worker import compute
+from gbdnn.distributed.messages import CompactRows
 from gbdnn.io.store.parts import PartWriter
 from gbdnn.io.store.unfinished import Origin
 

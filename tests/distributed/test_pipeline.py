@@ -15,7 +15,7 @@ from conftest import network
 from shell import fails, well
 
 import gbdnn
-from gbdnn.distributed.cuts import balanced_cuts
+from gbdnn.distributed.mpi.cuts import balanced_cuts
 from gbdnn.gallery import digits, features_from_images
 
 RANKS = Path(__file__).parents[1] / "support" / "ranks.py"

@@ -21,7 +21,7 @@ from shell import fails, well
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed import checkpoint
+from gbdnn.distributed.executors import checkpoint
 from gbdnn.engine.queues import SavedState
 from gbdnn.io import conversion
 from gbdnn.io.store import resumed, writer
@@ -574,7 +574,7 @@ def test_which_input_follows_which_is_kept(net, X, tmp_path, every_window):
 
 
 def test_dense_features_and_workers_stream_as_well(net, X, tmp_path, every_window, monkeypatch):
-    monkeypatch.setattr("gbdnn.distributed.worker._LOADED", 0)
+    monkeypatch.setattr("gbdnn.distributed.executors.worker._LOADED", 0)
     dense = X.matrix().to_dense(fill_value=0)
     want = gbdnn.infer(net, dense, memory=MEMORY, engine="full")
     for features, workers in ((dense, 0), (dense, 2), (X, 2)):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn.distributed import checkpoint
+from gbdnn.distributed.executors import checkpoint
 from gbdnn.io import conversion
 from gbdnn.io.store import resumed
 

@@ -118,7 +118,7 @@ def _answer(folder, options, stop=None):
 
 def _left(work, *arguments):
     """What a run leaves that is interrupted."""
-    from gbdnn.distributed import checkpoint
+    from gbdnn.distributed.executors import checkpoint
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(checkpoint, "_WORTH", 0):
         with contextlib.suppress(KeyboardInterrupt):
@@ -239,7 +239,7 @@ def _streamed():
     import scipy.sparse as sp
 
     from gbdnn.arrays.sparse_rows import SparseRows
-    from gbdnn.distributed import checkpoint
+    from gbdnn.distributed.executors import checkpoint
     from gbdnn.engine.queues import SavedState
 
     found = [_left(_answer, _STREAMED, stop) for stop in (15, 19)]

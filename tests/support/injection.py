@@ -43,10 +43,10 @@ import xxhash
 from children import INTERRUPTED, Child, command
 
 import gbdnn
-import gbdnn.distributed.parts
+import gbdnn.distributed.executors.parts
 import gbdnn.io.store.parts
 import gbdnn.training
-from gbdnn.distributed import checkpoint
+from gbdnn.distributed.executors import checkpoint
 from gbdnn.kernels.compiled.library import Library
 
 IMPORTED = (polars, scipy.io, scipy.sparse, safetensors.numpy, xxhash, onnx)  # once, not in each

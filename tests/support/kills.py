@@ -29,9 +29,9 @@ from children import INTERRUPTED, Child
 from children import command as run_command
 
 import gbdnn
-import gbdnn.distributed.parts
+import gbdnn.distributed.executors.parts
 import gbdnn.io.store.parts
-from gbdnn.distributed import checkpoint
+from gbdnn.distributed.executors import checkpoint
 
 NEURONS, LAYERS, INPUTS, BATCH = 1024, 24, 4096, 256
 MEMORY = 32 << 20  # windows of 6 layers

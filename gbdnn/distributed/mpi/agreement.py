@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from gbdnn.distributed.links import Links, Stopped, rank_wise
+from gbdnn.distributed.mpi.transport import Links, Stopped, rank_wise
 from gbdnn.errors import GbdnnError, RankError, prefix
 
 if TYPE_CHECKING:

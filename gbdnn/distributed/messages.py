@@ -17,7 +17,7 @@ from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from gbdnn.distributed.executors import Workers
+    from gbdnn.distributed.executors.workers import Workers
     from gbdnn.model.network import Network, NetworkSource
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ __all__ = [
 class CompactRows:
     """Sparse rows with the smallest indices that their numbers fit into.
 
-    Between ranks (`gbdnn.distributed.links`), and between a caller and its workers.
+    Between ranks (`gbdnn.distributed.mpi.transport`), and between a caller and its workers.
 
     Attributes
     ----------

@@ -14,13 +14,13 @@ from zlib import crc32
 
 from gbdnn.arrays.checks import as_list, as_word, require_callable, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.agree import Ranks
-from gbdnn.distributed.cuts import measured_cuts
-from gbdnn.distributed.stage import (
+from gbdnn.distributed.held_layers import (
     HeldLayers,
     Stage,
     batches,
 )
+from gbdnn.distributed.mpi.agreement import Ranks
+from gbdnn.distributed.mpi.cuts import measured_cuts
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.run import checked
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.links import Links
+    from gbdnn.distributed.mpi.transport import Links
     from gbdnn.engine.choice import Engine
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats

@@ -16,9 +16,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.checkpoint import Checkpoint
-from gbdnn.distributed.sent import CompactRows, Here, StoredRange, bytes_of, taken
-from gbdnn.distributed.stage import HeldLayers
+from gbdnn.distributed.executors.checkpoint import Checkpoint
+from gbdnn.distributed.held_layers import HeldLayers
+from gbdnn.distributed.messages import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError

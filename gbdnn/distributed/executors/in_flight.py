@@ -13,16 +13,16 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from gbdnn.distributed.executors.worker import compute
 from gbdnn.distributed.stats import BatchStats
-from gbdnn.distributed.worker import compute
 from gbdnn.errors import GbdnnError, WorkerError, prefix, require_kind
 from gbdnn.runtime.cores import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gbdnn.distributed.executors import Workers
-    from gbdnn.distributed.worker import BatchResult, Task
+    from gbdnn.distributed.executors.worker import BatchResult, Task
+    from gbdnn.distributed.executors.workers import Workers
 
 __all__ = ["computed"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.stage import as_inputs, rows_between
+from gbdnn.distributed.held_layers import as_inputs, rows_between
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.kernels import costs
@@ -67,7 +67,7 @@ def balanced_cuts(seconds: ArrayLike, moving: ArrayLike, ranks: int) -> tuple[in
 
     Examples
     --------
-    >>> from gbdnn.distributed.cuts import balanced_cuts
+    >>> from gbdnn.distributed.mpi.cuts import balanced_cuts
     >>> balanced_cuts([4, 1, 1, 2], [0, 0, 0, 0, 0], 2)
     (1,)
     """

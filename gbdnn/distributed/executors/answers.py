@@ -10,10 +10,10 @@ import numpy as np
 
 from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.batches import cuts, dealt
-from gbdnn.distributed.flow import computed
-from gbdnn.distributed.sent import SentFeatures, as_sent, network_to_send
-from gbdnn.distributed.worker import Task
+from gbdnn.distributed.executors.batches import cuts, dealt
+from gbdnn.distributed.executors.in_flight import computed
+from gbdnn.distributed.executors.worker import Task
+from gbdnn.distributed.messages import SentFeatures, as_sent, network_to_send
 from gbdnn.errors import naming
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.executors import Workers
-    from gbdnn.distributed.sent import CompactRows, Here
+    from gbdnn.distributed.executors.worker import BatchResult
+    from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.distributed.messages import CompactRows, Here
     from gbdnn.distributed.stats import BatchStats
-    from gbdnn.distributed.worker import BatchResult
     from gbdnn.model.network import Network, NetworkSource
 
 __all__ = ["infer_batches_over", "infer_over"]

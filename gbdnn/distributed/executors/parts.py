@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.distributed.batches import LARGE_PART, cuts, part_size
-from gbdnn.distributed.flow import computed
-from gbdnn.distributed.sent import SentFeatures, network_to_send
-from gbdnn.distributed.worker import Task, stays_in_memory
+from gbdnn.distributed.executors.batches import LARGE_PART, cuts, part_size
+from gbdnn.distributed.executors.in_flight import computed
+from gbdnn.distributed.executors.worker import Task, stays_in_memory
+from gbdnn.distributed.messages import SentFeatures, network_to_send
 from gbdnn.engine.memory import Budget, layer_bytes, least_memory
 from gbdnn.engine.prefetch import cuts as windows
 from gbdnn.io.store.fingerprints import of_features, of_network
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.executors import Workers
-    from gbdnn.distributed.sent import Here
+    from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.distributed.messages import Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.io.store.unfinished import Origin

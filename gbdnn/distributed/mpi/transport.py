@@ -12,7 +12,7 @@ from collections import deque
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gbdnn.distributed.sent import CompactRows
+from gbdnn.distributed.messages import CompactRows
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
