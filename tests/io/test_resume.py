@@ -108,7 +108,7 @@ def parts_of(path):
 
 @pytest.mark.slow
 def test_kills_at_random_moments():
-    arguments = ("40", "1")
+    arguments = ("30", "1")
     done = subprocess.run(
         [sys.executable, KILLS, *arguments], capture_output=True, text=True, check=False
     )

@@ -161,6 +161,9 @@ def processes(count, scenes=None, rounds=None):
         done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if (done.returncode, done.stdout) != (0, "right\n"):
             faults.append((name, done.returncode, done.stderr[-2000:]))
+        if number % 10 == 9 and scenes is None:
+            sys.stdout.write(f"{number + 1} processes, {len(faults)} faults\n")
+            sys.stdout.flush()
     return faults
 
 
