@@ -223,7 +223,7 @@ class OutputError(GbdnnError, OSError):
     --------
     >>> import gbdnn
     >>> try:
-    ...     gbdnn.io.require_writable("no such folder/Y.tsv")
+    ...     gbdnn.save(gbdnn.radixnet(1024, 1), "/dev/null/net")
     ... except gbdnn.OutputError as error:  # or OSError
     ...     print("cannot be written")
     cannot be written

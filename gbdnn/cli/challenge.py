@@ -15,7 +15,7 @@ from gbdnn.cli import options
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.errors import ArgumentError
-from gbdnn.io import require_writable, whole_file
+from gbdnn.io.atomic import require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
 
 _FAILED = 1

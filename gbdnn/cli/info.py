@@ -17,16 +17,17 @@ from gbdnn.cli import options
 from gbdnn.cli.terminal import Bars, fact_lines, say
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
-from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv, store_kind
+from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
 from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
 from gbdnn.io.reading import UnzippedFile
+from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.io import Unfinished
+    from gbdnn.io.store.unfinished import Unfinished
     from gbdnn.model.layer_info import LayerInfo
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from gbdnn.errors import GbdnnError, OutputError
-from gbdnn.io import require_storable, require_writable
-from gbdnn.io.atomic import is_own_output, output_errors
+from gbdnn.io.atomic import is_own_output, output_errors, require_writable
 from gbdnn.io.formats import FORMATS
+from gbdnn.io.store import require_storable
 from gbdnn.io.store.index import INDEX, read_index
 from gbdnn.io.store.unfinished import finished_key
 

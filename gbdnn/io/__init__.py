@@ -1,6 +1,5 @@
 """Stores, data sets, the challenge's files; SciPy, Matrix Market, PyTorch, ONNX."""
 
-from gbdnn.io.atomic import require_writable, whole_file, whole_folder
 from gbdnn.io.challenge.network import iter_layers, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io.conversion import convert
@@ -14,18 +13,14 @@ from gbdnn.io.frameworks.torch_file import read_torch, write_torch
 from gbdnn.io.idx import read_idx
 from gbdnn.io.store import (
     StoredFeatures,
-    Unfinished,
     find_unfinished,
     open_features,
-    require_storable,
     save,
-    store_kind,
     write_features,
 )
 
 __all__ = [
     "StoredFeatures",
-    "Unfinished",
     "convert",
     "find_unfinished",
     "from_scipy",
@@ -41,14 +36,9 @@ __all__ = [
     "read_onnx",
     "read_torch",
     "read_tsv",
-    "require_storable",
-    "require_writable",
     "save",
-    "store_kind",
     "to_scipy",
     "to_torch",
-    "whole_file",
-    "whole_folder",
     "write_categories",
     "write_features",
     "write_matrix_market",

@@ -53,9 +53,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> import gbdnn
+    >>> from gbdnn.io.atomic import whole_file
     >>> path = Path(tempfile.mkdtemp()) / "answer.txt"
-    >>> with gbdnn.io.whole_file(path) as file:
+    >>> with whole_file(path) as file:
     ...     _ = file.write(b"42")
     ...     print(path.exists())
     False
@@ -105,9 +105,9 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> import gbdnn
+    >>> from gbdnn.io.atomic import whole_folder
     >>> path = Path(tempfile.mkdtemp()) / "answers"
-    >>> with gbdnn.io.whole_folder(path) as folder:
+    >>> with whole_folder(path) as folder:
     ...     _ = (folder / "first.txt").write_text("42")
     ...     print(path.exists())
     False
@@ -173,9 +173,9 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> import gbdnn
+    >>> from gbdnn.io.atomic import require_writable
     >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.require_writable(folder / "Y.tsv")  # nothing is raised: a file can be made there
+    >>> require_writable(folder / "Y.tsv")  # nothing is raised: a file can be made there
     """
     as_path(path)
 

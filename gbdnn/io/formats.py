@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation, BiasRule, Layer
 
+_SMALL = 1 << 26
+"""Bytes of a network up to which `load` reads it at once."""
+
 FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
 
@@ -85,6 +88,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     verify: bool = True,
+    lazy: bool | None = None,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Network | gb.Matrix | np.ndarray:
@@ -99,6 +103,10 @@ def load(
     verify : bool, default True
         Whether an array's checksum is verified at each read of a store. Indices and values are
         checked in any case.
+    lazy : bool, optional
+        Whether the layers of a store are read when they are asked for (``net.loaded()`` reads all),
+        and not by this call. By default those of more than 64 MiB are. Executors send either kind
+        to their workers as the place of its store.
     progress : callable, optional
         Called as ``progress(k, count)`` after each of the challenge's files.
     **options
@@ -113,8 +121,7 @@ def load(
     Returns
     -------
     Network, graphblas.Matrix or ndarray of int64
-        The layers of a store are read when they are asked for (``net.loaded()`` reads all),
-        features and categories by this call (`gbdnn.io.open_features` opens those larger than
+        Features and categories are read whole (`gbdnn.io.open_features` opens features larger than
         memory), and so are networks in other formats.
 
     Raises
@@ -135,11 +142,13 @@ def load(
     >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
     >>> gbdnn.save(gbdnn.radixnet(1024, 2), folder)
     >>> gbdnn.load(folder)
-    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32, read when asked
+    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
       layer  shape        edges
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     as_flag(verify, "verify")
+    if lazy is not None:
+        as_flag(lazy, "lazy")
     require_callable(progress, "progress")
     name, given = chosen(path, options)
     if name == "tsv":
@@ -157,7 +166,10 @@ def load(
     if count is not None and count > len(net):
         option = f"in the shell --layers {count}"
         raise ArgumentError(f"layers={count} ({option}): {path} has {len(net)}")
-    return net[:count]
+    net = net[:count]
+    if lazy is None:
+        lazy = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos) > _SMALL
+    return net if lazy else net.loaded()
 
 
 def read_network(
@@ -166,8 +178,8 @@ def read_network(
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Network:
-    """Return a network as `load` does, and raise a FormatError if a store holds something else."""
-    found = load(path, progress=progress, **options)
+    """Return a network, a stored one lazily, or raise a FormatError if a store holds no network."""
+    found = load(path, lazy=True, progress=progress, **options)
     if not isinstance(found, Network):
         raise FormatError(f"{path}: the store holds no network")
     return found

@@ -163,6 +163,8 @@ class Network(Sequence[Layer]):
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
         """Return this network with all layers in memory: itself, if they are.
 
+        Its `source` stays what it was.
+
         Parameters
         ----------
         progress : callable, optional
@@ -171,7 +173,8 @@ class Network(Sequence[Layer]):
         require_callable(progress, "progress")
         if self._read is None:
             return self
-        return Network(read_all(self._read, self._infos, progress))
+        layers = tuple(read_all(self._read, self._infos, progress))
+        return Network._made(layers, None, self._source)
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -195,13 +198,12 @@ class Network(Sequence[Layer]):
     def astype(self, dtype: Any) -> Network:
         """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
         wanted = as_dtype(dtype)
-        if self._read is None:
-            return Network(self, dtype=wanted)
         if wanted == self.dtype:
             return self
         infos = tuple(info.astype(wanted) for info in self._infos)
         source = self._source and replace(self._source, dtype=wanted.name)
-        return Network._made(infos, partial(read_cast, self._read, wanted), source)
+        read = None if self._read is None else partial(read_cast, self._read, wanted)
+        return Network._made(infos, read, source)
 
     def isequal(self, other: object) -> bool:
         """Whether `other` is a network of equal layers, in the same order and dtype."""

@@ -63,7 +63,7 @@ def test_nothing_is_replaced_without_a_word(made, tmp_path):
     for command, _ in commands:
         well(*command, "--force")
     assert held(tmp_path) != before
-    assert gbdnn.io.store_kind(net) == "features"
+    assert gbdnn.io.store.store_kind(net) == "features"
 
 
 def test_what_is_complete_is_not_written_again(made, tmp_path):

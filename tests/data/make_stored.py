@@ -115,7 +115,7 @@ def main(out, scratch):
         resumed.save_layers(conversion.of_layers(net), out / "network_cut", progress=stop_at(3))
     gbdnn.save(large(), scratch / "net")
     with cut, mock.patch.object(checkpoint, "_WORTH", 0):
-        streamed = windows(gbdnn.load(scratch / "net"), [], 12)
+        streamed = windows(gbdnn.load(scratch / "net", lazy=True), [], 12)
         gbdnn.infer_to_store(
             streamed, large_features(), out / "streamed_cut", memory=MEMORY, engine="full"
         )

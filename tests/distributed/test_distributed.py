@@ -115,7 +115,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def net(folder):
-    return gbdnn.load(folder / "net")
+    return gbdnn.load(folder / "net", lazy=True)
 
 
 @pytest.fixture
@@ -206,9 +206,16 @@ def test_parts_of_a_network_and_other_dtypes_travel(executor, net, X):
     assert Y.dtype == "FP64"
 
 
+def test_a_small_network_that_was_loaded_travels_as_its_store(executor, X, tmp_path, answers):
+    gbdnn.save(network(CASE.layers), tmp_path / "net")
+    net = gbdnn.load(tmp_path / "net")
+    assert net.in_memory
+    assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
+
+
 def test_the_network_is_read_once(executor, X, tmp_path):
     gbdnn.save(network(CASE.layers), tmp_path / "net")
-    net, workers = gbdnn.load(tmp_path / "net")[:2], set()
+    net, workers = gbdnn.load(tmp_path / "net", lazy=True)[:2], set()
     while len(workers) < 2:
         Y = gbdnn.infer(
             net, X, executor=executor, batch=500, stats=lambda record: workers.add(record.worker)
@@ -220,10 +227,10 @@ def test_the_network_is_read_once(executor, X, tmp_path):
 def test_a_replaced_store_is_another_network(executor, X, tmp_path):
     layers = [gbdnn.Layer(np.eye(48, dtype="f4")), gbdnn.Layer(-np.eye(48, dtype="f4"))]
     gbdnn.save(gbdnn.Network(layers[:1]), tmp_path / "net")
-    old = gbdnn.load(tmp_path / "net")
+    old = gbdnn.load(tmp_path / "net", lazy=True)
     assert gbdnn.infer(old, X, executor=executor).nvals > 0
     gbdnn.save(gbdnn.Network(layers[1:]), tmp_path / "net")
-    new = gbdnn.load(tmp_path / "net")
+    new = gbdnn.load(tmp_path / "net", lazy=True)
     want = gbdnn.infer(new.loaded(), X)
     assert gbdnn.infer(new, X, executor=executor).isequal(want)
     wide = old[:1].astype("FP64")
@@ -259,7 +266,7 @@ class Recording(Executor):
 def test_a_task_is_small(tmp_path):
     executor = Recording()
     gbdnn.save(gbdnn.radixnet(1024, 480, lazy=True), tmp_path / "net")
-    deep, X = gbdnn.load(tmp_path / "net"), np.zeros((8, 1024), "f4")
+    deep, X = gbdnn.load(tmp_path / "net", lazy=True), np.zeros((8, 1024), "f4")
     gbdnn.save(X, tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
     gbdnn.infer(deep[2:50], stored, executor=executor)
@@ -304,7 +311,7 @@ def test_two_networks_are_kept(tmp_path, monkeypatch):
     nets, read = [], []
     for n in range(3):
         gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / (n + 1))]), tmp_path / str(n))
-        nets.append(gbdnn.load(tmp_path / str(n)))
+        nets.append(gbdnn.load(tmp_path / str(n), lazy=True))
     loaded = gbdnn.Network.loaded
     monkeypatch.setattr(gbdnn.Network, "loaded", lambda net: read.append(net) or loaded(net))
     for n in (0, 1, 0, 1, 0, 2, 0, 1):
@@ -318,7 +325,7 @@ def test_threads_keep_nothing_that_their_caller_does_not(call, tmp_path, monkeyp
     """A network is read once for all calls; it is freed with its last user, as features are."""
     gbdnn.save(gbdnn.Network([gbdnn.Layer(np.eye(4) / 2)] * 2), tmp_path / "net")
     gbdnn.save(np.eye(4)[np.arange(40) % 4], tmp_path / "X")
-    net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    net, X = gbdnn.load(tmp_path / "net", lazy=True), gbdnn.io.open_features(tmp_path / "X")
     part, read = X[10:30] if call == "a part" else X, []
     expected = part.matrix().to_dense(fill_value=0) / 4
     kept = [weakref.ref(net), weakref.ref(X)]
@@ -1017,7 +1024,7 @@ import gbdnn
 from mpi4py.futures import MPIPoolExecutor
 if __name__ == "__main__":
     folder = sys.argv[1]
-    net, X = gbdnn.load(folder + "/net"), gbdnn.io.open_features(folder + "/X")
+    net, X = gbdnn.load(folder + "/net", lazy=True), gbdnn.io.open_features(folder + "/X")
     with MPIPoolExecutor() as executor:
         records = []
         Y = gbdnn.infer(net, X, executor=executor, engine="full", stats=records.append)
@@ -1267,7 +1274,10 @@ def test_answers_are_held_once(tmp_path):
     gbdnn.save(net.astype("FP32"), tmp_path / "net")
     X = sp.random_array((20_000, 64), density=0.3, format="csr", rng=1, dtype=np.float32)
     gbdnn.save(X, tmp_path / "X")
-    stored, features = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    stored, features = (
+        gbdnn.load(tmp_path / "net", lazy=True),
+        gbdnn.io.open_features(tmp_path / "X"),
+    )
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
         tracemalloc.start()
         try:

@@ -93,7 +93,7 @@ def test_stored_network(ranks, made):
 
 def records(made):
     stats = []
-    net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
+    net, X = gbdnn.load(made / "net", lazy=True), gbdnn.load(made / "X")
     gbdnn.infer(net[:3].loaded(), X, callback=stats.append, compress=False)
     return stats
 
@@ -181,7 +181,7 @@ def small(tmp_path_factory):
 @pytest.fixture(scope="module")
 def answer(small):
     """What one process answers."""
-    Y = gbdnn.infer(gbdnn.load(small / "net"), gbdnn.load(small / "X"))
+    Y = gbdnn.infer(gbdnn.load(small / "net", lazy=True), gbdnn.load(small / "X"))
     assert 0 < gbdnn.categories(Y).size < Y.nrows
     assert len(np.unique(Y.to_coo()[2])) > 10
     return Y

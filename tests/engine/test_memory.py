@@ -55,7 +55,7 @@ def test_a_network_that_leaves_too_little_is_read_for_each_part(tmp_path):
     """What it would take from `memory`, read once, a part of so many inputs needs."""
     gbdnn.save(gbdnn.radixnet(1024, 9), tmp_path / "net")
     X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024, inputs=5000)
-    net = gbdnn.load(tmp_path / "net")
+    net = gbdnn.load(tmp_path / "net", lazy=True)
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", memory=34 << 20)
     assert Y.nvals == gbdnn.infer(net, X).nvals > 0
 

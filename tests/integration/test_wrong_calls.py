@@ -153,7 +153,7 @@ def calls(tmp_path_factory):
     }  # fmt: skip
     over = {"executor": None, "stats": None}
     of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
-    stored, layer, new = io.open_features(folder / "X"), net[0], folder / "new"
+    stored, layer = io.open_features(folder / "X"), net[0]
     lists = {"layers": "network"}
     deep = {"layers": "depth"}
     found = {
@@ -173,7 +173,7 @@ def calls(tmp_path_factory):
         "gbdnn.Network": (gbdnn.Network, {"layers": [layer], "dtype": "FP32"}, lists),
         "gbdnn.Network.lazy": (gbdnn.Network.lazy, {
             "infos": net.infos, "read": net.__getitem__, "reopen": None}, {}),
-        "gbdnn.Network.loaded": (io.load(folder / "net").loaded, {"progress": None}, {}),
+        "gbdnn.Network.loaded": (io.load(folder / "net", lazy=True).loaded, {"progress": None}, {}),
         "gbdnn.Network.astype": (net.astype, {"dtype": "FP32"}, {}),
         "gbdnn.Network.isequal": (net.isequal, {"other": net}, {}),
         "gbdnn.Network.__getitem__": (net.__getitem__, {"index": 0}, {}),
@@ -192,7 +192,8 @@ def calls(tmp_path_factory):
             "stats": None, "restart": False, "progress": None},
             {**lists, "stats": "callback"}),
         "gbdnn.load": (gbdnn.load, {
-            "path": folder / "net", "verify": True, "progress": None, "format": "store"}, {}),
+            "path": folder / "net", "verify": True, "lazy": None, "progress": None,
+            "format": "store"}, {}),
         "gbdnn.io.convert": (io.convert, {
             "source": folder / "net", "target": folder / "h", "to": "store", "lossy": True,
             "restart": False, "progress": None}, {"source": "path"}),
@@ -236,13 +237,7 @@ def calls(tmp_path_factory):
         "gbdnn.io.read_tsv": (io.read_tsv, {
             "path": folder / "x.tsv", "nrows": 9, "ncols": 9, "dtype": "FP32",
             "orientation": "rowwise", "unpacked_limit": None}, {}),
-        "gbdnn.io.require_storable": (
-            io.require_storable, {"path": new, "resumes": False}, {}),
-        "gbdnn.io.require_writable": (io.require_writable, {"path": new}, {}),
-        "gbdnn.io.store_kind": (io.store_kind, {"path": folder / "net"}, {}),
         "gbdnn.io.to_scipy": (io.to_scipy, {"net": net}, {}),
-        "gbdnn.io.whole_file": (entered(io.whole_file), {"path": folder / "a"}, {}),
-        "gbdnn.io.whole_folder": (entered(io.whole_folder), {"path": folder / "b"}, {}),
         "gbdnn.io.write_categories": (
             io.write_categories, {"rows": [1], "path": folder / "c"}, {}),
         "gbdnn.io.write_features": (io.write_features, {
@@ -367,14 +362,6 @@ def fitted(name):
     return call
 
 
-def entered(manager):
-    def call(path):
-        with manager(path):
-            pass
-
-    return call
-
-
 # What is not called: why.
 LEFT = {
     "gbdnn.pipeline": "it needs MPI; see test_pipeline",
@@ -385,7 +372,7 @@ LEFT = {
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(
         [
-            "gbdnn.io.Unfinished", "gbdnn.LayerStats", "gbdnn.distributed.RankStats",
+            "gbdnn.LayerStats", "gbdnn.distributed.RankStats",
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
             "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",

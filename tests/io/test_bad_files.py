@@ -28,7 +28,9 @@ import gbdnn
 from gbdnn import io
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, ReadError, TooLargeError
 from gbdnn.io import reading
+from gbdnn.io.atomic import whole_file, whole_folder
 from gbdnn.io.challenge.layout import find_neurons
+from gbdnn.io.store import store_kind
 
 E = np.eye(4)
 
@@ -319,7 +321,7 @@ def test_no_neurons(engine, make, inputs, tmp_path):
     net = gbdnn.Network([gbdnn.Layer(np.zeros((0, 0)), 0.5)] * 2)
     gbdnn.save(net, tmp_path / "net")
     X = make(np.zeros((inputs, 0)))
-    for each in (net, gbdnn.load(tmp_path / "net")):
+    for each in (net, gbdnn.load(tmp_path / "net", lazy=True)):
         for options in ({}, {"nthreads": 1}, {"compress": True}, {"callback": lambda _: None}):
             Y = gbdnn.infer(each, X, engine=engine, **options)
             assert Y.shape == (inputs, 0)
@@ -369,7 +371,7 @@ def test_a_store_of_fifos_and_devices(tmp_path):
     net = gbdnn.Network([gbdnn.Layer(E)])
     gbdnn.save(net, tmp_path / "net")
     (shard,) = (tmp_path / "net").glob("*.safetensors")
-    stored = gbdnn.load(tmp_path / "net")
+    stored = gbdnn.load(tmp_path / "net", lazy=True)
     shard.unlink()
     os.mkfifo(shard)
     with pytest.raises(FormatError, match="is not a regular file"):
@@ -442,10 +444,10 @@ def test_too_many_open_files_say_nothing_of_a_file(tmp_path):
     (tmp_path / "x.tsv").write_text("1\t1\t1\n")
     (tmp_path / "n4-l1.tsv").write_text("1\t1\t1\n")
     np.save(tmp_path / "x.npy", E)
-    stored, net = io.open_features(tmp_path / "X"), gbdnn.load(tmp_path / "net")
+    stored, net = io.open_features(tmp_path / "X"), gbdnn.load(tmp_path / "net", lazy=True)
     calls = [
         lambda: gbdnn.load(tmp_path / "X"), stored.matrix, lambda: net[0],
-        lambda: io.store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
+        lambda: store_kind(tmp_path / "net"), lambda: io.find_unfinished(tmp_path),
         lambda: io.read_tsv(tmp_path / "x.tsv"), lambda: io.read_features(tmp_path / "x.npy"),
         lambda: io.read_features(tmp_path / "x.tsv"), lambda: io.read_idx(tmp_path / "x"),
         lambda: find_neurons(tmp_path), lambda: io.read_matrix_market(tmp_path),
@@ -470,8 +472,8 @@ def test_a_shard_that_cannot_be_mapped_is_not_missing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(safetensors, "safe_open", refuse)
         with pytest.raises(ReadError, match=r"layer 0: .*cannot be mapped into memory"):
-            gbdnn.load(tmp_path / "net")[0]
-    assert gbdnn.load(tmp_path / "net")[0].edges == 4
+            gbdnn.load(tmp_path / "net", lazy=True)[0]
+    assert gbdnn.load(tmp_path / "net", lazy=True)[0].edges == 4
 
 
 def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
@@ -654,7 +656,7 @@ def umask():
 
 WRITE = """
 import sys, time
-from gbdnn.io import {manager}
+from gbdnn.io.atomic import {manager}
 with {manager}(sys.argv[1]):
     print("ready", flush=True)
     time.sleep(3600)
@@ -680,12 +682,12 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, manager, name,
         assert len(temporary()) == 2
         dead.send_signal(signal.SIGKILL)
         dead.wait()
-        with io.whole_file(tmp_path / "b.bin") as file:
+        with whole_file(tmp_path / "b.bin") as file:
             assert len(temporary()) == 2  # the living one's, and this one
             file.write(b"x")
         assert len(temporary()) == 1
         alive.kill()
-    with io.whole_folder(tmp_path / "c"):
+    with whole_folder(tmp_path / "c"):
         pass
     assert not temporary()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.bin", "c"]
@@ -695,7 +697,7 @@ def test_a_stores_parts_are_no_leftovers(tmp_path, monkeypatch):
     monkeypatch.setattr("gbdnn.io.temporary._PAUSE", 0.0)
     parts = tmp_path / ".gbdnn-0123456789abcdef.tmp" / "part-00000"
     gbdnn.save(E, parts)
-    with io.whole_file(tmp_path / "a.bin"), io.whole_folder(tmp_path / "b"):
+    with whole_file(tmp_path / "a.bin"), whole_folder(tmp_path / "b"):
         pass
     assert json.loads((parts / "index.json").read_text())["kind"] == "features"
     shutil.rmtree(parts.parent)

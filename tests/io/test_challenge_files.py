@@ -24,7 +24,8 @@ from gbdnn.errors import (
     OutputError,
     ShapeError,
 )
-from gbdnn.io import iter_layers, require_writable, write_network
+from gbdnn.io import iter_layers, write_network
+from gbdnn.io.atomic import require_writable
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 

@@ -24,7 +24,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors import checkpoint
 from gbdnn.engine.queues import SavedState
 from gbdnn.io import conversion
-from gbdnn.io.store import resumed, writer
+from gbdnn.io.store import require_storable, resumed, store_kind, writer
 from gbdnn.io.store.index import read_index
 
 safetensors = pytest.importorskip("safetensors")
@@ -50,7 +50,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def net(root):
-    return gbdnn.load(root / "net")
+    return gbdnn.load(root / "net", lazy=True)
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_another_run_is_refused_and_keeps_what_is_done(root, net, X, tmp_path, m
         gbdnn.infer_to_store(net, X, out, **options)
     monkeypatch.undo()
     records = []
-    net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
+    net, X = gbdnn.load(root / "net", lazy=True), gbdnn.io.open_features(root / "X")
     Y = gbdnn.infer_to_store(net, X, out, stats=records.append, engine="full")
     assert len(records) == 5
     assert Y.matrix().isequal(gbdnn.load(root / "Y"))
@@ -179,7 +179,7 @@ def test_names_and_times_of_files_do_not_count(root, net, X, tmp_path):
     os.utime(tmp_path / "moved" / "index.json", (0, 0))
     records = []
     gbdnn.infer_to_store(
-        gbdnn.load(tmp_path / "other"), gbdnn.io.open_features(tmp_path / "moved"),
+        gbdnn.load(tmp_path / "other", lazy=True), gbdnn.io.open_features(tmp_path / "moved"),
         tmp_path / "Y", stats=records.append, engine="full", nthreads=1,
     )  # fmt: skip
     assert len(records) == 5
@@ -215,7 +215,7 @@ def test_info_of_what_is_unfinished(root, net, X, tmp_path):
 
 def test_no_reader_takes_it_for_finished(net, X, tmp_path, small_shards):
     half_done(net, X, tmp_path / "Y")
-    for read in (gbdnn.load, gbdnn.io.open_features, gbdnn.io.store_kind):
+    for read in (gbdnn.load, gbdnn.io.open_features, store_kind):
         with pytest.raises(gbdnn.MissingFileError, match=r"never finished"):
             read(tmp_path / "Y")
     (run,) = (tmp_path / "Y").glob(".gbdnn-*")
@@ -636,7 +636,7 @@ def test_a_checkpoint_is_no_store_to_load(net, X, tmp_path, every_window):
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer_to_store(counted(net, [], 12), X, tmp_path / "Y", memory=MEMORY, engine="full")
     (point,) = tmp_path.glob("Y/.gbdnn-*/part-*.run")
-    for read in (gbdnn.load, gbdnn.io.store_kind, gbdnn.io.open_features):
+    for read in (gbdnn.load, store_kind, gbdnn.io.open_features):
         with pytest.raises(gbdnn.FormatError, match="holds 'checkpoint', "):
             read(point)
     fails("info", point, match="the same call goes on with it")
@@ -777,7 +777,7 @@ def test_a_full_disk_keeps_the_layers_that_are_done(net, full_disk, monkeypatch,
 LIMITED = """
 import resource, signal, sys
 import gbdnn
-net, X = gbdnn.load(sys.argv[1] + "/net"), gbdnn.io.open_features(sys.argv[1] + "/X")
+net, X = gbdnn.load(sys.argv[1] + "/net", lazy=True), gbdnn.io.open_features(sys.argv[1] + "/X")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
@@ -802,7 +802,7 @@ def test_files_that_may_not_grow(root, tmp_path, limit):
     assert not (out / "index.json").exists()
     records = []
     gbdnn.infer_to_store(
-        gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X"), out, engine="full",
+        gbdnn.load(root / "net", lazy=True), gbdnn.io.open_features(root / "X"), out, engine="full",
         batch=250, stats=records.append,
     )  # fmt: skip
     assert len(records) <= 8
@@ -843,7 +843,7 @@ def test_input_that_fails_in_the_middle(root, tmp_path, monkeypatch, what):
         (rows.matrix() for rows in gbdnn.io.open_features(root / "X").batches(100)), tmp_path / "X"
     )
     X = gbdnn.io.open_features(tmp_path / "X")
-    net = gbdnn.load(tmp_path / "net")
+    net = gbdnn.load(tmp_path / "net", lazy=True)
     folder = tmp_path / ("X" if "features" in what else "net")
     shard = sorted(folder.glob("shard-*"))[-1]
     saved = shard.read_bytes()
@@ -874,7 +874,7 @@ def test_input_that_fails_in_the_middle(root, tmp_path, monkeypatch, what):
     left = gbdnn.io.find_unfinished(tmp_path / "Y")
     assert (left.parts_done if left else 0) == len([each for each in records if each])
     shard.write_bytes(saved)
-    net, X = gbdnn.load(tmp_path / "net"), gbdnn.io.open_features(tmp_path / "X")
+    net, X = gbdnn.load(tmp_path / "net", lazy=True), gbdnn.io.open_features(tmp_path / "X")
     Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", **options)
     assert Y.matrix().isequal(gbdnn.load(root / "Y"))
 
@@ -1052,8 +1052,8 @@ def test_what_cannot_go_on_there_does_not_throw_it_away(root, net, X, tmp_path):
         with pytest.raises(gbdnn.OutputError, match=match):
             write([np.eye(3)] if write is gbdnn.io.write_features else np.eye(3), out)
     with pytest.raises(gbdnn.OutputError, match=match):
-        gbdnn.io.require_storable(out)
-    gbdnn.io.require_storable(out, resumes=True)
+        require_storable(out)
+    require_storable(out, resumes=True)
     fails("infer", root / "net", root / "X", "-o", out, "--to", "store", "--categories",
           match=match)  # fmt: skip
     assert contents(out) == before
@@ -1105,7 +1105,7 @@ import resource, sys
 import gbdnn, graphblas as gb
 from gbdnn.errors import GbdnnError
 root, out, more = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20
-net, X = gbdnn.load(root + "/net"), gbdnn.io.open_features(root + "/X")
+net, X = gbdnn.load(root + "/net", lazy=True), gbdnn.io.open_features(root + "/X")
 gbdnn.infer(net[:1], X[:10], engine="full")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
@@ -1139,6 +1139,6 @@ def test_allocations_that_fail(root, tmp_path, what, more):
         with pytest.raises(gbdnn.MissingFileError):
             gbdnn.load(out)
     if what == "infer":
-        net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
+        net, X = gbdnn.load(root / "net", lazy=True), gbdnn.io.open_features(root / "X")
         Y = gbdnn.infer_to_store(net, X, out, engine="full", batch=250)
         assert Y.matrix().isequal(gbdnn.load(root / "Y"))

@@ -16,6 +16,7 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import io
+from gbdnn.io.atomic import whole_folder
 
 FEW = settings(max_examples=25, deadline=None)
 W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
@@ -201,7 +202,7 @@ def test_a_name_too_long_for_a_bias_beside_it(tmp_path):
 
 def test_names_that_no_file_can_have(tmp_path):
     for name in ("x" * 300, "a\0b"):
-        with pytest.raises(gbdnn.OutputError), io.whole_folder(tmp_path / name):
+        with pytest.raises(gbdnn.OutputError), whole_folder(tmp_path / name):
             pass
         with pytest.raises(gbdnn.OutputError):
             io.write_matrix_market(NET, tmp_path / name)

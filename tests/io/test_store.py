@@ -26,8 +26,7 @@ import gbdnn
 from gbdnn import FormatError, Layer, MissingFileError, Network, OutputError, ShapeError
 from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.io import require_storable
-from gbdnn.io.store import features, shards, writer
+from gbdnn.io.store import features, require_storable, shards, writer
 from gbdnn.io.store.index import encode
 
 
@@ -85,7 +84,7 @@ def test_networks_round_trip(net, shard_bytes):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "SHARD_BYTES", shard_bytes)
         gbdnn.save(net, folder)
-        found = gbdnn.load(folder)
+        found = gbdnn.load(folder, lazy=True)
         assert_same(found, net)
         assert found.isequal(net)
         assert_same(found.loaded(), net)
@@ -133,7 +132,7 @@ def test_features_round_trip(dense, part, batch):
 def test_categories_round_trip(ids):
     with tempfile.TemporaryDirectory() as folder:
         gbdnn.save(np.array(ids, np.int64), folder)
-        found = gbdnn.load(folder)
+        found = gbdnn.load(folder, lazy=True)
         assert found.dtype == np.int64
         assert found.tolist() == ids
 
@@ -255,7 +254,7 @@ def test_layers_are_written_one_by_one(tmp_path, monkeypatch):
     finally:
         gc.unfreeze()
     assert most == 1
-    net = gbdnn.load(tmp_path)
+    net = gbdnn.load(tmp_path, lazy=True)
     assert len(net) == 20
     assert_same(net, [Layer(np.eye(50), bias=np.arange(50.0))] * 20)
 
@@ -483,7 +482,7 @@ def flip(path, at):
 
 
 def assert_layer_1_is_damaged(store, error=FormatError):
-    net = gbdnn.load(store)
+    net = gbdnn.load(store, lazy=True)
     assert net[0].isequal(NET[0])
     assert net[2].isequal(NET[2])
     with pytest.raises(error, match="layer 1: ") as caught:
@@ -512,7 +511,7 @@ def test_every_flipped_byte_in_a_header_is_found(store):
         for at in range(len(header)):
             flip(path, at)
             with pytest.raises(FormatError, match=f"layer {k}: "):
-                gbdnn.load(store)[k]
+                gbdnn.load(store, lazy=True)[k]
             path.write_bytes(whole)
     assert padded, "no header has a byte that means nothing"
 
@@ -520,7 +519,7 @@ def test_every_flipped_byte_in_a_header_is_found(store):
 def test_a_flipped_byte_is_not_looked_for_without_verify(store):
     path = shard(store, 1)
     flip(path, len(shards.header_of(path)) + 8 * 700)  # the last bit of a value
-    assert not gbdnn.load(store, verify=False)[1].isequal(NET[1])
+    assert not gbdnn.load(store, verify=False, lazy=True)[1].isequal(NET[1])
 
 
 def test_every_flipped_byte_in_the_index_is_found(store):
@@ -542,7 +541,7 @@ def test_a_shard_that_is_cut_off(store, left):
 
 
 def test_a_shard_that_is_cut_off_after_it_was_opened(store):
-    net = gbdnn.load(store)
+    net = gbdnn.load(store, lazy=True)
     assert net[1].isequal(NET[1])
     os.truncate(shard(store, 1), 5000)
     with pytest.raises(FormatError, match=r"layer 1: .* has 5000 bytes"):
@@ -568,7 +567,7 @@ def test_two_shards_exchanged(store):
     a.rename(store / "x")
     b.rename(a)
     (store / "x").rename(b)
-    net = gbdnn.load(store)
+    net = gbdnn.load(store, lazy=True)
     with pytest.raises(FormatError, match="layer 0: "):
         net[0]
     assert net[1].isequal(NET[1])
@@ -659,7 +658,7 @@ def test_arrays_that_are_wrong(tmp_path, indptr, indices, values, fault):
         entry = gbdnn.io.store.network.write_arrays(new, "0", arrays, "CSC", (3, 3))
         options = {"bias": 0, "bias_rule": "all", "activation": "relu", "clip": None, "gain": 2.0}
         new.finish("network", {"layers": [entry | options]})
-    net = gbdnn.load(tmp_path)
+    net = gbdnn.load(tmp_path, lazy=True)
     with pytest.raises(FormatError, match=f"layer 0: {fault}"):
         net[0]
 
@@ -676,7 +675,7 @@ def test_damaged_features_name_the_part(tmp_path, monkeypatch):
     with pytest.raises(FormatError, match="part 1: "):
         stored[15:25].matrix()
     with pytest.raises(FormatError, match="part 1: "):
-        gbdnn.load(tmp_path)
+        gbdnn.load(tmp_path, lazy=True)
     gbdnn.save(NET, tmp_path)
     with pytest.raises(FormatError, match="holds 'network', not features"):
         gbdnn.io.open_features(tmp_path)
@@ -813,7 +812,7 @@ def test_orphans_go_and_strangers_stay(store):
 
 
 def test_the_old_store_can_be_read_while_the_new_one_is_written(store):
-    net = gbdnn.load(store)
+    net = gbdnn.load(store, lazy=True)
 
     def layers():
         for layer in net:
@@ -878,7 +877,7 @@ def test_a_relative_path_is_that_of_the_moment_of_opening(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path / "here")
     gbdnn.save(NET, "net")
     gbdnn.save(np.eye(40), Path("X"))
-    net, X = gbdnn.load("net"), gbdnn.io.open_features(Path("X"))
+    net, X = gbdnn.load("net", lazy=True), gbdnn.io.open_features(Path("X"))
     monkeypatch.chdir(tmp_path / "there")
     opened = pickle.dumps((X, net))
     told = subprocess.run([sys.executable, "-c", ELSEWHERE], input=opened, stdout=subprocess.PIPE)
@@ -964,6 +963,26 @@ def test_the_page_reads_a_layer_without_gbdnn(tmp_path):
         np.testing.assert_array_equal(found["W"], W)
 
 
+def test_small_networks_are_read_at_once(tmp_path, monkeypatch):
+    """And remember their store, which is what workers get."""
+    net = gbdnn.radixnet(1024, 2)
+    gbdnn.save(net, tmp_path)
+    assert gbdnn.load(tmp_path).in_memory
+    assert gbdnn.load(tmp_path, layers=1, dtype="FP64").in_memory
+    assert not gbdnn.load(tmp_path, lazy=True).in_memory
+    read = gbdnn.load(tmp_path, dtype="FP64")[1:]
+    assert read[0] is read[0]
+    for found in (read, read.astype("FP32"), pickle.loads(pickle.dumps(read))):  # noqa: S301
+        again = found.source.network()
+        assert (len(again), again.dtype) == (1, found.dtype)
+        assert not again.in_memory
+        assert again.isequal(found)
+    monkeypatch.setattr("gbdnn.io.formats._SMALL", 2 * 32768 * 12 - 1)
+    assert not gbdnn.load(tmp_path).in_memory
+    assert gbdnn.load(tmp_path, layers=1).in_memory
+    assert gbdnn.load(tmp_path, lazy=False).isequal(net)
+
+
 def test_opening_a_network_reads_no_layer(tmp_path):
     """And takes no longer the more weights it has."""
     gbdnn.save(gbdnn.radixnet(1024, 60, lazy=True), tmp_path)
@@ -971,7 +990,7 @@ def test_opening_a_network_reads_no_layer(tmp_path):
         data = shard.read_bytes()
         header = 8 + int.from_bytes(data[:8], "little")
         shard.write_bytes(data[:header] + bytes(len(data) - header))
-    net = gbdnn.load(tmp_path)
+    net = gbdnn.load(tmp_path, lazy=True)
     assert (len(net), net.edges) == (60, 60 * 32768)
     with pytest.raises(FormatError, match="damaged"):
         net[59]

@@ -63,7 +63,7 @@ def is_refused(call, out):
 
 
 def test_finished_stores_are_read(made):
-    net = gbdnn.load(STORED / "network")
+    net = gbdnn.load(STORED / "network", lazy=True)
     assert net.isequal(made.network())
     assert [layer.clip for layer in net] == [32, 32, None]
     assert [layer.bias_rule for layer in net] == [layer.bias_rule for layer in made.network()]
@@ -130,7 +130,7 @@ def test_a_streamed_run_that_was_cut_short_is_resumed(made, copied, tmp_path):
     ((layer, rows),) = checkpoint.Checkpoint(point).restore().queued
     assert (layer, rows.nrows, rows.ids.tolist()) == (6, 1, [2])
     gbdnn.save(made.large(), tmp_path / "net")
-    net, X = gbdnn.load(tmp_path / "net"), made.large_features()
+    net, X = gbdnn.load(tmp_path / "net", lazy=True), made.large_features()
     options = {"memory": made.MEMORY, "engine": "full"}
 
     def call():

@@ -16,7 +16,7 @@ import pytest
 
 import gbdnn
 from gbdnn.errors import FormatError, OutputError
-from gbdnn.io import require_writable, whole_file, whole_folder
+from gbdnn.io.atomic import require_writable, whole_file, whole_folder
 
 
 def write(path, content, then=None):

@@ -116,7 +116,7 @@ def case_store(rng, folder):
     verify, rows = how < 3 or rng.random() < 0.5, slice(rng.randrange(-9, 9), rng.randrange(-9, 9))
 
     def read():
-        found = gbdnn.load(path, verify=verify)
+        found = gbdnn.load(path, verify=verify, lazy=True)
         layers = found.infos if isinstance(found, gbdnn.Network) else [found]
         if max((np.prod(x.shape, dtype=float) for x in layers), default=0) > 10**6:
             return None  # right, and too large to look at

@@ -258,7 +258,7 @@ class Store(Writer):
 
 class Saved(Store):
     def run(self, root, out, computed):
-        gbdnn.save(gbdnn.load(root / "net"), out / "S")
+        gbdnn.save(gbdnn.load(root / "net", lazy=True), out / "S")
 
 
 class SavedFeatures(Store):
@@ -286,7 +286,7 @@ class Answer(Store):
     wanted = "Y"
 
     def run(self, root, out, computed):
-        net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
+        net, X = gbdnn.load(root / "net", lazy=True), gbdnn.io.open_features(root / "X")
         gbdnn.infer_to_store(
             net, X, out / "S", engine="full", batch=BATCH, nthreads=1,
             stats=lambda record: computed.append(record.inputs),
@@ -305,7 +305,7 @@ class Streamed(Store):
 
     def run(self, root, out, computed):
         checkpoint._WORTH = 0
-        stored = gbdnn.load(root / "net")
+        stored = gbdnn.load(root / "net", lazy=True)
 
         def read(k):
             computed.append(k)
@@ -386,7 +386,7 @@ class Onnx(Files):
     made = ("net.onnx",)
 
     def run(self, root, out, computed):
-        gbdnn.io.write_onnx(gbdnn.load(root / "net"), out / "net.onnx", sparse=True)
+        gbdnn.io.write_onnx(gbdnn.load(root / "net", lazy=True), out / "net.onnx", sparse=True)
 
 
 class Training(Writer):
@@ -440,7 +440,7 @@ class CompiledCode(Writer):
 
         os.environ["GBDNN_CACHE_DIR"] = str(out)
         Library.compile = compiled
-        net, X = gbdnn.load(root / "net"), gbdnn.load(root / "X")
+        net, X = gbdnn.load(root / "net", lazy=True), gbdnn.load(root / "X")
         Y = gbdnn.infer(net, X, engine="fused", nthreads=1)
         if (root / "Y").exists():
             assert Y.isequal(gbdnn.load(root / "Y")), "computed another answer"
@@ -667,7 +667,7 @@ def warm_up(root):
     graphblas.init()
     graphblas.ss.config["nthreads"] = 1
     gbdnn.save([gbdnn.Layer(np.eye(3, dtype=np.float32))], root / "warm net")
-    net = gbdnn.load(root / "warm net")
+    net = gbdnn.load(root / "warm net", lazy=True)
     gbdnn.infer_to_store(net, np.ones((2, 3)), root / "warm answer", engine="full")
 
 

@@ -61,7 +61,7 @@ def numbers(path):
 
 
 def to_store(root, out, seen, **options):
-    net, X = gbdnn.load(root / "net"), gbdnn.io.open_features(root / "X")
+    net, X = gbdnn.load(root / "net", lazy=True), gbdnn.io.open_features(root / "X")
     gbdnn.infer_to_store(
         net, X, out, engine="full", batch=BATCH, stats=lambda each: log(seen, each.batch), **options
     )
@@ -79,7 +79,7 @@ def with_processes(root, out, seen):
 
 def streamed(root, out, seen):
     checkpoint._WORTH = 0
-    stored = gbdnn.load(root / "net")
+    stored = gbdnn.load(root / "net", lazy=True)
 
     def read(k):
         log(seen, k)

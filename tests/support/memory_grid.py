@@ -62,7 +62,7 @@ def case(form, compress, lazy, rule, kind, features, mib, folder=None, inputs=8_
     net = gbdnn.Network([gbdnn.Layer(W, BIAS[kind], **options) for W in weights])
     if lazy:
         gbdnn.save(net, f"{folder}/net")
-        net = gbdnn.load(f"{folder}/net")
+        net = gbdnn.load(f"{folder}/net", lazy=True)
     del weights
     X = scipy.sparse.random_array(
         (inputs, neurons), density=0.1, format="csr", rng=np.random.default_rng(0), dtype="f4"

@@ -35,7 +35,7 @@ def same(net, X, *, batch=700, expected=None, **options):
 
 def stored(folder):
     """A stored challenge network and features, many cuts."""
-    net, X = gbdnn.load(folder / "net"), gbdnn.io.open_features(folder / "X")
+    net, X = gbdnn.load(folder / "net", lazy=True), gbdnn.io.open_features(folder / "X")
     expected = gbdnn.infer(net.loaded(), X)
     found = {}
     for cuts in (None, [3] * LAST, [1, 10][:LAST], [30, 30][:LAST], [0, 0][:LAST]):

@@ -134,7 +134,7 @@ def store(rounds):
                     replace(at)
                     continue
                 try:
-                    Y = gbdnn.infer(gbdnn.load(net), gbdnn.io.open_features(features))
+                    Y = gbdnn.infer(gbdnn.load(net, lazy=True), gbdnn.io.open_features(features))
                 except gbdnn.GbdnnError:  # what was opened is no longer there
                     continue
                 values = set(np.unique(Y.to_dense(fill_value=0)).tolist())

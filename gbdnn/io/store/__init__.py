@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_flag, require_callable
+from gbdnn.arrays.checks import require_callable
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.unfinished import Unfinished, find_unfinished
+from gbdnn.io.store.unfinished import find_unfinished
 from gbdnn.io.store.writer import Writer
 from gbdnn.runtime.first_use import complete
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoredFeatures",
-    "Unfinished",
     "find_unfinished",
     "load",
     "open_features",
@@ -80,8 +79,8 @@ def save(
     >>> folder = tempfile.mkdtemp()
     >>> gbdnn.save(gbdnn.radixnet(1024, 12, lazy=True), folder)
     >>> net = gbdnn.load(folder)
-    >>> net.in_memory, net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
-    (False, 32768, True)
+    >>> net[11].edges, net.isequal(gbdnn.radixnet(1024, 12))
+    (32768, True)
     """
     require_callable(progress, "progress")
     complete(x)
@@ -99,74 +98,14 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.Matrix | np.ndarray:
-    """Load what a store holds.
-
-    Parameters
-    ----------
-    path : path-like
-        The store's folder.
-    verify : bool, default True
-        Whether an array's checksum is verified at each read. Indices and values are checked in any
-        case.
-
-    Returns
-    -------
-    Network, graphblas.Matrix or ndarray of int64
-        A network's layers are read when they are asked for (``net.loaded()`` reads all), features
-        and categories by this call (`gbdnn.io.open_features` opens those larger than memory).
-
-    Raises
-    ------
-    MissingFileError
-        There is no store; or, when a layer is read, its shard is missing.
-    FormatError
-        The store is damaged, of a newer version, or wrong; the message names file and layer. A
-        layer's arrays are checked when it is read.
-    MissingPackageError
-        safetensors or xxhash is not installed.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile, gbdnn
-    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
-    >>> gbdnn.save(gbdnn.radixnet(1024, 2), folder)
-    >>> gbdnn.load(folder)
-    Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32, read when asked
-      layer  shape        edges
-      0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
-    """
+    """Load what a store holds, a network lazily; see `gbdnn.load`."""
     reader = _opened(path, verify=verify)
     found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
     return found
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a store holds.
-
-    Parameters
-    ----------
-    path : path-like
-        The store's folder; only its index is read.
-
-    Returns
-    -------
-    {"network", "features", "categories"}
-
-    Raises
-    ------
-    MissingFileError, FormatError, MissingPackageError
-        As `load`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.save(np.eye(4, 3), folder / "X")
-    >>> gbdnn.io.store_kind(folder / "X")
-    'features'
-    """
+    """Return what a store holds, from its index alone: network, features or categories."""
     kind: str = _opened(path).index["kind"]
     return kind
 
@@ -174,22 +113,9 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> None:
     """Raise the OutputError that `save` would raise, before its content is computed.
 
-    Parameters
-    ----------
-    path : path-like
-        As for `save`; not changed.
-    resumes : bool, default False
-        Whether an unfinished run may be there: the writer will look whether it is its own.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> gbdnn.io.require_storable(folder / "net")  # nothing is raised: a store can be made there
+    With `resumes` an unfinished run may be there: the writer will look whether it is its own.
     """
-    with Writer(path, any_run=as_flag(resumes, "resumes")):
+    with Writer(path, any_run=resumes):
         pass
 
 
