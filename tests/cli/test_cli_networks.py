@@ -73,7 +73,7 @@ def test_info_of_a_network(made):
     assert (facts["edges"], facts["density"], facts["dtype"]) == (262144, 1 / 32, "float32")
     assert facts["bytes"] == sum(file.stat().st_size for file in (made / "net").iterdir())
     assert [(run["first"], run["last"]) for run in facts["runs"]] == [(0, 7)]
-    needed = gbdnn.memory_needed(gbdnn.load(made / "net"), 1000, memory=1 << 30)
+    needed = gbdnn.memory_needed(gbdnn.load(made / "net", lazy=True), 1000, memory=1 << 30)
     assert facts["memory"]["inputs"] == 1000
     assert facts["memory"]["total"] == needed.total
 

@@ -839,7 +839,7 @@ def test_parts_of_something_else_are_not_taken(net, X, tmp_path, other):
 
     path = tmp_path / "Y"
     if other in ("weights", "rows"):
-        net, X = net.loaded(), X.matrix()
+        net, X = gbdnn.Network(net), X.matrix()
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer_to_store(net, X, path, stats=stop, batch=2250, engine="full")
     options = {"engine": "full"}
