@@ -23,7 +23,7 @@ def make_from_dense(kind: Kinds):
     """Return ``from_dense``: rows of an array become a block."""
     real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
 
-    bits = kind.bits
+    bits, group = kind.bits, 2 * size
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
 
     @njit(no_cpython_wrapper=True)
@@ -40,30 +40,30 @@ def make_from_dense(kind: Kinds):
         Strides are in elements, so that any order will do; ``natural`` is 0, 1, 2, ... Inputs up to
         the next whole line become 0.
         """
-        whole = -(-count // lanes) * lanes
         squares = count // size * size if column_stride == 1 else 0
+        across = nrows // size * size
         found = bits(0)
-        for c0 in range(0, nrows, size):
-            c1 = min(c0 + size, nrows)
-            done = 0
-            if c1 - c0 == size:
-                for r in range(0, squares, size):
-                    source = offset(X, r * row_stride + c0)
-                    target = offset(Y, r)
-                    transpose(source, natural, row_stride, target, offset(positions, c0), stride)
-                done = squares
-            for c in range(c0, c1):
-                row = offset(Y, positions[c] * stride)
-                if row_stride == 1:
-                    column = offset(X, c * column_stride)
-                    for r in range(done, count):
-                        row[r] = column[r]
-                else:
-                    for r in range(done, count):
-                        row[r] = X[r * row_stride + c * column_stride]
-                for r in range(count, whole):
-                    row[r] = 0
-                found = max(found, largest(bits_of(row), count))
+        # Some rows are read as streams; lines of both are whole.
+        for r0 in range(0, squares, group):
+            last = min(r0 + group, squares)
+            for c0 in range(0, across, group):
+                for r in range(r0, last, size):
+                    source, target = offset(X, r * row_stride), offset(Y, r)
+                    for c in range(c0, min(c0 + group, across), size):
+                        at = offset(positions, c)
+                        transpose(offset(source, c), natural, row_stride, target, at, stride)
+            for r in range(r0, last):
+                row = offset(X, r * row_stride)
+                found = max(found, largest(bits_of(row), nrows))
+                for c in range(across, nrows):
+                    Y[positions[c] * stride + r] = row[c]
+        for c in range(nrows):
+            row = offset(Y, positions[c] * stride)
+            for r in range(squares, count):
+                row[r] = X[r * row_stride + c * column_stride]
+            found = max(found, largest(bits_of(offset(row, squares)), count - squares))
+            for r in range(count, -(-count // lanes) * lanes):
+                row[r] = 0
         return types.int64(found)
 
     p, i64 = types.CPointer, types.int64
@@ -73,6 +73,7 @@ def make_from_dense(kind: Kinds):
 def make_to_dense(kind: Kinds):
     """Return ``to_dense``: a block becomes rows of an array."""
     real, size = kind.real, SQUARE[kind.real.name]
+    group = 2 * size
 
     def to_dense(Y, stride, ncols, ids, natural, count, X, row_stride, present):
         """X[ids[r], c] = Y[c, r] for `count` inputs; return how many are not 0.
@@ -80,31 +81,28 @@ def make_to_dense(kind: Kinds):
         `present`, of the shape of X and without gaps, becomes 1 where the value is not 0, else 0;
         it may be null.
         """
-        squares = count // size * size
-        for c0 in range(0, ncols, size):
-            c1 = min(c0 + size, ncols)
-            done = 0
-            if c1 - c0 == size:
-                for r in range(0, squares, size):
-                    source, target = offset(Y, r), offset(X, c0)
-                    transpose(
-                        source, offset(natural, c0), stride, target, offset(ids, r), row_stride
-                    )
-                done = squares
-            for r in range(done, count):
-                for c in range(c0, c1):
-                    X[ids[r] * row_stride + c] = Y[c * stride + r]
+        squares, across = count // size * size, ncols // size * size
         entries = types.int64(0)
-        for r in range(count):
-            row = offset(X, ids[r] * row_stride)
-            found = types.int64(0)
-            if present != 0:
-                marks = offset(pointer_to(present, types.uint8), ids[r] * ncols)
+        for r0 in range(0, count, group):
+            last = min(r0 + group, squares)
+            for c0 in range(0, across, group):
+                for r in range(r0, last, size):
+                    source, at = offset(Y, r), offset(ids, r)
+                    for c in range(c0, min(c0 + group, across), size):
+                        start = offset(natural, c)
+                        transpose(source, start, stride, offset(X, c), at, row_stride)
+            for r in range(r0, min(r0 + group, count)):
+                row = offset(X, ids[r] * row_stride)
+                for c in range(across if r < squares else 0, ncols):
+                    row[c] = Y[c * stride + r]
+                if present != 0:
+                    marks = offset(pointer_to(present, types.uint8), ids[r] * ncols)
+                    for c in range(ncols):
+                        marks[c] = row[c] != 0
+                found = types.int64(0)
                 for c in range(ncols):
-                    marks[c] = row[c] != 0
-            for c in range(ncols):
-                found += row[c] != 0
-            entries += found
+                    found += row[c] != 0
+                entries += found
         return entries
 
     p, i64 = types.CPointer, types.int64
