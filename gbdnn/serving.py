@@ -12,7 +12,7 @@ from gbdnn.engine.choice import is_direct
 from gbdnn.engine.direct import run_directly
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import DenseRows
-from gbdnn.errors import ArgumentTypeError, ShapeError, require_kind
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
@@ -62,25 +62,28 @@ class CompiledNetwork:
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
-    def __call__(self, x: Any) -> np.ndarray:
+    def __call__(self, x: Any, *, out: np.ndarray | None = None) -> np.ndarray:
         """Return the activations of the last layer.
 
         Parameters
         ----------
         x : array_like, shape (inputs, neurons of the first layer) or (neurons of the first layer,)
             Features; one input may be a vector.
+        out : ndarray, optional
+            Of the answer's shape and the network's dtype, C-ordered, and not the memory of `x`:
+            where the answer is written. After an error its values are arbitrary.
 
         Returns
         -------
         ndarray, shape (inputs, neurons of the last layer) or (neurons of the last layer,)
-            A new array of the network's dtype.
+            `out`, or a new array of the network's dtype.
 
         Raises
         ------
         ShapeError
             The features do not fit the first layer.
         ArgumentError, ArgumentTypeError
-            A value is not finite, or not a real number.
+            A value is not finite, or not a real number; `out` cannot take the answer.
         NonFiniteError
             ``Y W + b`` overflowed; the message names the layer.
         """
@@ -91,17 +94,35 @@ class CompiledNetwork:
                 f"features have shape {x.shape}; inputs x {self._nrows}, or {self._nrows} for one"
                 " input, are needed"
             )
+        shape = len(rows), self._ncols
+        values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
         if not self._is_direct:
-            Y = infer_network(self.network, rows, nthreads=self.nthreads)
-            values = Y.to_dense(fill_value=0)
+            Y = infer_network(self.network, rows, nthreads=self.nthreads).to_dense(fill_value=0)
+            if values is None:
+                values = Y
+            else:
+                values[:] = Y
         else:
-            answer = DenseAnswer(len(rows), self._ncols, self._dtype, with_present=False)
+            answer = DenseAnswer(*shape, self._dtype, values=values, with_present=False)
             if len(rows):
                 X = DenseRows(rows, self._dtype)
                 run_directly(self.network, X, answer, nthreads=self.nthreads)
             values = answer.values
+        if out is not None:
+            return out
         found: np.ndarray = values[0] if x.ndim == 1 else values
         return found
+
+    def _writable(self, out: Any, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array that can take an answer of this shape, or raise."""
+        require_kind(out, np.ndarray, "out: an array is needed")
+        if out.shape != shape:
+            raise ShapeError(f"out has shape {out.shape}; the answer has {shape}")
+        if out.dtype != self._dtype or not out.flags.carray:
+            raise ArgumentError(f"out: a C-ordered, writable array of {self._dtype} is needed")
+        if np.may_share_memory(out, x):
+            raise ArgumentError("out: its memory is that of the features")
+        return out
 
     def __repr__(self) -> str:
         threads = "" if self.nthreads is None else f", nthreads={self.nthreads}"

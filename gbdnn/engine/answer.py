@@ -90,7 +90,7 @@ class DenseAnswer:
     Attributes
     ----------
     values : ndarray, shape (nrows, ncols)
-        The activations; 0 where nothing was written.
+        The activations; 0 where nothing was written. Memory of the caller's, if it is given.
     present : ndarray of bool, shape (nrows, ncols), optional
         Which of them are not 0; None where nobody asks: then there is no `matrix`.
     entries : int
@@ -100,10 +100,18 @@ class DenseAnswer:
     is_dense = True
 
     def __init__(
-        self, nrows: int, ncols: int, dtype: np.dtype, *, with_present: bool = True
+        self,
+        nrows: int,
+        ncols: int,
+        dtype: np.dtype,
+        *,
+        values: np.ndarray | None = None,
+        with_present: bool = True,
     ) -> None:
         # Memory that is never written to is never taken.
-        self.values = np.zeros((nrows, ncols), dtype)
+        self.values = np.zeros((nrows, ncols), dtype) if values is None else values
+        if values is not None:
+            values.fill(0)
         self.present: Any = np.zeros((nrows, ncols), bool) if with_present else None
         self.entries = 0
         self._lock = threading.Lock()

@@ -473,6 +473,52 @@ def test_a_compiled_network():
     np.testing.assert_array_equal(first, kept)
 
 
+@pytest.mark.parametrize("count", [None, 0, 1, 2, 300])
+def test_an_answer_into_an_array_of_the_callers(count):
+    """Where inputs die, too: their rows become 0."""
+    layers = pruned((50, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
+    layers[-1].activation, layers[-1].b = "relu", np.full(12, -0.01)
+    run = gbdnn.compile(network(layers), nthreads=2)
+    X = inputs(count or 1, 50)[: 1 if count is None else count]
+    X[::3] *= 8
+    X = X.astype(np.float32) if count is not None else X[0].astype(np.float32)
+    out = np.full((*X.shape[:-1], 12), np.nan, "f4")
+    assert run(X, out=out) is out
+    np.testing.assert_array_equal(out, run(X))
+    if count == 300:
+        assert 0 < out.any(axis=1).sum() < 300
+
+
+def test_an_answer_into_an_array_by_the_sparse_form():
+    net = gbdnn.Network([gbdnn.Layer(np.eye(3) / 2, 0.5, bias_rule="entries")])
+    out = np.ones((2, 3))
+    gbdnn.compile(net)(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]), out=out)
+    np.testing.assert_array_equal(out, [[1, 0, 1.5], [0, 0, 0]])
+
+
+def test_an_array_that_cannot_take_the_answer():
+    X = np.ones((4, 3), "f4")
+    run = gbdnn.compile([np.eye(3, dtype="f4")])
+    frozen = np.ones((4, 3), "f4")
+    frozen.flags.writeable = False
+    for out, error, match in (
+        (
+            np.ones((3, 3), "f4"),
+            gbdnn.ShapeError,
+            r"out has shape \(3, 3\); the answer has \(4, 3\)",
+        ),
+        (np.ones(3, "f4"), gbdnn.ShapeError, r"the answer has \(4, 3\)"),
+        (np.ones((4, 3)), gbdnn.ArgumentError, "of float32"),
+        (np.ones((3, 4), "f4").T, gbdnn.ArgumentError, "C-ordered"),
+        (frozen, gbdnn.ArgumentError, "writable"),
+        (X, gbdnn.ArgumentError, "its memory is that of the features"),
+        ([[0] * 3] * 4, gbdnn.ArgumentTypeError, "out: an array is needed"),
+    ):
+        with pytest.raises(error, match=match):
+            run(X, out=out)
+    np.testing.assert_array_equal(X, 1)
+
+
 @pytest.mark.parametrize("shape", [(49,), (3, 49), (2, 3, 50), ()])
 def test_a_compiled_network_refuses_what_does_not_fit(shape):
     run = gbdnn.compile(network(MIXED))
