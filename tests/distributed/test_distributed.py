@@ -14,7 +14,6 @@ import sys
 import tempfile
 import threading
 import time
-import tracemalloc
 import unittest.mock
 import weakref
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -26,13 +25,11 @@ import pytest
 import scipy.sparse as sp
 import shell
 from conftest import network
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fuzz_formats import Memory
 from oracles import case
 
 import gbdnn
 from gbdnn import challenge
-from gbdnn.arrays.growing_rows import GrowingRows
 from gbdnn.distributed import Workers, balance
 from gbdnn.distributed.executors.batches import cuts, dealt, part_size
 from gbdnn.distributed.executors.worker import compute
@@ -1240,34 +1237,6 @@ def test_the_task_is_a_function_of_a_module():
 # -- memory of the caller -----------------------------------------------------------------------
 
 
-@settings(max_examples=30)
-@given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=6),
-    st.floats(0, 1),
-    st.integers(0, 2**32 - 1),
-)
-def test_rows_that_grow_are_the_rows_of_scipy(sizes, density, seed):
-    random = np.random.default_rng(seed)
-    blocks = [
-        sp.random_array((n, 9), density=density, format="csr", rng=random, dtype=np.float32)
-        for n in sizes
-    ]
-    grown = GrowingRows(sum(sizes), 9, np.dtype(np.float32))
-    for block in blocks:
-        block.sort_indices()
-        grown.append(block.indptr.astype(np.uint16), block.indices.astype(np.uint8), block.data)
-    found = grown.rows().matrix().to_dense(fill_value=0)
-    assert np.array_equal(found, sp.vstack(blocks).toarray())
-
-
-def test_a_single_value_stands_for_all_entries_of_a_block():
-    grown = GrowingRows(3, 4, np.dtype(np.float64))
-    grown.append(np.array([0, 2]), np.array([1, 3]), np.array([5.0]))
-    grown.append(np.array([0, 0, 1]), np.array([2]), np.array([7.0]))
-    expected = [[0, 5, 0, 5], [0, 0, 0, 0], [0, 0, 7, 0]]
-    assert grown.rows().matrix().to_dense(fill_value=0).tolist() == expected
-
-
 def test_answers_are_held_once(tmp_path):
     """Beyond the answer, the caller holds the batches in flight: not all of them again."""
     net = gbdnn.Network([gbdnn.Layer(sp.random_array((64, 512), density=0.1, rng=0), 0.5)])
@@ -1279,12 +1248,12 @@ def test_answers_are_held_once(tmp_path):
         gbdnn.io.open_features(tmp_path / "X"),
     )
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        tracemalloc.start()
-        try:
-            Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=2048)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        gbdnn.infer(stored, features[:100], executor=executor, nthreads=1)
+        memory = Memory()
+        Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=2048)
+        grown = memory.growth()
+    if grown is None:
+        pytest.skip("the system does not tell the memory that is in use")
     answer = Y.nvals * 12 + 8 * Y.nrows
     assert Y.nvals > 8_000_000
-    assert answer < peak < 1.5 * answer
+    assert 0.9 * answer < grown < 1.3 * answer

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.growing_rows import GrowingRows
-from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors.batches import cuts, dealt
 from gbdnn.distributed.executors.in_flight import computed
 from gbdnn.distributed.executors.worker import Task
 from gbdnn.distributed.messages import SentFeatures, as_sent, network_to_send
+from gbdnn.engine.answer import SparseAnswer
 from gbdnn.errors import naming
 
 if TYPE_CHECKING:
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.executors.worker import BatchResult
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.distributed.messages import CompactRows, Here
+    from gbdnn.distributed.messages import Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.model.network import Network, NetworkSource
 
@@ -71,30 +69,12 @@ def infer_over(
     results = computed(
         workers, tasks(), in_order=False, batches=len(starts) - 1, stats=stats, advice=_ADVICE
     )
-    ncols, dtype = net.shape[1], np.dtype(net.infos[0].dtype)
-    if deal is not None:
-        found = [rows.rows(ids(k)) for k, rows in _answers(results)]
-        return SparseRows.stacked(found, X.nrows, ncols, dtype).matrix()
-    # A batch that is done before those in front of it waits; all others go where they stay.
-    answer, early, following = GrowingRows(X.nrows, ncols, dtype), {}, 0
-    for k, rows in _answers(results):
-        early[k] = rows
-        del rows
-        while following in early:
-            first = early.pop(following).rows()
-            answer.append(first.indptr, first.columns, first.values)
-            del first
-            following += 1
-    return answer.rows().matrix()
-
-
-def _answers(
-    results: Iterator[tuple[Task, BatchResult]],
-) -> Iterator[tuple[int, CompactRows]]:
-    """Yield the number and the answer of each batch."""
+    answer = SparseAnswer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
     for task, result in results:
         if result.rows is not None:
-            yield task.batch, result.rows
+            answer.add(result.rows.rows(ids(task.batch)))
+        del result
+    return answer.matrix(None)
 
 
 def infer_batches_over(
