@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The first example of a test may wait for GraphBLAS to start.
-settings.register_profile("gbdnn", deadline=None, max_examples=25)
+settings.register_profile("gbdnn", deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
 

@@ -199,7 +199,14 @@ def test_progress_only_for_a_terminal(arguments, shown, last, tmp_path, monkeypa
     assert not any(each in line for each in shown for line in left)
 
 
-@pytest.mark.parametrize("options", [[], ["--to", "store"], ["--to", "store", "--workers", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        pytest.param(["--to", "store"], marks=pytest.mark.slow),
+        pytest.param(["--to", "store", "--workers", "2"], marks=pytest.mark.slow),
+    ],
+)
 def test_a_bar_leaves_the_result(options, problem, folder, tmp_path):
     """Drawn over what is written below it, it would be gone when the bar is."""
     gbdnn.save(problem.network, tmp_path / "net")

@@ -22,6 +22,10 @@ from gbdnn.io import write_categories, write_network, write_tsv
 PATIENCE = 300  # seconds; nothing here takes a tenth of them: a process that hangs is a failure
 
 
+def slow(number):
+    return pytest.param(number, marks=pytest.mark.slow)
+
+
 def started(*arguments, **options):
     """The command as a process of a group of its own, as a terminal would start it."""
     return subprocess.Popen(
@@ -107,7 +111,7 @@ def test_a_signal_ends_the_command(number, code, told, digits, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGHUP)])
 def test_a_signal_leaves_no_temporary_folder(number, tmp_path):
     process = started("generate", tmp_path / "net", "--layers", 50_000, "--to", "tsv")
     wait_until(process, lambda: any(tmp_path.glob("*/*-l1.tsv")))
@@ -167,13 +171,8 @@ def long(tmp_path_factory):
     return root
 
 
-def slow(number):
-    return pytest.param(number, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(
-    "number", [slow(signal.SIGINT), signal.SIGTERM, slow(signal.SIGHUP), slow(signal.SIGKILL)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_workers_end_with_the_command(number, long, tmp_path):
     process = started(
         "infer", long / "net", long / "X", "-o", tmp_path / "Y", "--to", "store", "--workers", 2,
@@ -192,7 +191,8 @@ def test_workers_end_with_the_command(number, long, tmp_path):
     assert 0 < gbdnn.io.find_unfinished(tmp_path / "Y").done < 400_000
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGKILL)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_challenge_on_workers_leaves_no_network(number, tmp_path):
     few = ["challenge", "--layers", 8, "--inputs", 300, "--no-check", "--workers", 2]
     process = started(*few, "--repeat", 10**6, env={**os.environ, "TMPDIR": str(tmp_path)})

@@ -242,7 +242,7 @@ DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("own", ["FP32", "FP64"])
+@pytest.mark.parametrize("own", ["FP32", pytest.param("FP64", marks=pytest.mark.slow)])
 def test_rows_of_any_dtype(dtype, own):
     """Read where they are, or converted: the same values."""
     random = np.random.default_rng(5)

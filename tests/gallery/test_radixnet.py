@@ -13,7 +13,10 @@ def pattern(W):
     return W.to_dense(fill_value=0) != 0
 
 
-@pytest.mark.parametrize(("neurons", "m"), [(1024, 6), (4096, 8), (16384, 10), (65536, 12)])
+BIGGEST = pytest.param(65536, 12, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("neurons", "m"), [(1024, 6), (4096, 8), (16384, 10), BIGGEST])
 def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
     net = gbdnn.radixnet(neurons, m + 2)
     assert len(net) == m + 2

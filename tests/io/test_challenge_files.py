@@ -31,9 +31,7 @@ from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, 
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
-FILES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100
-)
+FILES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -84,7 +82,7 @@ def to_matrix(shape, items, dtype, orientation="rowwise"):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+@pytest.mark.parametrize("name", ["a.tsv", pytest.param("a.tsv.gz", marks=pytest.mark.slow)])
 @FILES
 @given(drawn=st.data(), held=st.sampled_from(["rowwise", "columnwise"]))
 def test_read_what_was_written(tmp_path, dtype, name, drawn, held):

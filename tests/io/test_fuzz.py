@@ -13,7 +13,7 @@ def require_good(cases, seed):
     assert all(found["read"] for found in by_format.values()), by_format
 
 
-@pytest.mark.parametrize("cases", [500, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [200, pytest.param(2000, marks=pytest.mark.slow)])
 def test_damaged_files(cases):
     require_good(cases, 11)
 

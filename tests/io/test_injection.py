@@ -13,7 +13,7 @@ INJECTION = Path(__file__).parents[1] / "support" / "injection.py"
 @pytest.mark.parametrize(
     ("arguments", "least"),
     [
-        (("network", "answer", "--every", "211"), 15),
+        (("answer", "--every", "211"), 5),
         pytest.param(("--every", "37"), 300, marks=pytest.mark.slow),
     ],
     ids=["few", "many"],

@@ -1122,7 +1122,7 @@ except (MemoryError, GbdnnError, gb.exceptions.OutOfMemory) as err:
 
 @pytest.mark.parametrize("what", ["infer", "save"])
 @pytest.mark.parametrize(
-    "more", [0, 16, *(pytest.param(mib, marks=pytest.mark.slow) for mib in (4, 64, 256))]
+    "more", [0, *(pytest.param(mib, marks=pytest.mark.slow) for mib in (4, 16, 64, 256))]
 )
 def test_allocations_that_fail(root, tmp_path, what, more):
     if sys.platform != "linux":

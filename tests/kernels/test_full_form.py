@@ -277,7 +277,8 @@ def test_an_overflow_in_a_helper_thread_reaches_the_caller(engine, monkeypatch):
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 
 
-@pytest.mark.parametrize("engine", [pytest.param("full", marks=pytest.mark.slow), "fused"])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["full", "fused"])
 def test_ctrl_c_ends_all_threads(engine):
     net = gbdnn.radixnet(1024, 600)
     X = np.ones((3000, 1024), "f4")

@@ -206,8 +206,15 @@ def test_neurons_and_inputs_without_edges():
 # -- gradients in GraphBLAS ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
-@pytest.mark.parametrize("clip", [None, 0.6])
+@pytest.mark.parametrize(
+    ("labels", "clip"),
+    [
+        (True, None),
+        (False, 0.6),
+        pytest.param(True, 0.6, marks=pytest.mark.slow),
+        pytest.param(False, None, marks=pytest.mark.slow),
+    ],
+)
 def test_gradients_are_those_of_central_differences(labels, clip):
     net = network((12, 15, 9, 4), 0.4, clip=clip)
     X, y = data(net, inputs=40, labels=labels)
