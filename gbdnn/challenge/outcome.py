@@ -27,6 +27,7 @@ from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer
+from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ def run(
     No timed run has a callback: records are from one further run. With `executor` it is one of
     this process, on the batches that the workers had, and gives the processed edges as well.
 
+    The fused form's code is compiled before, if it is not on disk: some seconds, once on a machine.
     Before the first timed run with `executor`, every worker has started, read the weights and
     computed a batch; what is timed has the features and the answer on their way.
 
@@ -233,6 +235,8 @@ def run(
     features = problem.features
     seconds: list[float] = []
     balances: list[Balance] = []
+    if engine in ("auto", "fused") and problem.network.dtype is not None:
+        FUSED.keep_code(problem.network.dtype)
     with nullcontext(problem.network) if executor is None else readable(problem.network) as net:
         workers = None if executor is None else warmed(net, features, executor, options)
         for _ in range(repeat):

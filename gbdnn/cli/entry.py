@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.cli.signals import raised
-from gbdnn.cli.terminal import lasting_streams, say
+from gbdnn.cli.terminal import Told, lasting_streams, say
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, NonFiniteError
 from gbdnn.runtime.first_use import gb
@@ -77,6 +78,9 @@ def _options(
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    log = logging.getLogger("gbdnn.compiled")
+    log.setLevel(logging.INFO)
+    log.addHandler(Told())
     with lasting_streams() as out:
         # The launcher of a pipeline ends its other ranks by SIGTERM, when one of them has said why.
         with nullcontext(list[int]()) if ranks.are_started() else raised() as came:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import contextmanager, suppress
@@ -85,6 +86,16 @@ def warn(message: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"gbdnn: warning: {message}\n")
         sys.stderr.flush()
+
+
+class Told(logging.Handler):
+    """Writes what takes a while to standard error, if it is a terminal: above the bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        if sys.stderr is not None and sys.stderr.isatty():
+            sys.stderr.write(f"gbdnn: {record.getMessage()}\n")
+            sys.stderr.flush()
 
 
 class _Count(rich.progress.ProgressColumn):

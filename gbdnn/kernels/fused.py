@@ -15,6 +15,8 @@ import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
@@ -22,8 +24,6 @@ from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import reordered
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
@@ -106,6 +106,13 @@ class FusedForm:
         """
         if (fault := self._load(dtype)) is not None:
             raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
+
+    def keep_code(self, dtype: np.dtype) -> None:
+        """Have the code at hand, compiled now, where it is kept on disk for later processes."""
+        from gbdnn.kernels.compiled.library import cache_folder
+
+        if cache_folder() is not None and self.is_due(dtype, np.inf):
+            self.has_loaded(dtype)
 
     @cached_property
     def _is_suited(self) -> bool:

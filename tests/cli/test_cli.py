@@ -199,6 +199,21 @@ def test_progress_only_for_a_terminal(arguments, shown, last, tmp_path, monkeypa
     assert not any(each in line for each in shown for line in left)
 
 
+@pytest.mark.slow
+def test_compiling_is_told_once(tmp_path, monkeypatch):
+    """And done before the clock starts: the first run is in the fused form."""
+    monkeypatch.setenv("GBDNN_CACHE_DIR", str(tmp_path / "code"))
+    small = ("challenge", "--layers", 6, "--inputs", 50, "--no-check")
+    assert as_process(*small).stderr == ""
+    assert len(list((tmp_path / "code").iterdir())) == 1
+    monkeypatch.setenv("GBDNN_CACHE_DIR", str(tmp_path / "other"))
+    for shown in (True, False):
+        code, written, left = on_terminal(*small)
+        assert code == 0
+        assert ("compiling for this processor, once" in written) == shown
+        assert sum("compiling" in line for line in left) == shown
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -315,6 +315,16 @@ def test_to_ask_for_a_file_once_more_takes_no_time(monkeypatch, tmp_path):
     assert code.is_at_hand
 
 
+@pytest.mark.parametrize(("folder", "compiled"), [("", []), ("kept", ["float32"])])
+def test_code_is_made_beforehand_where_it_is_kept(folder, compiled, monkeypatch, tmp_path):
+    monkeypatch.setenv("GBDNN_CACHE_DIR", folder and str(tmp_path / folder))
+    made = []
+    monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", made.append)
+    form = FusedForm()
+    form.keep_code(np.dtype("f4"))
+    assert made == compiled
+
+
 def test_while_one_thread_compiles_others_go_on_without(monkeypatch):
     begun, done = threading.Event(), threading.Event()
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import re
 import sys
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = ["Library", "cache_folder", "has_fma"]
+
+_log = logging.getLogger("gbdnn.compiled")
 
 _CTYPES = {
     "void": None,
@@ -77,6 +80,7 @@ class Library:
             if self._functions is None:
                 code = self._read()
                 if code is None:
+                    _log.info("compiling for this processor, once (%s, some seconds)", self._label)
                     code = self.compile()
                     if (file := self._code_file) is not None:
                         file.write(code)
