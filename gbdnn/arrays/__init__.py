@@ -1,1 +1,1 @@
-"""A caller's matrices as arrays of ours: checks, sparse rows, GraphBLAS's threads and first use."""
+"""A caller's matrices as arrays of ours: checks, and sparse rows that are stacked or stored."""
