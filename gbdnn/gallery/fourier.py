@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gbdnn.runtime.threads import available, on_threads
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 _ROWS = 4  # rows of the resized images that are interpolated downwards at a time
 _IMAGES = 256  # images that are looked at a time, for which rows promise most
 _EXACT = 256  # images, up to which none is added
-_COLUMNS = 16  # columns of a row that are transformed at a time
+_COLUMNS = 64  # columns of a row that are transformed at a time
+_AT_ONCE = 4096  # frequencies that are interpolated at a time: what the caches hold
+_FEW = 1 << 16  # numbers that one thread transforms in the time that a second one takes to begin
 
 
 class Strip:
@@ -112,11 +116,31 @@ class Strip:
         """Yield some columns, the real part there, and the imaginary, one for all images."""
         for start in range(0, self.side, _COLUMNS):
             columns = slice(start, min(start + _COLUMNS, self.side))
-            # No matmul: BLAS's threads take longer to meet than this product takes.
-            Z = np.einsum("cx,xf->cf", self._across[columns], spectrum)
+            Z = self._interpolated(columns, spectrum)
             Z *= self._phases[columns]
             imag = Z[:, :1].imag / self.count  # of frequency 0, which the transform drops
-            yield columns, np.fft.irfft(Z, self.count, axis=1), imag
+            yield columns, self._transformed(Z), imag
+
+    def _interpolated(self, columns: slice, spectrum: NDArray) -> NDArray:
+        """Return the spectra of some columns."""
+        across, frequencies = self._across[columns], spectrum.shape[1]
+        if frequencies <= _AT_ONCE:  # BLAS's threads would take longer to meet than this takes
+            return np.einsum("cx,xf->cf", across, spectrum)
+        Z = np.empty((len(across), frequencies), np.complex128)
+        for f in range(0, frequencies, _AT_ONCE):
+            np.matmul(across, spectrum[:, f : f + _AT_ONCE], out=Z[:, f : f + _AT_ONCE])
+        return Z
+
+    def _transformed(self, Z: NDArray) -> NDArray:
+        """Return all images' values in some columns, of their spectra."""
+        values = np.empty((len(Z), self.count))
+        nthreads = available() if Z.size > _FEW else 1
+
+        def transform(k: int) -> None:
+            values[k::nthreads] = np.fft.irfft(Z[k::nthreads], self.count, axis=1)
+
+        on_threads(nthreads, transform, stop=lambda: None, all_needed=nthreads > 1)
+        return values
 
 
 def _smooth(n: int) -> int:
