@@ -230,7 +230,7 @@ def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network
         began = perf_counter()
         gbdnn.save(gbdnn.radixnet(neurons, layers, seed=seed, lazy=True), folder)
         print(f"store written in {perf_counter() - began:.1f} s", flush=True)
-    net = gbdnn.load(folder)
+    net = gbdnn.load(folder, lazy=True)
     if (net.shape[0], len(net)) != (neurons, layers):
         raise SystemExit(f"{folder} holds another network: {len(net)} layers of {net.shape[0]}")
     return net

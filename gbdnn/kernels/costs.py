@@ -12,9 +12,15 @@ two meet where about one activation in a hundred is not 0.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gbdnn.kernels.blocks import padded
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = [
+    "accelerating_pays",
     "block_width",
     "dense_answer_pays",
     "dense_features_pay",
@@ -72,6 +78,8 @@ FEW_INPUTS = 64  # so few go through a network without queues, however deep it i
 FEW_ELEMENTS = 1 << 20  # so many, sparse ones too, are made an array for that
 SPARSEST = 1 / 8  # times DENSE_FEATURES: an array with fewer entries may be better off as rows
 SINGLES = 2  # so few inputs take less time one by one than as a block
+CALL = 20_000.0  # a call of a compiled network, beyond what PyTorch takes for one
+AT_ONCE = 32  # inputs of a call, if nobody says how many
 HAND_OVER = 150_000.0  # work from which on a second thread helps
 
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
@@ -103,6 +111,15 @@ def fused_layer(inputs: int, edges: int, nrows: int, ncols: int) -> float:
 def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
     """Whether a layer has so many of its edges that blocks, or single inputs, take all of them."""
     return edges >= (DENSE_ROW if single else DENSE_LAYER) * nrows * ncols
+
+
+def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether layers of so many edges, rows and columns take less time than a BLAS, with a call."""
+    dense = sparse = 0.0
+    for edges, nrows, ncols in layers:
+        dense += nrows * ncols * EDGE_DENSE
+        sparse += edges * EDGE_FUSED + (nrows + ncols) * DENSE_COPY / 2
+    return AT_ONCE * (dense - sparse) > CALL
 
 
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:

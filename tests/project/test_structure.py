@@ -18,6 +18,7 @@ DOWNWARDS = [
     ["viz"],
     ["challenge"],
     ["training"],
+    ["torch"],
     ["inference", "answers"],
     ["distributed", "serving"],
     ["engine"],
@@ -35,6 +36,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(reversed(DOWNWARDS)) for room
 ALLOWED = {
     "_replace": "public, in spite of its name, of every NamedTuple",
     "_init_params": "python-graphblas has no other way to ask whether it is initialised",
+    "_modules": "PyTorch's named_children leaves a module out that it has named before",
     "_forward_hooks": "nor PyTorch one to ask for the hooks of a module",
     "_forward_pre_hooks": "nor PyTorch one to ask for the hooks of a module",
     "_indices": "nor PyTorch one to look at a sparse tensor's indices before it is coalesced",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.matrices import as_columns
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -55,6 +57,20 @@ class Chain:
         if old is not None and not {old.shape, b.shape} <= {(), (W.shape[1],)}:
             raise ShapeError(f"{name}: a bias of shape {b.shape} onto one of {old.shape}")
         self._pending = product, W, b if old is None else old + b
+
+    def scale(self, factors: np.ndarray, shifts: np.ndarray, name: str) -> None:
+        """Multiply each neuron's sum of the preceding product by a factor, and add a shift."""
+        if self._pending is None or self._activation != "identity" or self._clip is not None:
+            raise no_meaning(name, "it scales something other than a product")
+        product, W, old = self._pending
+        if factors.shape != (W.shape[1],):
+            raise ShapeError(f"{name}: {factors.shape} factors for {W.shape[1]} neurons")
+        columns = as_columns(W, what=name)
+        dtype = columns.values.dtype
+        values = columns.values * np.repeat(factors, columns.degrees)
+        scaled = SparseRows(columns.indptr, columns.columns, values.astype(dtype), columns.ncols)
+        bias = shifts if old is None else old * factors + shifts
+        self._pending = product, scaled.matrix().T, bias.astype(dtype)
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:
         """Bound the activations; None or an infinity is not a bound. A ReLU is ``0, None``."""

@@ -38,6 +38,8 @@ _FUNCTIONS_ALONE = {
     for each in (nn.ReLU, nn.Hardtanh, nn.Flatten, nn.Identity, nn.Dropout, nn.AlphaDropout)
 }
 
+_NORMS = {nn.BatchNorm1d.forward}
+
 
 class _Tracer(torch.fx.Tracer):
     """Traces modules down to functions, but for those that have parameters or are not known."""
@@ -98,15 +100,28 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             raise no_meaning(_name(before, module), "its result is used more than once: a skip")
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
-            if type(part).forward is not nn.Linear.forward:
+            if is_linear(part):
+                _add_linear(chain, part, name)
+            elif isinstance(part, nn.BatchNorm1d) and type(part).forward in _NORMS:
+                _add_norm(chain, part, name)
+            else:
                 raise no_meaning(name)
-            _add_linear(chain, part, name)
         elif node.op != "output":
             _add_function(chain, node, name, counts)
         elif node.args != (before,):
             raise no_meaning(name)
         before = node
     return chain
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a Linear, or a subclass with its forward."""
+    return type(module).forward is nn.Linear.forward
+
+
+def is_elementwise(module: nn.Module) -> bool:
+    """Whether a module may stand between Linears of a chain, for any number of dimensions."""
+    return type(module).forward in (_FUNCTIONS_ALONE | _NORMS) - {nn.Flatten.forward}
 
 
 def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
@@ -156,6 +171,20 @@ def _add_linear(chain: Chain, module: Any, name: str) -> None:
         if f"{key}_orig" not in tensors:
             tensors[key] = getattr(module, key)
     add_linear(chain, tensors, name)
+
+
+def _add_norm(chain: Chain, module: Any, name: str) -> None:
+    """``(x - mean) / sqrt(variance + eps) * weight + bias``, the means those that were learnt."""
+    mean, variance = module.running_mean, module.running_var
+    if mean is None or module.training:
+        raise no_meaning(name, "it is normalised by the inputs at hand; call eval()")
+    factor = (variance.double() + module.eps).rsqrt()
+    if module.weight is not None:
+        factor = factor * module.weight.detach().double()
+    shift = -mean.double() * factor
+    if module.bias is not None:
+        shift = shift + module.bias.detach().double()
+    chain.scale(factor.cpu().numpy(), shift.cpu().numpy(), name)
 
 
 def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torch.fx.Node]) -> None:
