@@ -141,6 +141,7 @@ def _fingerprint(
             if each is not None:
                 yield each.rows
                 yield np.ascontiguousarray(each.targets)
+                yield each.weights
                 yield from _contents(each.inputs, begun.layers[0].info)
 
     return checksum_of(contents())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import column_or_1d
 
+from gbdnn.arrays.checks import as_word
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.training.fitting import SparseEstimator, described, whole
+from gbdnn.training.data import as_weights
+from gbdnn.training.fitting import SparseEstimator, described, whole, with_parameters_of
 from gbdnn.training.losses import CrossEntropy, SquaredError
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
@@ -25,6 +28,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     Parameters
     ----------
     {parameters}
+    class_weight : "balanced" or mapping, optional
+        How much inputs of a label count: ``"balanced"`` has those of each label count as much in
+        all; a mapping has a weight for each label, 1 for others. `partial_fit` takes no
+        ``"balanced"``, which needs all inputs.
 
     Attributes
     ----------
@@ -53,13 +60,21 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     classes_: np.ndarray
 
+    @with_parameters_of(SparseEstimator)
+    def __init__(
+        self, hidden: Any = (1024, 1024), density: float = 0.05, *, class_weight: Any = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(hidden, density, **options)
+        self.class_weight = class_weight
+
     @property
     def network_(self) -> Network:
         """The trained network."""
         return self.run_.network
 
     @whole
-    def fit(self, X: Any, y: Any) -> SparseClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
         """Learn from labelled inputs, from the beginning.
 
         Parameters
@@ -67,6 +82,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,)
             Labels.
+        sample_weight : array_like, shape (inputs,), optional
+            As in `train`; times what `class_weight` says.
 
         Returns
         -------
@@ -76,11 +93,15 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         X, y = self._checked(X, y, reset=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self._fit(X, labels, len(self.classes_), CrossEntropy(), strata=labels)
+        loss = CrossEntropy(every_label=False)  # of those that there are, some may weigh nothing
+        weights = self._weights(y, sample_weight)
+        self._fit(X, labels, weights, len(self.classes_), loss, strata=labels)
         return self
 
     @whole
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SparseClassifier:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> SparseClassifier:
         """Go once through some more inputs.
 
         Parameters
@@ -89,6 +110,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y : array_like, shape (inputs,)
         classes : array_like, optional
             All labels that there will be; needed in the first call.
+        sample_weight : array_like, shape (inputs,), optional
+            As in `fit`.
 
         Returns
         -------
@@ -115,8 +138,24 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             raise ArgumentError(
                 f"y: label {y[wrong].tolist()[0]!r} is not among classes {self.classes_}"
             )
-        self._partial_fit(X, labels, len(self.classes_), CrossEntropy(every_label=False))
+        if isinstance(self.class_weight, str):
+            raise ArgumentError('class_weight: "balanced" needs all inputs; give a mapping')
+        loss = CrossEntropy(every_label=False)
+        weights = self._weights(y, sample_weight)
+        self._partial_fit(X, labels, weights, len(self.classes_), loss)
         return self
+
+    def _weights(self, y: np.ndarray, sample_weight: Any) -> np.ndarray:
+        """Return weights of inputs, with those of their labels."""
+        found = as_weights(sample_weight, len(y))
+        if isinstance(self.class_weight, Mapping):
+            return found * [float(self.class_weight.get(label, 1)) for label in y.tolist()]
+        if self.class_weight is not None:
+            as_word(self.class_weight, "class_weight", ["balanced"])
+            _, labels = np.unique(y, return_inverse=True)
+            totals = np.bincount(labels, found)
+            return found / np.where(totals > 0, totals, 1)[labels]
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of each input, shape (inputs,)."""
@@ -181,39 +220,43 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
     @whole
-    def fit(self, X: Any, y: Any) -> SparseRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Learn from inputs and targets, from the beginning.
 
         Parameters
         ----------
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
+        sample_weight : array_like, shape (inputs,), optional
+            As in `train`; mean and variance of y have them, too.
 
         Returns
         -------
         SparseRegressor
             This one.
         """
-        X, y = self._targets(X, y, first=True)
-        self._fit(X, y, y.shape[1], SquaredError())
+        X, y, weights = self._targets(X, y, sample_weight, first=True)
+        self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     @whole
-    def partial_fit(self, X: Any, y: Any) -> SparseRegressor:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Go once through some more inputs; the first ones say how y is scaled.
 
         Parameters
         ----------
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
+        sample_weight : array_like, shape (inputs,), optional
+            As in `fit`.
 
         Returns
         -------
         SparseRegressor
             This one.
         """
-        X, y = self._targets(X, y, first=not hasattr(self, "run_"))
-        self._partial_fit(X, y, y.shape[1], SquaredError())
+        X, y, weights = self._targets(X, y, sample_weight, first=not hasattr(self, "run_"))
+        self._partial_fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -226,8 +269,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def _targets(self, X: Any, y: Any, *, first: bool) -> tuple[Any, np.ndarray]:
-        """Return checked features, and targets with mean 0 and variance 1."""
+    def _targets(
+        self, X: Any, y: Any, sample_weight: Any, *, first: bool
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return checked features, targets with mean 0 and variance 1, and weights."""
         X, y = self._checked(X, y, reset=first, multi_output=True, y_numeric=True)
         y = y.astype(np.float64)
         if y.ndim == 2 and y.shape[1] == 1:
@@ -235,9 +280,11 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
+        weights = as_weights(sample_weight, len(y))
         if first:
-            self.y_mean_, scale = y.mean(axis=0), y.std(axis=0)
+            self.y_mean_ = np.average(y, axis=0, weights=weights)
+            scale = np.sqrt(np.average((y - self.y_mean_) ** 2, axis=0, weights=weights))
             self.y_scale_ = np.where(scale > 0, scale, 1.0)
         elif y.shape[1] != len(self.y_mean_):
             raise ArgumentError(f"y: {y.shape[1]} outputs, but {len(self.y_mean_)} before")
-        return X, (y - self.y_mean_) / self.y_scale_
+        return X, (y - self.y_mean_) / self.y_scale_, weights

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described", "whole"]
+__all__ = ["SparseEstimator", "described", "whole", "with_parameters_of"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024)
@@ -87,6 +87,19 @@ def whole(fit: F) -> F:
             raise
 
     return wrapped  # type: ignore[return-value]
+
+
+def with_parameters_of(base: type) -> Callable[[F], F]:
+    """Show those of a base class in the signature of an ``__init__`` with ``**options``."""
+
+    def shown(init: F) -> F:
+        known = {**inspect.signature(init).parameters, **inspect.signature(base).parameters}
+        named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
+        named.sort(key=lambda each: each.kind)
+        init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+        return init
+
+    return shown
 
 
 class SparseEstimator(BaseEstimator):
@@ -162,27 +175,33 @@ class SparseEstimator(BaseEstimator):
             dtype=self.dtype,
         )
 
-    def _fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss, strata: Any = None) -> None:
+    def _fit(
+        self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss,
+        strata: Any = None,
+    ) -> None:  # fmt: skip
         seed = _seed(self.random_state)
         validation = None
         if self.validation_fraction is not None:
             between("validation_fraction", self.validation_fraction, 0, 1, above=True, below=True)
-            X, tested, y, wanted = train_test_split(
-                X, y, test_size=self.validation_fraction, stratify=strata, random_state=seed
-            )
-            validation = (tested, wanted)
+            parts = train_test_split(
+                X, y, weights,
+                test_size=self.validation_fraction, stratify=strata, random_state=seed,
+            )  # fmt: skip
+            (X, y, weights), validation = parts[::2], tuple(parts[1::2])
         self.run_ = train(
-            self._begun(X.shape[1], outputs, seed), X, y,
+            self._begun(X.shape[1], outputs, seed), X, y, sample_weight=weights,
             loss=loss, epochs=self.epochs, schedule=Cosine(), seed=seed, validation=validation,
             patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
 
-    def _partial_fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss) -> None:
+    def _partial_fit(
+        self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss
+    ) -> None:
         run = getattr(self, "run_", None)
         seed = _seed(self.random_state) if run is None else None
         before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
         self.run_ = train(
-            before, X, y,
+            before, X, y, sample_weight=weights,
             loss=loss, epochs=1, schedule=Constant(), seed=seed, **self._options(X.shape[0]),
         )  # fmt: skip
 

@@ -38,6 +38,7 @@ def train(
     X: MatrixLike,
     y: Any,
     *,
+    sample_weight: Any = None,
     epochs: int = 20,
     batch_size: int | None = None,
     loss: Loss | None = None,
@@ -66,6 +67,9 @@ def train(
     y : array_like, shape (inputs,) or (inputs, outputs)
         Labels from 0 to outputs - 1, each of which some input has, for `CrossEntropy`; numbers for
         `SquaredError`.
+    sample_weight : array_like, shape (inputs,), optional
+        At least 0: how much each input counts, in losses, gradients and accuracies, beside the
+        mean of all weights. An input of weight 2 counts as one that is there twice.
     epochs : int, default 20
         How often all inputs are gone through; of a run that goes on, how often more.
     batch_size : int, default 128
@@ -80,7 +84,7 @@ def train(
     input_dropout : float, default 0.0
         Part of the features, from 0 to less than 1, that are 0 in a minibatch, drawn anew for each;
         the others are divided by what is left.
-    validation : float, or (X, y), optional
+    validation : float, (X, y) or (X, y, sample_weight), optional
         Inputs to look at after each epoch: a part of those given (from 0 to 1, drawn by the seed,
         not trained with), or others.
     patience : int, optional
@@ -169,7 +173,8 @@ def train(
         input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
         adjusting = _adjustments(adjustments)
         loss = loss or before.loss or default_loss(y)
-        data, tested = _data(X, y, before.network, loss, validation, seed)
+        data = TrainingData.of(X, y, before.network, loss, sample_weight)
+        data, tested = _split(data, before.network, loss, validation, seed)
         return Trainer(
             before=before,
             data=data,
@@ -189,13 +194,14 @@ def train(
         ).run(checkpoint)
 
 
-def _data(
-    X: Any, y: Any, net: Network, loss: Loss, validation: Any, seed: int
+def _split(
+    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int
 ) -> tuple[TrainingData, ValidationData | None]:
     """Return what to train with, and what to look at after each epoch."""
-    data, tested = TrainingData.of(X, y, net, loss), None
+    tested = None
     if isinstance(validation, tuple):
-        tested = ValidationData.of(*_pair(validation), net, loss)
+        X, y, *weights = _pair(validation)
+        tested = ValidationData.of(X, y, net, loss, *weights)
     elif validation is not None:
         data, tested = data.split(between("validation", validation, 0, 1, below=True), seed)
     if loss.every_label:
@@ -239,7 +245,9 @@ def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
     return before if given is None else whole_number(given, name, least=least)
 
 
-def _pair(validation: tuple[Any, ...]) -> tuple[Any, Any]:
-    if len(validation) != 2:
-        raise ArgumentTypeError(f"validation: (X, y), not a tuple of {len(validation)}")
+def _pair(validation: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(validation) not in (2, 3):
+        raise ArgumentTypeError(
+            f"validation: (X, y) or (X, y, sample_weight), not a tuple of {len(validation)}"
+        )
     return validation

@@ -108,6 +108,8 @@ class Trainer:
         self._steps = Steps(
             self._layers, batch=self._batch, loss=self.loss.code, rule=rule, nthreads=self.nthreads
         )
+        weights = self.data.weights / self.data.weights[self.data.rows].mean()
+        self._weights = weights, weights.astype(first.dtype)
         self._staged: np.ndarray | None = None
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
@@ -119,7 +121,7 @@ class Trainer:
         begun, epoch, start = time.perf_counter(), len(self.before.history) + n, n * self._per_epoch
         # The order of its inputs follows from its number, counted over all calls.
         order = self.data.rows[self._random(0, epoch).permutation(len(self.data.rows))]
-        done, hits, losses = 0, 0, np.empty(len(order))
+        done, hits, losses = 0, 0.0, np.empty(len(order))
         rates = self._rates(start)
         while done < self._per_epoch:
             count = self._next(start + done) - start - done
@@ -129,8 +131,9 @@ class Trainer:
             if result.steps < count:
                 done += result.steps
                 raise self._diverged(epoch, start + done, rates[done, 0])
-            losses[done * self._batch :][: len(some)] = result.losses
-            hits += int(result.hits.sum())
+            weights = self._weights[0][some]
+            losses[done * self._batch :][: len(some)] = result.losses * weights
+            hits += float(result.hits @ weights)
             seconds = time.perf_counter() - clock
             self._most = max(1, int(_AT_ONCE * count / max(seconds, 1e-6)))
             done += count
@@ -193,9 +196,9 @@ class Trainer:
         return min(step + most, *((step // each + 1) * each for each in every))
 
     def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
-        array, targets = self.data.inputs.array, self.data.targets
+        array, targets, weights = self.data.inputs.array, self.data.targets, self._weights[1]
         if self._staged is None:
-            return self._steps.run(array, rows, targets, rates)  # type: ignore[arg-type]
+            return self._steps.run(array, rows, targets, weights, rates)  # type: ignore[arg-type]
         # A minibatch becomes an array of its own; its targets are those of its rows.
         X = self._staged[: len(rows)]
         self.data.inputs.take(rows, X)
@@ -203,7 +206,7 @@ class Trainer:
             X *= self._random(1, epoch, step).random(X.shape, np.float32) >= rate
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(targets[rows])
-        return self._steps.run(X, np.arange(len(rows)), targets, rates)
+        return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
 
     def _tell(self, step: int) -> None:
         now = time.perf_counter()

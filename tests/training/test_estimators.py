@@ -43,11 +43,21 @@ def checks(*estimators):
             yield pytest.param(each, check, id=f"{type(each).__name__}-{name}")
 
 
+# A weight of 2 is a row that is there twice in the gradient of all rows; minibatches are others.
+# Where scikit-learn tells others to take 1,000 epochs, these take 100.
+OPTIONS = {
+    "check_sample_weight_equivalence_on_dense_data": {"batch_size": 1000, "dtype": "FP64"},
+    "check_sample_weight_equivalence_on_sparse_data": {"batch_size": 1000, "dtype": "FP64"},
+    "check_class_weight_classifiers": {"epochs": 100},
+}
+
+
 def run_check(estimator, check):
     from unittest import SkipTest
 
+    options = OPTIONS.get(getattr(check, "func", check).__name__, {})
     try:
-        check(clone(estimator))
+        check(clone(estimator).set_params(**options))
     except SkipTest as reason:
         pytest.skip(str(reason))
 
@@ -225,6 +235,50 @@ def test_regression_by_parts():
     np.testing.assert_allclose(model.y_mean_, b[:100].mean())
     with pytest.raises(ArgumentError, match="2 outputs, but 1"):
         model.partial_fit(A, np.stack([b, b], axis=1))
+
+
+def test_weights_of_inputs_and_labels():
+    """In gradients of all rows: a weight is a row so many times, a label's one its rows'."""
+    counts = np.random.default_rng(0).integers(0, 4, len(X))
+    model = SparseClassifier(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
+    expected = (
+        clone(model).fit(np.repeat(X, counts, 0), np.repeat(Y, counts)).predict_log_proba(X_TEST)
+    )
+    found = clone(model).fit(X, Y, sample_weight=counts).predict_log_proba(X_TEST)
+    assert np.abs(found - expected).max() < 1e-9 < np.abs(expected).max()
+    assert np.abs(found - clone(model).fit(X, Y).predict_log_proba(X_TEST)).max() > 0.01
+
+    of_labels = {label: 1 / (label == Y).sum() for label in range(10)}
+    by_hand = (
+        clone(model).fit(X, Y, [7 * of_labels[label] for label in Y]).predict_log_proba(X_TEST)
+    )
+    for given in ("balanced", of_labels):
+        found = clone(model).set_params(class_weight=given).fit(X, Y).predict_log_proba(X_TEST)
+        assert np.abs(found - by_hand).max() < 1e-9
+    model = SparseRegressor(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
+    expected = clone(model).fit(np.repeat(X, counts, 0), np.repeat(Y**2, counts)).predict(X_TEST)
+    found = clone(model).fit(X, Y**2, sample_weight=counts).predict(X_TEST)
+    assert np.abs(found - expected).max() < 1e-7 < np.ptp(expected)
+
+
+def test_adaboost():
+    from sklearn.ensemble import AdaBoostClassifier
+
+    weak = SparseClassifier((16,), 0.3, epochs=5, learning_rate=0.01, random_state=0, nthreads=1)
+    strong = AdaBoostClassifier(weak, n_estimators=10, random_state=0).fit(X, Y)
+    assert len(strong.estimators_) == 10
+    assert strong.score(X_TEST, Y_TEST) > weak.fit(X, Y).score(X_TEST, Y_TEST)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"class_weight": "equal"}, "class_weight is 'balanced'"), ({"class_weight": 3}, "balanced")],
+)
+def test_class_weights_that_are_none(options, words):
+    with pytest.raises(ArgumentError, match=words):
+        SparseClassifier(**SMALL, **options).fit(X, Y)
+    with pytest.raises(ArgumentError, match="needs all inputs"):
+        SparseClassifier(**SMALL, class_weight="balanced").partial_fit(X, Y, range(10))
 
 
 def test_before_fit():

@@ -139,6 +139,63 @@ def test_weights_after_some_steps(sizes, density, clip, name, labels, dtype):
     assert [record.loss for record in run.history] == pytest.approx(losses, rel=10 * tolerance)
 
 
+@pytest.mark.parametrize("kind", ["array", "sparse"])
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
+def test_weights_of_inputs_are_rows_so_many_times(labels, kind):
+    """In one minibatch of all: weights are relative, and may be 0."""
+    net = network()
+    X, y = data(net, labels=labels)
+    counts = np.random.default_rng(3).integers(0, 4, len(X))
+    held = sp.csr_array(X) if kind == "sparse" else X
+    options = {"epochs": 3, "batch_size": 10_000, "validation": (X, y, counts)}
+    found = gbdnn.train(net, held, y, sample_weight=counts / 7, **options)
+    rows = np.repeat(np.arange(len(X)), counts)
+    options["validation"] = X[rows], y[rows]
+    expected = gbdnn.train(net, X[rows], y[rows], **options)
+    for a, b in zip(learned(found), learned(expected), strict=True):
+        assert np.abs(a - b).max() < 1e-12
+    for a, b in zip(found.history, expected.history, strict=True):
+        for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
+            assert getattr(b, name) is not None or not labels
+            assert getattr(a, name) == pytest.approx(getattr(b, name), rel=1e-12)
+    plain = gbdnn.train(net, X, y, **options)
+    assert any(
+        np.abs(a - b).max() > 1e-3 for a, b in zip(learned(found), learned(plain), strict=True)
+    )
+    one = training.gradients(net, X, y, sample_weight=counts * 3)
+    many = training.gradients(net, X[rows], y[rows])
+    assert one.loss == pytest.approx(many.loss, rel=1e-12)
+    for a, b in zip(one.layers, many.layers, strict=True):
+        assert np.abs(a.W.to_dense(fill_value=0) - b.W.to_dense(fill_value=0)).max() < 1e-14
+
+
+def test_weights_of_minibatches_are_relative_to_all():
+    """Against NumPy: each input of a minibatch times its weight over the mean of all weights."""
+    net = network()
+    X, y = data(net)
+    weights = np.random.default_rng(2).random(len(X))
+    expected = oracle(net)
+    for order in orders(len(X), 2):
+        for rows in np.split(order, range(100, len(X), 100)):
+            expected.step(X[rows], y[rows], weights[rows] / weights.mean())
+    run = gbdnn.train(
+        net, X, y, sample_weight=weights, epochs=2, batch_size=100, schedule=training.Constant()
+    )
+    for k, layer in enumerate(run.network):
+        assert np.abs(layer.W.to_dense(fill_value=0) - expected.W[k]).max() < 1e-11
+
+
+def test_weights_of_one_change_no_bit():
+    net = network(dtype="FP32")
+    X, y = data(net)
+    options = {"epochs": 2, "validation": 0.2}
+    plain, weighted = (
+        gbdnn.train(net, X, y, sample_weight=w, **options) for w in (None, np.full(len(X), 2))
+    )
+    assert same_bits(plain, weighted)
+    assert [r[:5] for r in plain.history] == [r[:5] for r in weighted.history]
+
+
 def test_accuracy_is_that_before_each_update():
     net = network()
     X, y = data(net)
@@ -995,6 +1052,11 @@ def wrong_calls():
         "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
         "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
         "outputs": (S, "5 outputs", (net, X, np.zeros((60, 4))), {}),
+        "weights": (S, r"sample_weight: shape \(59,\)", (net, X, y), {"sample_weight": y[1:]}),
+        "negative weight": (A, "at least 0", (net, X, y), {"sample_weight": y - 1.0}),
+        "no weight": (A, "zero", (net, X, y), {"sample_weight": 0.0 * y}),
+        "NaN weight": (A, "nan", (net, X, y), {"sample_weight": y * np.nan}),
+        "label without weight": (A, "no input has label 2", (net, X, y), {"sample_weight": y != 2}),
         "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
         "no target": (T, "one target for each", (net, X, 3), {}),
         "words": (T, "real numbers", (net, X, ["a"] * 60), {}),
@@ -1012,7 +1074,8 @@ def wrong_calls():
         "dropout": (A, "input_dropout", (net, X, y), {"input_dropout": 1}),
         "validation": (A, "validation", (net, X, y), {"validation": 1.5}),
         "little validation": (A, "leaves", (net, X, y), {"validation": 1e-9}),
-        "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y)}),
+        "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y, y)}),
+        "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
         "patience": (A, "no validation", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
