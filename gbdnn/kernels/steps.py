@@ -184,6 +184,18 @@ class Steps:
             left -= inputs
         return found
 
+    def dead_layer(self) -> int:
+        """Return the first layer before the last that no input of the last minibatch fires; or -1.
+
+        Inputs beyond the last one of a minibatch do not count.
+        """
+        for k in range(len(self.layers) - 1):
+            left = self._last - self._share * np.arange(len(self._blocks))
+            some = zip(self._blocks, left, strict=True)
+            if not any(row[k + 1].array[:, : max(n, 0)].any() for row, n in some):
+                return k
+        return -1
+
     def first_not_finite(self) -> int:
         """Return the layer in which activations, or else its gradient, are not finite; or -1."""
         for k in range(len(self.layers) - 1):

@@ -45,8 +45,10 @@ class TrainingData(NamedTuple):
         weights = as_weights(sample_weight, inputs.nrows)
         return cls(inputs, targets, np.arange(inputs.nrows), weights)
 
-    def split(self, part: float, seed: int) -> tuple[TrainingData, ValidationData]:
-        """Return these data without, and with, a part of the inputs."""
+    def split(
+        self, part: float, seed: int, *, stratified: bool = False
+    ) -> tuple[TrainingData, ValidationData]:
+        """Return these data without, and with, a part of the inputs, of labels in proportion."""
         count = round(part * len(self.rows))
         if not 0 < count < len(self.rows):
             raise ArgumentError(
@@ -54,7 +56,13 @@ class TrainingData(NamedTuple):
                 f" train with and {count} to look at"
             )
         order = np.random.default_rng([seed, 99]).permutation(self.rows)
-        kept, tested = np.sort(order[count:]), np.sort(order[:count])
+        taken = np.arange(count)
+        if stratified:
+            if self.targets.ndim != 1:
+                raise ArgumentError('validation: "stratified" is for labels')
+            order = order[np.argsort(self.targets[order], kind="stable")]
+            taken = ((taken + 0.5) * (len(order) / count)).astype(np.int64)
+        kept, tested = np.sort(np.delete(order, taken)), np.sort(order[taken])
         if not (self.weights[kept].any() and self.weights[tested].any()):
             raise ArgumentError(f"validation: {part} leaves a part whose weights are all 0")
         return self._replace(rows=kept), ValidationData(*self._replace(rows=tested))

@@ -92,7 +92,12 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """
         X, y = self._checked(X, y, reset=True)
         check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
+        classes, labels = np.unique(y, return_inverse=True)
+        if self._goes_on and not np.array_equal(classes, self.classes_):
+            raise ArgumentError(
+                f"warm_start: labels {classes}, but they were {self.classes_} before"
+            )
+        self.classes_ = classes
         loss = CrossEntropy(every_label=False)  # of those that there are, some may weigh nothing
         weights = self._weights(y, sample_weight)
         self._fit(X, labels, weights, len(self.classes_), loss, strata=labels)
@@ -161,6 +166,14 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """Return the most probable label of each input, shape (inputs,)."""
         found: np.ndarray = self._answers(X).argmax(axis=1)
         return self.classes_[found]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the answers, shape (inputs, classes).
+
+        Of two classes it is the second's minus the first's, shape (inputs,).
+        """
+        z = self._answers(X)
+        return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return probabilities, the softmax of the answers, shape (inputs, classes)."""
@@ -235,7 +248,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         SparseRegressor
             This one.
         """
-        X, y, weights = self._targets(X, y, sample_weight, first=True)
+        X, y, weights = self._targets(X, y, sample_weight, first=not self._goes_on)
         self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 

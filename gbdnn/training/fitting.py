@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gbdnn.arrays.checks import as_dtype, require_iterable, whole_number
-from gbdnn.errors import ArgumentError
+from gbdnn.arrays.checks import as_dtype, as_flag, require_iterable, whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.first_use import COMPLETION
 from gbdnn.runtime.threads import available
 from gbdnn.training.data import answers
@@ -48,7 +48,11 @@ batch_size : int, optional
     Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: the optimizer's own. `fit` lets it fall along a cosine, `partial_fit` keeps it.
+    Default: the optimizer's own.
+weight_decay : float, optional
+    Default: the optimizer's own, 0.
+schedule : Constant, Cosine or Stepwise, optional
+    Of the learning rate. Default: `fit` lets it fall along a cosine, `partial_fit` keeps it.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
     How edges move while the network is trained: see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
@@ -58,6 +62,10 @@ validation_fraction : float, optional
     their proportions.
 patience : int, optional
     Stop after so many epochs without a smaller validation loss, and keep the best epoch.
+warm_start : bool, default False
+    Whether `fit` goes on with what was fitted before, for `epochs` more.
+callback : callable, optional
+    As in `train`.
 random_state : int, RandomState or None, default None
     Of edges, weights, minibatches and the validation part. With an int equal calls have equal bits.
 nthreads : int, optional
@@ -65,6 +73,21 @@ nthreads : int, optional
 dtype : {"FP32", "FP64"}, default "FP32"
     Of weights and sums.
 """
+
+
+_SPELLINGS = {
+    "hidden_layer_sizes": "hidden",
+    "max_iter": "epochs",
+    "learning_rate_init": "learning_rate",
+    "solver": "optimizer",
+    "alpha": "weight_decay",
+    "early_stopping": "patience, with validation_fraction",
+    "n_iter_no_change": "patience",
+    "sparsity": "density, 1 - sparsity",
+    "n_jobs": "nthreads",
+    "seed": "random_state",
+}
+"""What others call parameters."""
 
 
 def described(kind: C) -> C:
@@ -117,14 +140,22 @@ class SparseEstimator(BaseEstimator):
         batch_size: int | None = None,
         optimizer: Any = "adam",
         learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        schedule: Any = None,
         rewire: Any = None,
         input_dropout: float = 0.0,
         validation_fraction: float | None = None,
         patience: int | None = None,
+        warm_start: bool = False,
+        callback: Any = None,
         random_state: Any = None,
         nthreads: int | None = None,
         dtype: str = "FP32",
+        **others: Any,
     ) -> None:
+        for name in others:
+            hint = f"; here it is {_SPELLINGS[name]}" if name in _SPELLINGS else ""
+            raise ArgumentTypeError(f"{type(self).__name__} has no parameter {name}{hint}")
         self.hidden = hidden
         self.density = density
         self.distribution = distribution
@@ -132,10 +163,14 @@ class SparseEstimator(BaseEstimator):
         self.batch_size = batch_size
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.schedule = schedule
         self.rewire = rewire
         self.input_dropout = input_dropout
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.warm_start = warm_start
+        self.callback = callback
         self.random_state = random_state
         self.nthreads = nthreads
         self.dtype = dtype
@@ -149,6 +184,11 @@ class SparseEstimator(BaseEstimator):
     def n_iter_(self) -> int:
         """Number of epochs."""
         return len(self.run_.history)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether `fit` begins with what was fitted."""
+        return as_flag(self.warm_start, "warm_start") and hasattr(self, "run_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -189,9 +229,10 @@ class SparseEstimator(BaseEstimator):
             )  # fmt: skip
             (X, y, weights), validation = parts[::2], tuple(parts[1::2])
         self.run_ = train(
-            self._begun(X.shape[1], outputs, seed), X, y, sample_weight=weights,
-            loss=loss, epochs=self.epochs, schedule=Cosine(), seed=seed, validation=validation,
-            patience=self.patience, **self._options(X.shape[0]),
+            self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
+            sample_weight=weights,
+            loss=loss, epochs=self.epochs, schedule=self.schedule or Cosine(), seed=seed,
+            validation=validation, patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _partial_fit(
@@ -201,17 +242,18 @@ class SparseEstimator(BaseEstimator):
         seed = _seed(self.random_state) if run is None else None
         before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
         self.run_ = train(
-            before, X, y, sample_weight=weights,
-            loss=loss, epochs=1, schedule=Constant(), seed=seed, **self._options(X.shape[0]),
+            before, X, y, sample_weight=weights, loss=loss, epochs=1,
+            schedule=self.schedule or Constant(), seed=seed, **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimizer": optimizer_named(self.optimizer, self.learning_rate),
+            "optimizer": optimizer_named(self.optimizer, self.learning_rate, self.weight_decay),
             "adjustments": adjustments_named(self.rewire),
             "batch_size": self._batch(inputs),
             "input_dropout": self.input_dropout,
             "nthreads": self.nthreads,
+            "callback": self.callback,
         }
 
     def _batch(self, inputs: int) -> int:

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gbdnn.training import SGD, SparseClassifier, SparseRegressor
+from gbdnn.training import SGD, Adam, Constant, SparseClassifier, SparseRegressor
 
 DIGITS = load_digits()
 X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
@@ -279,6 +279,57 @@ def test_class_weights_that_are_none(options, words):
         SparseClassifier(**SMALL, **options).fit(X, Y)
     with pytest.raises(ArgumentError, match="needs all inputs"):
         SparseClassifier(**SMALL, class_weight="balanced").partial_fit(X, Y, range(10))
+
+
+def test_spellings_of_others_are_told():
+    for name, ours in {"hidden_layer_sizes": "hidden", "alpha": "weight_decay"}.items():
+        with pytest.raises(TypeError, match=f"no parameter {name}; here it is {ours}"):
+            SparseClassifier(**{name: 3})
+    with pytest.raises(TypeError, match=r"SparseRegressor has no parameter colour$"):
+        SparseRegressor(colour="red")
+
+
+def test_warm_start_goes_on():
+    options = SMALL | {"schedule": Constant(), "epochs": 2, "batch_size": 64}
+    model = SparseClassifier(**options, warm_start=True).fit(X, Y)
+    first = model.run_
+    model.fit(X, Y)
+    assert model.n_iter_ == 4
+    expected = gbdnn.train(first, X, Y, epochs=2)
+    assert model.network_.isequal(expected.network)
+    with pytest.raises(ArgumentError, match="warm_start: labels"):
+        model.fit(X, Y % 9)
+    again = SparseClassifier(**options).fit(X, Y)
+    assert again.fit(X, Y).n_iter_ == 2
+    model = SparseRegressor(**options, warm_start=True).fit(X, Y)
+    scale = model.y_scale_
+    assert model.fit(X, Y * 2.0).y_scale_ == scale
+
+
+def test_weight_decay_schedule_and_callback():
+    seen = []
+    model = SparseClassifier(**SMALL, epochs=3, batch_size=64).set_params(
+        weight_decay=0.1, schedule=Constant(), callback=lambda now: seen.append(now.network.edges)
+    )
+    model.fit(X, Y)
+    assert seen == [model.network_.edges] * 3
+    net = gbdnn.training.erdos_renyi([64, 128, 10], 0.3, seed=model.run_.seed)
+    expected = gbdnn.train(
+        net, X, Y, epochs=3, batch_size=64, optimizer=Adam(0.01, weight_decay=0.1),
+        schedule=Constant(), seed=model.run_.seed,
+    )  # fmt: skip
+    assert model.network_.isequal(expected.network)
+    with pytest.raises(ArgumentError, match="weight_decay beside SGD"):
+        SparseClassifier(optimizer=SGD(), weight_decay=0.1).fit(X, Y)
+
+
+def test_decision_function(model):
+    z = model.decision_function(X_TEST)
+    assert np.array_equal(model.classes_[z.argmax(axis=1)], model.predict(X_TEST))
+    two = SparseClassifier(**SMALL, epochs=2).fit(X, Y > 4)
+    z, p = two.decision_function(X_TEST), two.predict_proba(X_TEST)
+    assert z.shape == (len(X_TEST),)
+    assert np.abs(1 / (1 + np.exp(-z)) - p[:, 1]).max() < 1e-9
 
 
 def test_before_fit():

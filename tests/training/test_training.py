@@ -156,8 +156,10 @@ def test_weights_of_inputs_are_rows_so_many_times(labels, kind):
         assert np.abs(a - b).max() < 1e-12
     for a, b in zip(found.history, expected.history, strict=True):
         for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
-            assert getattr(b, name) is not None or not labels
-            assert getattr(a, name) == pytest.approx(getattr(b, name), rel=1e-12)
+            expected_value = getattr(b, name)
+            assert (expected_value is None) == (not labels and "accuracy" in name)
+            if expected_value is not None:
+                assert getattr(a, name) == pytest.approx(expected_value, rel=1e-12)
     plain = gbdnn.train(net, X, y, **options)
     assert any(
         np.abs(a - b).max() > 1e-3 for a, b in zip(learned(found), learned(plain), strict=True)
@@ -731,7 +733,7 @@ def test_patience_in_a_checkpoint(tmp_path):
         "checkpoint": tmp_path / "run",
     }  # fmt: skip
     expected = gbdnn.train(net, X, y, **options | {"checkpoint": None})
-    for _ in expected.history[:-1]:
+    for _ in expected.history[2::2]:  # two epochs a call, the second of which is interrupted
         with pytest.raises(KeyboardInterrupt):
             gbdnn.train(net, X, y, **options, callback=once(tmp_path / "run"))
     run = gbdnn.train(net, X, y, **options)
@@ -998,7 +1000,7 @@ def test_a_checkpoint_that_was_written_by_others(change, checkpointed, tmp_path)
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_checkpoint_of_another_version_is_refused(version, checkpointed, tmp_path):
     call, content = checkpointed
     arrays, fields = checkpoint_parts(content)

@@ -1,4 +1,4 @@
-"""Stores: folders that hold a network, features or categories; ``docs/store.md`` is the format.
+"""Stores: folders that hold a network, features, categories or a run; see ``docs/store.md``.
 
 `index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
 `network` and `features` give the arrays their meaning; categories are one array.
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,11 @@ from gbdnn.runtime.first_use import complete
 if TYPE_CHECKING:
     import os
 
-    import graphblas as gb
-
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
+
+    TrainingRun = Any  # of a room above
 
 __all__ = [
     "StoredFeatures",
@@ -44,19 +45,22 @@ __all__ = [
 
 
 def save(
-    x: Network | Iterable[Layer] | MatrixLike,
+    x: Network | Iterable[Layer] | MatrixLike | TrainingRun,
     path: str | os.PathLike[str],
     *,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
-    """Save a network, features or categories in a store: a folder of shards and an index.
+    """Save a network, features, categories or a run of training in a store.
+
+    A store is a folder of shards and an index.
 
     Parameters
     ----------
-    x : Network, iterable of Layer, matrix, or 1-D ndarray of integers
+    x : Network, iterable of Layer, matrix, 1-D ndarray of integers, or TrainingRun
         Layers are written one by one, and need not be in memory together. A ``graphblas.Matrix``,
         a SciPy sparse or a 2-D NumPy array are features (`gbdnn.io.write_features` writes those
-        larger than memory), a 1-D array of integers are categories.
+        larger than memory), a 1-D array of integers are categories. A `TrainingRun` is kept with
+        all that going on needs; ``gbdnn.save(run.network, ...)`` keeps what `infer` needs.
     path : path-like
         A folder: a new one, an empty one, or a store, which is replaced atomically: until the end,
         and after a failure, Ctrl-C or a killed process, it is the old one.
@@ -89,16 +93,18 @@ def save(
         _write_categories(x, path)
     elif is_matrix(x):
         write_features([x], path, progress=progress)
+    elif hasattr(x, "history") and hasattr(x, "optimizer"):
+        importlib.import_module(_OF_RUNS).write_run(x, path)
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
         write_network(x, path, progress)
     else:
         raise ArgumentTypeError(
-            "a Network, Layers, a matrix or a 1-D array of integers is saved, not"
+            "a Network, Layers, a matrix, a 1-D array of integers or a TrainingRun is saved, not"
             f" {type(x).__qualname__}"
         )
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.Matrix | np.ndarray:
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
     """Load what a store holds.
 
     Parameters
@@ -111,7 +117,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
 
     Returns
     -------
-    Network, graphblas.Matrix or ndarray of int64
+    Network, graphblas.Matrix, ndarray of int64 or TrainingRun
         A network's layers are read when they are asked for (``net.loaded()`` reads all), features
         and categories by this call (`gbdnn.io.open_features` opens those larger than memory).
 
@@ -136,8 +142,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.M
       0-1    1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
     reader = _opened(path, verify=verify)
-    found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
-    return found
+    return _READERS[reader.index["kind"]](reader)
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
@@ -150,7 +155,7 @@ def store_kind(path: str | os.PathLike[str]) -> str:
 
     Returns
     -------
-    {"network", "features", "categories"}
+    {"network", "features", "categories", "training"}
 
     Raises
     ------
@@ -193,6 +198,9 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
         pass
 
 
+_OF_RUNS = "gbdnn.training.stored_run"  # above; it is imported when there is a run
+
+
 def _opened(path: str | os.PathLike[str], *, verify: bool = True) -> Reader:
     """Open a store that holds something of its own; a run's checkpoint is one that does not."""
     reader = Reader(path, verify=verify)
@@ -226,4 +234,5 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "network": read_network,
     "features": lambda reader: StoredFeatures(reader).matrix(),
     "categories": _read_categories,
+    "training": lambda reader: importlib.import_module(_OF_RUNS).read_run(reader),
 }
