@@ -112,11 +112,13 @@ def whole(fit: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def with_parameters_of(base: type) -> Callable[[F], F]:
-    """Show those of a base class in the signature of an ``__init__`` with ``**options``."""
+def with_parameters_of(*bases: type) -> Callable[[F], F]:
+    """Show those of base classes in an ``__init__``'s signature, in place of ``**options``."""
 
     def shown(init: F) -> F:
-        known = {**inspect.signature(init).parameters, **inspect.signature(base).parameters}
+        known = dict(inspect.signature(init).parameters)
+        for base in bases:
+            known |= inspect.signature(base).parameters
         named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
         named.sort(key=lambda each: each.kind)
         init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
@@ -130,6 +132,7 @@ class SparseEstimator(BaseEstimator):
 
     run_: TrainingRun
 
+    @with_parameters_of()
     def __init__(
         self,
         hidden: Any = (1024, 1024),

@@ -67,6 +67,11 @@ class EpochRecord(NamedTuple):
 class CurrentEpoch(EpochRecord):
     """What a callback of `train` gets: an `EpochRecord`, with the network as it is now.
 
+    Attributes
+    ----------
+    epoch, loss, accuracy, validation_loss, validation_accuracy, learning_rate, edges, seconds
+        As an `EpochRecord` has them.
+
     Examples
     --------
     >>> import numpy as np, gbdnn

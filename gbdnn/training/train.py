@@ -130,8 +130,9 @@ def train(
         A value or an option has no meaning: NaN, a label out of range, a label that no input has.
     DivergenceError
         A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290), and ``err.run`` has the
-        weights of the step before; or after an epoch a layer with weights fires for no input, so
-        that all answers are equal, and ``err.run`` ends there. The message names epoch and layer.
+        weights of the step before; or losses were far beyond
+        those of answers of 0, and after an epoch a layer fires for no input, so that all answers
+        are equal: ``err.run`` ends there. The message names epoch and layer.
     KeyboardInterrupt
         After Ctrl-C ``err.run`` has the epochs that were complete, and so has the checkpoint.
     MissingPackageError

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Trainer"]
 
 _LOOKED_AT = 1024  # inputs, whether all answers are equal
+_FAR = 4  # times a loss
 _AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
 
 
@@ -182,7 +183,7 @@ class Trainer:
             self._run, layers=layers, history=(*self._run.history, record),
             steps=self.before.steps + start + self._per_epoch,
         )  # fmt: skip
-        if (dead := self._steps.dead_layer()) >= 0 and self._is_constant():
+        if (dead := self._steps.dead_layer()) >= 0 and self._has_exploded():
             raise DivergenceError(
                 f"epoch {epoch}, layer {dead}: fires for no input any more, all answers are equal;"
                 f" a learning rate smaller than {rates[0, 0]:.3g} may help (err.run ends here)",
@@ -190,15 +191,15 @@ class Trainer:
             )
         return record
 
-    def _is_constant(self) -> bool:
-        """Whether a network that has weights answers the same to some of the inputs."""
-        if not all(layer.weights.any() for layer in self._layers):
-            return False
+    def _has_exploded(self) -> bool:
+        """Whether losses were far beyond those of answers of 0, and all answers are equal now."""
         rows = self.data.rows[:_LOOKED_AT]
         X = np.empty((len(rows), self._layers[0].nrows), self._layers[0].info.dtype)
         self.data.inputs.take(rows, X)
         found = answers(network_of(self._run.layers), X, self.nthreads)
-        return len(X) > 1 and bool((found == found[:1]).all())
+        of_zeros = self.loss.losses(np.zeros_like(found), self.data.targets[rows]).mean()
+        largest = max(each.loss for each in self._run.history[len(self.before.history) :])
+        return largest > _FAR * of_zeros and bool((found == found[:1]).all())
 
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
         layer = self._steps.first_not_finite()
