@@ -10,7 +10,7 @@ from gbdnn.arrays.checks import as_array, finite
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import as_array as array_of
 from gbdnn.errors import ArgumentError, ShapeError, naming
-from gbdnn.training.inputs import as_inputs
+from gbdnn.training.inputs import MEMORY, as_inputs
 from gbdnn.training.losses import require_all_labels
 
 if TYPE_CHECKING:
@@ -34,11 +34,17 @@ class TrainingData(NamedTuple):
 
     @classmethod
     def of(
-        cls, X: Any, y: Any, net: Network, loss: Loss, sample_weight: Any = None
+        cls,
+        X: Any,
+        y: Any,
+        net: Network,
+        loss: Loss,
+        sample_weight: Any = None,
+        memory: int = MEMORY,
     ) -> TrainingData:
         """Return inputs and targets that fit a network, or raise what is wrong with them."""
         with naming("X"):
-            inputs = as_inputs(X, net)
+            inputs = as_inputs(X, net, memory)
         if not inputs.nrows:
             raise ArgumentError("X has no inputs")
         targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)
@@ -76,12 +82,10 @@ class ValidationData(TrainingData):
     """Inputs that are only looked at."""
 
     @classmethod
-    def of(
-        cls, X: Any, y: Any, net: Network, loss: Loss, sample_weight: Any = None
-    ) -> ValidationData:
+    def of(cls, *given: Any) -> ValidationData:
         """As `TrainingData.of`."""
         with naming("validation"):
-            return cls(*TrainingData.of(X, y, net, loss, sample_weight))
+            return cls(*TrainingData.of(*given))
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
         """Return mean loss and accuracy of a network's answers; no accuracy without labels."""

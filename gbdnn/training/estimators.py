@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import column_or_1d
 
@@ -17,6 +19,7 @@ from gbdnn.model.network import Network
 from gbdnn.training.data import as_weights
 from gbdnn.training.fitting import SparseEstimator, described, whole, with_parameters_of
 from gbdnn.training.losses import CrossEntropy, SquaredError
+from gbdnn.training.optimizers import Adam, Optimizer
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
 
@@ -191,7 +194,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 class SparseRegressor(RegressorMixin, SparseEstimator):
     """A sparse network that answers with numbers, as an estimator of scikit-learn.
 
-    Trained with squared errors, to targets that are shifted and scaled to mean 0 and variance 1.
+    Trained with squared errors, to targets that are shifted and scaled to mean 0 and variance 1, on
+    features that are, too; sparse features are scaled, and not shifted.
 
     Parameters
     ----------
@@ -200,9 +204,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     Attributes
     ----------
     network_ : Network
-        In units of y, within rounding of its dtype; for `infer`, `compile` and `save`.
+        In units of X and y, within rounding of its dtype; for `infer`, `compile` and `save`.
     run_ : TrainingRun
-        Its network answers with ``(y - y_mean_) / y_scale_``.
+        Its network reads ``scaler_.transform(X)``, and answers with ``(y - y_mean_) / y_scale_``.
+    scaler_ : StandardScaler
     y_mean_, y_scale_ : ndarray, shape (outputs,)
     history_ : tuple of EpochRecord
     n_iter_ : int
@@ -221,16 +226,40 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     True
     """
 
+    scaler_: StandardScaler
     y_mean_: np.ndarray
     y_scale_: np.ndarray
 
+    @with_parameters_of(SparseEstimator)
+    def __init__(
+        self, hidden: Any = (128, 64), density: float = 0.1, *, epochs: int | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(hidden, density, epochs=epochs, **options)
+
     @property
     def network_(self) -> Network:
-        """The trained network, with the scale of y in its last layer."""
-        *before, last = self.run_.network
+        """The trained network, with the scales of X and y in its first and its last layer."""
+        first, *others = self.run_.network
+        W = first.W.to_dense(fill_value=0) / self.scaler_.scale_[:, np.newaxis]
+        b = first.bias - (self.scaler_.mean_ @ W if self.scaler_.with_mean else 0)
+        scaled = Layer(W, b, activation=first.activation, dtype=first.dtype)
+        *before, last = scaled, *others
         W = last.W.to_dense(fill_value=0) * self.y_scale_
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
+
+    def _optimizer(self) -> Optimizer:
+        if self.optimizer != "adam":
+            return super()._optimizer()
+        rate, decay = self.learning_rate, self.weight_decay
+        return Adam(0.005 if rate is None else rate, weight_decay=0.3 if decay is None else decay)
+
+    def _epochs(self, inputs: int) -> int:
+        return min(100, max(20, 200_000 // inputs)) if self.epochs is None else self.epochs
+
+    def _scaled(self, X: Any) -> Any:
+        return self.scaler_.transform(X)
 
     @whole
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
@@ -298,6 +327,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             self.y_mean_ = np.average(y, axis=0, weights=weights)
             scale = np.sqrt(np.average((y - self.y_mean_) ** 2, axis=0, weights=weights))
             self.y_scale_ = np.where(scale > 0, scale, 1.0)
+            self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
         elif y.shape[1] != len(self.y_mean_):
             raise ArgumentError(f"y: {y.shape[1]} outputs, but {len(self.y_mean_)} before")
-        return X, (y - self.y_mean_) / self.y_scale_, weights
+        return self._scaled(X), (y - self.y_mean_) / self.y_scale_, weights

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
+    from gbdnn.training.optimizers import Optimizer
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
@@ -36,21 +37,21 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["SparseEstimator", "described", "whole", "with_parameters_of"]
 
 _PARAMETERS = """
-hidden : sequence of int, default (1024, 1024)
+hidden : sequence of int, default (1024, 1024); of the regressor (128, 64)
     Neurons of the hidden layers; ``()``: none.
-density : float, default 0.05
+density : float, default 0.05; of the regressor 0.1
     Edges over those that there could be, in the whole network; 1: a dense one.
 distribution : {"erk", "uniform"}, default "erk"
     How edges are shared out among layers: see `erdos_renyi`.
-epochs : int, default 20
+epochs : int, default 20; of the regressor 100, fewer where there are more than 2,000 inputs
     How often `fit` goes through all inputs.
 batch_size : int, optional
     Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: the optimizer's own.
+    Default: the optimizer's own; of the regressor, with "adam", 0.005.
 weight_decay : float, optional
-    Default: the optimizer's own, 0.
+    Default: the optimizer's own, 0; of the regressor, with "adam", 0.3.
 schedule : Constant, Cosine or Stepwise, optional
     Of the learning rate. Default: `fit` lets it fall along a cosine, `partial_fit` keeps it.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
@@ -116,9 +117,10 @@ def with_parameters_of(*bases: type) -> Callable[[F], F]:
     """Show those of base classes in an ``__init__``'s signature, in place of ``**options``."""
 
     def shown(init: F) -> F:
-        known = dict(inspect.signature(init).parameters)
+        own: dict[str, Any] = dict(inspect.signature(init).parameters)
+        known = dict(own)
         for base in bases:
-            known |= inspect.signature(base).parameters
+            known |= {**inspect.signature(base).parameters, **own}
         named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
         named.sort(key=lambda each: each.kind)
         init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
@@ -139,7 +141,7 @@ class SparseEstimator(BaseEstimator):
         density: float = 0.05,
         *,
         distribution: str = "erk",
-        epochs: int = 20,
+        epochs: int | None = 20,
         batch_size: int | None = None,
         optimizer: Any = "adam",
         learning_rate: float | None = None,
@@ -233,9 +235,9 @@ class SparseEstimator(BaseEstimator):
             (X, y, weights), validation = parts[::2], tuple(parts[1::2])
         self.run_ = train(
             self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
-            sample_weight=weights,
-            loss=loss, epochs=self.epochs, schedule=self.schedule or Cosine(), seed=seed,
-            validation=validation, patience=self.patience, **self._options(X.shape[0]),
+            sample_weight=weights, loss=loss, epochs=self._epochs(X.shape[0]),
+            schedule=self.schedule or Cosine(), seed=seed, validation=validation,
+            patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _partial_fit(
@@ -251,13 +253,23 @@ class SparseEstimator(BaseEstimator):
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimizer": optimizer_named(self.optimizer, self.learning_rate, self.weight_decay),
+            "optimizer": self._optimizer(),
             "adjustments": adjustments_named(self.rewire),
             "batch_size": self._batch(inputs),
             "input_dropout": self.input_dropout,
             "nthreads": self.nthreads,
             "callback": self.callback,
         }
+
+    def _scaled(self, X: Any) -> Any:
+        """Return features as the network reads them."""
+        return X
+
+    def _optimizer(self) -> Optimizer:
+        return optimizer_named(self.optimizer, self.learning_rate, self.weight_decay)
+
+    def _epochs(self, inputs: int) -> Any:
+        return self.epochs
 
     def _batch(self, inputs: int) -> int:
         """Return the inputs of a minibatch: of few, so few that an epoch has some 32 steps."""
@@ -268,7 +280,7 @@ class SparseEstimator(BaseEstimator):
     def _answers(self, X: Any) -> np.ndarray:
         """Return the answers of the network's last layer, float64."""
         check_is_fitted(self)
-        X = self._checked(X)
+        X = self._scaled(self._checked(X))
         threads = available() if self.nthreads is None else self.nthreads
         return answers(self.run_.network, X, threads).astype(np.float64)
 

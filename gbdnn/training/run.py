@@ -113,7 +113,7 @@ class LayerState(NamedTuple):
         """Return a copy of a layer's state."""
         return cls(
             layer.info,
-            layer.numbered(layer.edges),
+            layer.numbers,
             layer.numbered(layer.weights),
             layer.by_neuron(layer.bias),
             tuple(layer.numbered(each) for each in layer.moments),

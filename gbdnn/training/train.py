@@ -15,6 +15,7 @@ from gbdnn.model.network import as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.data import TrainingData, ValidationData
+from gbdnn.training.inputs import MEMORY
 from gbdnn.training.losses import default_loss, require_loss
 from gbdnn.training.optimizers import SGD, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
@@ -58,6 +59,7 @@ def train(
     keep: Literal["last", "best"] = "last",
     seed: int | None = None,
     nthreads: int | None = None,
+    memory: int = MEMORY,
     callback: Callable[[CurrentEpoch], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -107,6 +109,10 @@ def train(
         Of all that is drawn. Equal calls give equal bits, on any number of threads.
     nthreads : int, optional
         As in `infer`.
+    memory : int, default 4 GiB
+        Bytes for the rows of stored features that are held at a time: they are read at once if they
+        fit, else in order and anew for each part of an epoch, with the same bits. The part of the
+        store that is being read, some 150 MB at most, comes on top.
     callback : callable, optional
         Called with a `CurrentEpoch` after each epoch, an `EpochRecord` whose ``network`` is made
         when it is asked for. If it returns True, training ends.
@@ -130,8 +136,8 @@ def train(
         A value or an option has no meaning: NaN, a label out of range, a label that no input has.
     DivergenceError
         A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290), and ``err.run`` has the
-        weights of the step before; or losses were far beyond
-        those of answers of 0, and after an epoch a layer fires for no input, so that all answers
+        weights of the step before; or weights and losses
+        have become far larger, and after an epoch a layer fires for no input, so that all answers
         are equal: ``err.run`` ends there. The message names epoch and layer.
     KeyboardInterrupt
         After Ctrl-C ``err.run`` has the epochs that were complete, and so has the checkpoint.
@@ -178,6 +184,7 @@ def train(
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
+    memory = whole_number(memory, "memory", least=1)
     nthreads = as_nthreads(nthreads)
     threads = nthreads or available()
     if patience is not None:
@@ -195,8 +202,8 @@ def train(
         input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
         adjusting = _adjustments(adjustments)
         loss = loss or before.loss or default_loss(y)
-        data = TrainingData.of(X, y, before.network, loss, sample_weight)
-        data, tested = _split(data, before.network, loss, validation, seed)
+        data = TrainingData.of(X, y, before.network, loss, sample_weight, memory)
+        data, tested = _split(data, before.network, loss, validation, seed, memory)
         return Trainer(
             before=before,
             data=data,
@@ -219,7 +226,7 @@ def train(
 
 
 def _split(
-    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int
+    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, memory: int
 ) -> tuple[TrainingData, ValidationData | None]:
     """Return what to train with, and what to look at after each epoch."""
     tested, labels = None, data.targets
@@ -233,8 +240,8 @@ def _split(
     else:
         stratified = False
     if isinstance(validation, tuple):
-        X, y, *weights = _pair(validation)
-        tested = ValidationData.of(X, y, net, loss, *weights)
+        X, y, weights = (*_pair(validation), None)[:3]
+        tested = ValidationData.of(X, y, net, loss, weights, memory)
     elif validation is not None:
         part = between("validation", validation, 0, 1, below=True)
         data, tested = data.split(part, seed, stratified=stratified)

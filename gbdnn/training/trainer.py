@@ -17,6 +17,7 @@ from gbdnn.kernels.steps import Steps
 from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import answers
+from gbdnn.training.inputs import StoredInputs
 from gbdnn.training.optimizers import step_rates
 from gbdnn.training.run import (
     BestEpoch,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Trainer"]
 
 _LOOKED_AT = 1024  # inputs, whether all answers are equal
-_FAR = 4  # times a loss
+_FAR = 4  # times a loss, or a weight
 _AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
 
 
@@ -150,6 +151,8 @@ class Trainer:
         begun, epoch, start = time.perf_counter(), len(self.before.history) + n, n * self._per_epoch
         # The order of its inputs follows from its number, counted over all calls.
         order = self.data.rows[self._random(0, epoch).permutation(len(self.data.rows))]
+        if isinstance(self.data.inputs, StoredInputs):
+            self.data.inputs.expect(order)
         done, hits, losses = 0, 0.0, np.empty(len(order))
         rates = self._rates(start)
         while done < self._per_epoch:
@@ -192,7 +195,13 @@ class Trainer:
         return record
 
     def _has_exploded(self) -> bool:
-        """Whether losses were far beyond those of answers of 0, and all answers are equal now."""
+        """Whether weights and losses have become far larger, and all answers are equal now."""
+        began, now = (
+            max(float(np.abs(each.weights).max(initial=0)) for each in layers)
+            for layers in (self.before.layers, self._run.layers)
+        )
+        if now < _FAR * began:
+            return False
         rows = self.data.rows[:_LOOKED_AT]
         X = np.empty((len(rows), self._layers[0].nrows), self._layers[0].info.dtype)
         self.data.inputs.take(rows, X)

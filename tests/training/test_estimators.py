@@ -224,6 +224,32 @@ def test_regression(outputs):
     assert model.network_.edges == model.run_.network.edges
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_regression_does_not_depend_on_units(kind):
+    """Of features: their scale is undone, also in the network that is kept."""
+    data, y = make_regression(300, 10, noise=5, random_state=0)
+    data[:, 3] = 7
+    units = 10.0 ** np.arange(-4, 6)
+    shifted = data if kind is sp.csr_array else data + 1
+    scores = []
+    for X in (kind(data), kind(shifted * units)):
+        model = SparseRegressor(random_state=0, nthreads=1, dtype="FP64").fit(X[:200], y[:200])
+        scores.append(model.score(X[200:], y[200:]))
+        dense = X.toarray() if kind is sp.csr_array else X
+        answers = gbdnn.infer(model.network_, dense[200:]).to_dense(fill_value=0)[:, 0]
+        assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)  # rounding grows in training
+    assert scores[0] > 0.8
+
+
+def test_epochs_of_a_regressor():
+    options = {"random_state": 0, "nthreads": 1, "hidden": (8,)}
+    X = np.random.default_rng(0).random((8000, 3))
+    assert SparseRegressor(**options).fit(X[:300], X[:300, 0]).n_iter_ == 100
+    assert SparseRegressor(**options).fit(X, X[:, 0]).n_iter_ == 25
+    assert SparseRegressor(**options, epochs=2).fit(X, X[:, 0]).n_iter_ == 2
+
+
 def test_regression_by_parts():
     A, b = make_regression(600, 10, noise=5, random_state=0)
     model = SparseRegressor(**SMALL)

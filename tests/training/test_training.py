@@ -23,6 +23,7 @@ from gbdnn import training
 from gbdnn.kernels import costs
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.training import inputs as training_inputs
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -418,6 +419,37 @@ def test_every_kind_of_features_gives_the_same_bits(tmp_path):
     ):
         run = gbdnn.train(net, features, y, epochs=2, batch_size=40)
         assert same_bits(run, expected), type(features)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 64, 1000])
+def test_a_store_that_does_not_fit_is_read_part_by_part(rows, tmp_path, monkeypatch):
+    """The same bits, and no more rows at a time than there is room for."""
+    net = network((24, 30, 5), 0.3, "FP32")
+    X, y = data(net, 150)
+    X = X.astype(np.float32)
+    monkeypatch.setattr("gbdnn.io.store.features.PART", 400)
+    gbdnn.save(sp.csr_array(X), tmp_path / "X")
+    stored = gbdnn.io.open_features(tmp_path / "X")
+    held = []
+    make = training_inputs.SparseInputs.__init__
+
+    def seen(self, rows):
+        held.append(rows.nrows)
+        make(self, rows)
+
+    monkeypatch.setattr(training_inputs.SparseInputs, "__init__", seen)
+    options = {"epochs": 3, "batch_size": 40, "validation": 0.2, "input_dropout": 0.1}
+    expected = gbdnn.train(net, X, y, **options)
+    memory = rows * 3 * (8 * 150 + 12 * stored.nvals) // 150 + 1
+    for features in (stored, stored[:]):
+        held.clear()
+        run = gbdnn.train(net, features, y, **options, memory=memory)
+        assert same_bits(run, expected)
+        assert [r[:5] for r in run.history] == [r[:5] for r in expected.history]
+        assert held == [150] if rows == 1000 else max(held) in (40, rows)
+    many = gbdnn.train(net, stored, y, **options, memory=memory, checkpoint=tmp_path / "run")
+    again = gbdnn.train(net, X, y, **options, checkpoint=tmp_path / "run")
+    assert same_bits(many, again)
 
 
 def test_inputs_and_network_are_not_changed():
@@ -1071,6 +1103,7 @@ def wrong_calls():
         "epochs": (A, "epochs is at least 0", (net, X, y), {"epochs": -1}),
         "half epochs": (T, "epochs", (net, X, y), {"epochs": 1.5}),
         "batch": (A, "batch_size is at least 1", (net, X, y), {"batch_size": 0}),
+        "memory": (A, "memory", (net, X, y), {"memory": 0}),
         "seed": (A, "seed", (net, X, y), {"seed": -1}),
         "threads": (A, "nthreads", (net, X, y), {"nthreads": 0}),
         "dropout": (A, "input_dropout", (net, X, y), {"input_dropout": 1}),
