@@ -136,6 +136,26 @@ class TrainableLayer:
         found[self.places] = values
         return found
 
+    def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
+        """Return a layer with other edges: those it has keep weights and moments, others get 0.
+
+        Parameters
+        ----------
+        numbers : ndarray of int64
+            ``column * nrows + row`` of each edge, ascending.
+        """
+        at = np.searchsorted(self.numbers, numbers).clip(max=max(0, self.nedges - 1))
+        kept = self.numbers[at] == numbers if self.nedges else np.zeros(len(numbers), bool)
+
+        def moved(values: np.ndarray) -> np.ndarray:
+            found = np.zeros(len(numbers), values.dtype)
+            found[kept] = self.numbered(values)[at[kept]]
+            return found
+
+        moments, biases = map(moved, self.moments), map(self.by_neuron, self.bias_moments)
+        weights, bias = moved(self.weights), self.by_neuron(self.bias)
+        return TrainableLayer(self.info, numbers, weights, bias, list(moments), list(biases))
+
     def layer(self) -> Layer:
         """Return the layer as it is now; edges of weight 0 are no longer there."""
         degrees = np.zeros(self.ncols + 1, np.int64)
