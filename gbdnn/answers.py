@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gbdnn.arrays.checks import finite, floating
-from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, shape_of
+from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, is_matrix, shape_of
 from gbdnn.engine.sources import as_array, is_dense
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import complete, gb
 
 if TYPE_CHECKING:
-    from gbdnn.arrays.matrices import MatrixLike
+    from collections.abc import Iterator
+
+    from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = ["argmax", "categories"]
 
+_AT_ONCE = 1 << 14  # rows of a store
 
-def categories(Y: MatrixLike) -> np.ndarray:
+
+def categories(Y: Any) -> np.ndarray:
     """Return the inputs that have a category: the rows of `Y` with any entry.
 
     Parameters
     ----------
-    Y : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons)
-        A result of `infer`. Negative values count, stored zeros do not.
+    Y : Matrix, SciPy sparse, 2-D ndarray or StoredFeatures, shape (inputs, neurons)
+        A result of `infer`, or of `infer_to_store`, which is read block by block. Negative values
+        count, stored zeros do not.
 
     Returns
     -------
@@ -37,6 +42,9 @@ def categories(Y: MatrixLike) -> np.ndarray:
     >>> gbdnn.categories(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0]]))
     array([0, 2])
     """
+    if not is_matrix(Y) and hasattr(Y, "sparse_rows"):
+        found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
+        return np.concatenate([np.zeros(0, np.int64), *found])
     if is_graphblas(Y):
         # As it is held: a hypersparse matrix may have more rows than memory has room for.
         complete(Y)
@@ -50,13 +58,13 @@ def categories(Y: MatrixLike) -> np.ndarray:
     return rows.astype(np.int64)
 
 
-def argmax(Y: MatrixLike) -> np.ndarray:
+def argmax(Y: Any) -> np.ndarray:
     """Return the column of each row's largest value, where what is not stored counts as 0.
 
     Parameters
     ----------
-    Y : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons)
-        A result of `infer`, with at least one neuron.
+    Y : Matrix, SciPy sparse, 2-D ndarray or StoredFeatures, shape (inputs, neurons)
+        As for `categories`, with at least one neuron.
 
     Returns
     -------
@@ -70,7 +78,8 @@ def argmax(Y: MatrixLike) -> np.ndarray:
     >>> gbdnn.argmax(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0], [-1.0, -0.5]]))
     array([1, 0, 1, 1])
     """
-    nrows, ncols = shape_of(Y, "Y")
+    is_stored = not is_matrix(Y) and hasattr(Y, "sparse_rows")
+    nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
     if ncols == 0:
         raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
     if isinstance(Y, np.ndarray) or is_dense(Y):
@@ -79,8 +88,19 @@ def argmax(Y: MatrixLike) -> np.ndarray:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             finite(values, None, "Y")
         return np.argmax(values, axis=1)
+    if is_stored:
+        return np.concatenate([np.zeros(0, np.int64), *map(_argmax, _blocks(Y))])
     own = dtype_of(Y)  # integers are compared as integers: FP32 has not all of them
-    rows_of_Y = as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None)
+    return _argmax(as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None))
+
+
+def _blocks(Y: Any) -> Iterator[Any]:
+    starts = range(0, Y.nrows, _AT_ONCE)
+    return (Y.sparse_rows(k, min(k + _AT_ONCE, Y.nrows)) for k in starts)
+
+
+def _argmax(rows_of_Y: SparseRows) -> np.ndarray:
+    nrows, ncols = rows_of_Y.nrows, rows_of_Y.ncols
     columns, values = rows_of_Y.columns.view(np.int64), rows_of_Y.values
     starts, counts = rows_of_Y.indptr[:-1].view(np.int64), rows_of_Y.degrees
     rows = np.repeat(np.arange(nrows), counts)

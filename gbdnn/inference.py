@@ -230,8 +230,10 @@ def infer(
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
     from gbdnn.distributed.executors.answers import infer_over
+    from gbdnn.distributed.executors.readable import readable
 
-    return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
+    with readable(net, workers) as net:
+        return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
 
 
 def infer_batches(
@@ -306,8 +308,9 @@ def infer_batches(
     from gbdnn.distributed.executors.answers import infer_batches_over
     from gbdnn.distributed.messages import network_to_send
 
-    network = network_to_send(net, workers)
-    return infer_batches_over(net, network, each, workers, stats=stats, options=run)
+    if not workers.are_processes_here:
+        network_to_send(net, workers)  # raises at the call
+    return infer_batches_over(net, each, workers, stats=stats, options=run)
 
 
 def infer_to_store(

@@ -67,3 +67,18 @@ def test_argmax_of_dense_matrices(kind):
     Y[3, 2] = np.nan
     with pytest.raises(gbdnn.ArgumentError, match="Y: contains nan"):
         gbdnn.argmax(Y)
+
+
+@pytest.mark.parametrize("nrows", [0, 1, 5, 12, 25])
+def test_of_a_store_block_by_block(nrows, tmp_path, monkeypatch):
+    pytest.importorskip("safetensors")
+    monkeypatch.setattr("gbdnn.answers._AT_ONCE", 5)
+    random = np.random.default_rng(nrows)
+    Y = random.integers(-3, 3, (nrows, 4)) * (random.random((nrows, 4)) < 0.4)
+    gbdnn.save(Y.astype("f4"), tmp_path / "Y")
+    stored = gbdnn.io.open_features(tmp_path / "Y")
+    monkeypatch.setattr(type(stored), "matrix", None)
+    for rows in (stored, stored[1:]):
+        dense = Y if rows is stored else Y[1:]
+        assert gbdnn.argmax(rows).tolist() == np.argmax(dense, axis=1).tolist()
+        assert gbdnn.categories(rows).tolist() == np.flatnonzero(dense.any(axis=1)).tolist()

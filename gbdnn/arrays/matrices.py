@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MatrixLike",
     "as_columns",
+    "as_held",
     "as_matrix",
     "as_rows",
     "dtype_of",
@@ -44,6 +45,22 @@ def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
 def is_matrix(x: object) -> bool:
     """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
     return is_graphblas(x) or is_scipy(x) or isinstance(x, np.ndarray)
+
+
+def as_held(x: Any, what: str) -> Any:
+    """Return a caller's matrix as it is, or the array of what has one: tables, tensors.
+
+    That is what `numpy.asarray` makes of an object with ``__array__``; no library is imported.
+    """
+    if is_matrix(x) or isinstance(x, type | np.generic) or not hasattr(x, "__array__"):
+        return x
+    try:
+        found = np.asarray(x)
+    except Exception as err:  # of a class of anybody's
+        raise ArgumentTypeError(f"{what}: {_kind(x)} does not become an array: {err}") from err
+    if found.dtype.kind not in "biuf":
+        raise ArgumentTypeError(f"{what}: {_kind(x)} has other things than numbers in it")
+    return found
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:

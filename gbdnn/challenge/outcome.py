@@ -20,8 +20,9 @@ from gbdnn.arrays.checks import as_flag, require_callable, whole_number
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
-from gbdnn.challenge.workers import batches_over, readable, warmed
+from gbdnn.challenge.workers import batches_over, warmed
 from gbdnn.distributed import balance
+from gbdnn.distributed.executors.readable import readable
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
@@ -235,7 +236,11 @@ def run(
     features = problem.features
     seconds: list[float] = []
     balances: list[Balance] = []
-    if engine in ("auto", "fused") and problem.network.dtype is not None:
+    if (
+        isinstance(engine, str)
+        and engine in ("auto", "fused")
+        and problem.network.dtype is not None
+    ):
         FUSED.keep_code(problem.network.dtype)
     with nullcontext(problem.network) if executor is None else readable(problem.network) as net:
         workers = None if executor is None else warmed(net, features, executor, options)

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.distributed.executors.batches import cuts
 from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.inference import infer_batches
-from gbdnn.io import load, save
-from gbdnn.io.temporary import new_folder, remove_leftovers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import graphblas as gb
     import numpy as np
 
     from gbdnn.distributed import BatchStats
     from gbdnn.model.network import Network
 
-__all__ = ["batches_over", "readable", "warmed"]
+__all__ = ["batches_over", "warmed"]
 
 _ROUNDS = 20  # of two batches a worker; one that has not had any is taken to be starting still
-
-
-@contextmanager
-def readable(network: Network) -> Iterator[Network]:
-    """Give the network as workers can read it: from its store, or from a temporary one."""
-    if network.source is not None:
-        yield network
-        return
-    parent = Path(tempfile.gettempdir())
-    remove_leftovers(parent)  # of processes that were killed
-    folder, lock = new_folder(parent)
-    try:
-        folder.chmod(0o700)
-        save(network, folder / "network")
-        stored: Network = load(folder / "network")  # type: ignore[assignment]
-        yield stored
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def batches_over(inputs: int, executor: Any) -> np.ndarray:

@@ -182,6 +182,12 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
             "density": stored.nvals / max(1, nrows * ncols),
         }
     ids: Any = load(path)
+    if kind == "training":
+        return {
+            "epochs": len(ids.history),
+            "edges": ids.network.edges,
+            "optimizer": repr(ids.optimizer),
+        }
     return {"categories": len(ids), "dtype": ids.dtype.name}
 
 

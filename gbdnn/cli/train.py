@@ -15,6 +15,8 @@ from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.io.formats import of_ending, read_network
+from gbdnn.io.store import store_kind
+from gbdnn.io.store.index import INDEX
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimizerName, RewiringName, adjustments_named, optimizer_named
 from gbdnn.viz.figures import require_plottable, save_figure
@@ -36,7 +38,7 @@ def train(
     ],
     begin: Annotated[
         Path | None,
-        Option("--from", metavar="NET", help="Begin with this network, in any format."),
+        Option("--from", metavar="NET", help="Begin with this network, or go on with a --run."),
     ] = None,
     hidden: Annotated[
         options.Numbers | None,
@@ -58,7 +60,9 @@ def train(
     batch_size: Annotated[
         int | None, Option(min=1, help="Inputs of a step (default: 128).")
     ] = None,
-    optimizer: Annotated[OptimizerName, Option(help="Its schedule is a cosine.")] = "sgd",
+    optimizer: Annotated[
+        OptimizerName | None, Option(help="Its schedule is a cosine (default: sgd, or the run's).")
+    ] = None,
     learning_rate: Annotated[
         float | None, Option(help="At the beginning (default: sgd 0.05, adam 0.001).")
     ] = None,
@@ -84,6 +88,10 @@ def train(
         Path | None,
         Option(metavar="FILE", help="Written after each epoch; the same command goes on from it."),
     ] = None,
+    keep_run: Annotated[
+        Path | None,
+        Option("--run", metavar="RUN", help="Keep the run in a store, for --from another day."),
+    ] = None,
     force: places.Force = False,
     plot: Annotated[
         Path | None,
@@ -103,14 +111,23 @@ def train(
     if target != "store":
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
     places.require_free(out, stored=True, force=force)
+    if keep_run is not None:
+        places.require_free(keep_run, stored=True, force=force)
     if plot is not None:
         require_plottable(plot)
+    before: Any = None
+    if begin is not None and (begin / INDEX).is_file() and store_kind(begin) == "training":
+        options.refuse("--from: the run has its weights", {"--dtype": dtype})
+        before = gbdnn.load(begin)
+    own = before is not None and optimizer is None and learning_rate is None
     settings: dict[str, Any] = {
-        "optimizer": optimizer_named(optimizer, learning_rate),
+        "optimizer": None if own else optimizer_named(optimizer or "sgd", learning_rate),
         "adjustments": adjustments_named(rewire),
     }
     y = read_labels(labels)
-    net = None if begin is None else read_network(begin, dtype=dtype).loaded()
+    net = None if before is None else before.network
+    if begin is not None and before is None:
+        net = read_network(begin, dtype=dtype).loaded()
     if tells_shape(features):
         X = read_features(features, dtype=dtype)
     else:
@@ -128,14 +145,16 @@ def train(
         show = bars.add("training steps")
         try:
             run = gbdnn.train(
-                net, X, y, epochs=epochs, batch_size=batch_size, input_dropout=input_dropout,
-                validation=validation, patience=patience, seed=seed, nthreads=nthreads,
-                checkpoint=checkpoint, progress=show, callback=_tell, **settings,
+                before or net, X, y, epochs=epochs, batch_size=batch_size,
+                input_dropout=input_dropout, validation=validation, patience=patience, seed=seed,
+                nthreads=nthreads, checkpoint=checkpoint, progress=show, callback=_tell, **settings,
             )  # fmt: skip
         except DivergenceError as err:
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
         with bars.busy("writing"):
             gbdnn.save(run.network, out)
+            if keep_run is not None:
+                gbdnn.save(run, keep_run)
     best = "" if run.best is None else f", of epoch {run.best.epoch}"
     say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
     if plot is not None:

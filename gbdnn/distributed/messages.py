@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from gbdnn.arrays.matrices import as_held
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError
@@ -122,9 +123,9 @@ def network_to_send(net: Network, workers: Workers) -> Here[Network] | NetworkSo
         return Here(net)
     if net.source is None:
         raise ArgumentError(
-            "executor= with a network that is not in a store: its weights would go with every"
-            " batch. Save it where all workers can read it, and load it:"
-            " gbdnn.save(net, folder); net = gbdnn.load(folder)"
+            "executor= with a network that is not in a store, and workers that may be on other"
+            " machines: its weights would go with every batch. Save it where all workers can read"
+            " it, and load it: gbdnn.save(net, folder); net = gbdnn.load(folder)"
         )
     return net.source
 
@@ -160,6 +161,7 @@ class SentFeatures:
         workers: Workers | None = None,
         room: float = math.inf,
     ) -> None:
+        features = as_held(features, "features")
         X: Any = as_source(features, net, room=room)
         self.nrows = X.nrows
         self._array: np.ndarray | None = None

@@ -15,7 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.checked_rows import checked_rows, fault_of, without_zeros
 from gbdnn.arrays.checks import as_number, finite, floating, require_room, whole_number
-from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy, shape_of
+from gbdnn.arrays.matrices import as_held, as_rows, dtype_of, is_graphblas, is_scipy, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.kernels import costs
@@ -288,6 +288,7 @@ def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
     """
     first = net.infos[0]
     dtype = first.dtype
+    features = as_held(features, "features")
     if type(features) is np.ndarray and features.ndim == 2:
         _require_fit(features.shape[0], features.shape[1], first)
         return DenseRows(features, dtype)

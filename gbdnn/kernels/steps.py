@@ -121,7 +121,12 @@ class Steps:
         return sum(block.nbytes for row in (*self._blocks, *self._gradients) for block in row)
 
     def run(
-        self, X: np.ndarray, indices: np.ndarray, targets: np.ndarray, rates: np.ndarray
+        self,
+        X: np.ndarray,
+        indices: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray,
+        rates: np.ndarray,
     ) -> StepResult:
         """Run steps on consecutive minibatches.
 
@@ -133,6 +138,8 @@ class Steps:
         targets : ndarray
             Labels, int64, for cross-entropy; values of the layers' dtype, shape (inputs, outputs),
             C-ordered, for squared errors.
+        weights : ndarray of the layers' dtype, shape (inputs,)
+            What the gradient of each input's loss is multiplied with.
         rates : ndarray, shape (steps, 3)
             For each step the learning rate and Adam's two corrections.
         """
@@ -149,7 +156,7 @@ class Steps:
             "NATURAL": self._natural, "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
             "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
             "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
-            "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
+            "SAMPLE_WEIGHTS": weights, "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
             "OPTIMIZER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
             "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
@@ -176,6 +183,18 @@ class Steps:
                 found += D[k].array[:, :inputs] @ Y[k].array[:, :inputs].T
             left -= inputs
         return found
+
+    def dead_layer(self) -> int:
+        """Return the first layer before the last that no input of the last minibatch fires; or -1.
+
+        Inputs beyond the last one of a minibatch do not count.
+        """
+        for k in range(len(self.layers) - 1):
+            left = self._last - self._share * np.arange(len(self._blocks))
+            some = zip(self._blocks, left, strict=True)
+            if not any(row[k + 1].array[:, : max(n, 0)].any() for row, n in some):
+                return k
+        return -1
 
     def first_not_finite(self) -> int:
         """Return the layer in which activations, or else its gradient, are not finite; or -1."""

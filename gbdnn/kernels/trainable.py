@@ -46,6 +46,8 @@ class TrainableLayer:
 
     Attributes
     ----------
+    numbers : ndarray of int64, shape (nedges,)
+        Those of the edges, ascending, as given.
     indptr, rows : ndarray of int64, of uint32
         Edges of column c, in the order of columns, and the neuron that each comes from.
     places : ndarray of uint32, shape (ncols,)
@@ -69,9 +71,9 @@ class TrainableLayer:
         if len(edges) >= 2**32:
             raise TooLargeError(f"training: {len(edges)} edges in one layer; at most 2^32 - 1")
         self.info, self.nrows, self.ncols = info, nrows, ncols
+        self.numbers = edges
         self.is_dense = len(edges) == nrows * ncols
-        columns, rows = np.divmod(edges, nrows)
-        degrees = np.bincount(columns, minlength=ncols)
+        degrees = np.diff(np.searchsorted(edges, np.arange(ncols + 1) * nrows))
         order = np.argsort(degrees, kind="stable")
         if self.is_dense:
             order = np.arange(ncols)
@@ -80,9 +82,11 @@ class TrainableLayer:
         np.cumsum(degrees[order], out=self.indptr[1:])
         starts = np.cumsum(degrees) - degrees
         # Of each edge in the order of columns, its place in the order of numbers.
-        self._number = np.repeat(starts[order] - self.indptr[:-1], degrees[order])
-        self._number += np.arange(len(edges))
-        self.rows = rows[self._number].astype(np.uint32)
+        # Numbers of 32 bits: a difference below 0 comes back from the other end.
+        moved = (starts[order] - self.indptr[:-1]).astype(np.uint32)
+        self._number = np.repeat(moved, degrees[order])
+        self._number += np.arange(len(edges), dtype=np.uint32)
+        self.rows = (edges % nrows).astype(np.uint32)[self._number]
         dtype = info.dtype
         self.weights = np.ascontiguousarray(weights, dtype)[self._number]
         self.gradient = np.zeros(len(edges), dtype)
@@ -131,6 +135,26 @@ class TrainableLayer:
         found = np.empty_like(values)
         found[self.places] = values
         return found
+
+    def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
+        """Return a layer with other edges: those it has keep weights and moments, others get 0.
+
+        Parameters
+        ----------
+        numbers : ndarray of int64
+            ``column * nrows + row`` of each edge, ascending.
+        """
+        at = np.searchsorted(self.numbers, numbers).clip(max=max(0, self.nedges - 1))
+        kept = self.numbers[at] == numbers if self.nedges else np.zeros(len(numbers), bool)
+
+        def moved(values: np.ndarray) -> np.ndarray:
+            found = np.zeros(len(numbers), values.dtype)
+            found[kept] = self.numbered(values)[at[kept]]
+            return found
+
+        moments, biases = map(moved, self.moments), map(self.by_neuron, self.bias_moments)
+        weights, bias = moved(self.weights), self.by_neuron(self.bias)
+        return TrainableLayer(self.info, numbers, weights, bias, list(moments), list(biases))
 
     def layer(self) -> Layer:
         """Return the layer as it is now; edges of weight 0 are no longer there."""
@@ -194,7 +218,7 @@ class TrainableLayer:
 
     def _transpose(self) -> None:
         """Make the arrays of the transposed matrix: its columns are the rows of this one."""
-        columns = self.columns
+        columns = np.repeat(self.places, np.diff(self.indptr))
         degrees = np.bincount(self.rows, minlength=self.nrows)
         order = np.argsort(degrees, kind="stable")
         if self.is_dense:
@@ -205,7 +229,7 @@ class TrainableLayer:
         small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
         found = np.argsort(rank.astype(small)[self.rows], kind="stable")
         self._transposed_edges = found.astype(np.uint32)
-        self._transposed_rows = columns[found].astype(np.uint32)
+        self._transposed_rows = columns[found]
         self._transposed_places = order.astype(np.uint32)
         self._transposed_indptr = np.zeros(self.nrows + 1, np.int64)
         np.cumsum(degrees[order], out=self._transposed_indptr[1:])

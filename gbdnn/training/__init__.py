@@ -18,7 +18,7 @@ from gbdnn.training.pruning import MagnitudePruning
 from gbdnn.training.recipes import StructuredRun, fssl
 from gbdnn.training.regularisers import GroupLasso
 from gbdnn.training.rewiring import SET, RigL
-from gbdnn.training.run import EpochRecord, TrainingRun
+from gbdnn.training.run import CurrentEpoch, EpochRecord, TrainingRun
 from gbdnn.training.schedules import Constant, Cosine, Stepwise
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = [
     "Constant",
     "Cosine",
     "CrossEntropy",
+    "CurrentEpoch",
     "EpochRecord",
     "GroupLasso",
     "LossGradient",

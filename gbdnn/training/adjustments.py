@@ -93,7 +93,10 @@ class Adjustment(Protocol):
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """Return the layers as they go on: the same objects where edges stayed what they are.
 
-        Weights that were changed in place were refreshed, `TrainableLayer.refresh`.
+        Weights that were changed in place were refreshed, `TrainableLayer.refresh`; other edges are
+        had by ``layer.with_edges(numbers)``. An edge's number is ``column * nrows + row``:
+        ``layer.numbers`` are those of the edges, ascending, ``layer.numbered(layer.weights)`` the
+        weights in that order, and ``context.gradient(k).ravel()`` has all in it.
         """
         ...
 

@@ -1,7 +1,7 @@
 """A run in a file: arrays and a description, written whole after each epoch.
 
-The format is safetensors, with a checksum of all bytes. A fingerprint of all that the result
-follows from, data and options and where training began, tells whether a file belongs to a call.
+The format is safetensors, with a checksum of all bytes. Fingerprints of all that the result
+follows from, data and options and where training began, tell whether a file belongs to a call.
 A file is taken if it is what `Checkpoint.save` writes of the run in it, and training can have come
 there.
 """
@@ -9,6 +9,7 @@ there.
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint"]
 
-_FORMAT, _VERSION = "gbdnn.training", 3
+_FORMAT, _VERSION = "gbdnn.training", 4
 _UNSIGNED = "0" * 16  # where the checksum is, as long as it is computed
 _WHY = "a checkpoint is a safetensors file"
 _AT_ONCE = 1024  # inputs
@@ -47,8 +48,8 @@ class Checkpoint:
     path : path-like
         Of the file. That it can be written is tested now, before anything is computed.
     call : Call
-    options : tuple
-        All beside data and where training began that the result follows from.
+    options : dict
+        By name, all beside data and where training began that the result follows from.
     data : TrainingData
     tested : ValidationData or None
     """
@@ -57,14 +58,14 @@ class Checkpoint:
         self,
         path: str | os.PathLike[str],
         call: Call,
-        options: tuple[Any, ...],
+        options: dict[str, Any],
         data: TrainingData,
         tested: ValidationData | None,
     ) -> None:
         self._safetensors = require("safetensors.numpy", "store", _WHY)
         self.path = as_path(path, "checkpoint")
         require_writable(path)
-        self._fingerprint, self._call = _fingerprint(call.begun, options, data, tested), call
+        self._fingerprint, self._call = _fingerprints(call.begun, options, data, tested), call
 
     def load(self) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""
@@ -78,10 +79,13 @@ class Checkpoint:
             if known["format"] != _FORMAT or type(known["version"]) is not int:
                 raise ValueError("no checkpoint")
             version = known.pop("version")
-            same = version == _VERSION and known.pop("fingerprint") == self._fingerprint
-            del known["format"]
-            found = decoded(known, arrays, self._call) if same else None
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError, self._error) as err:
+            known.pop("format")
+            others = {} if version != _VERSION else known.pop("fingerprint")
+            differ = [name for name, one in self._fingerprint.items() if others.get(name) != one]
+            found = None if differ else decoded(known, arrays, self._call)
+        except (
+            ValueError, LookupError, TypeError, AttributeError, RecursionError, self._error,
+        ) as err:  # fmt: skip
             raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
         if version != _VERSION:
             raise FormatError(
@@ -90,8 +94,8 @@ class Checkpoint:
             )
         if found is None:
             raise FormatError(
-                f"{self.path}: the checkpoint of another training: network, data or options are not"
-                " the same; remove it, or choose another file"
+                f"{self.path}: the checkpoint of another training, with another"
+                f" {', '.join(differ)}: remove it, or choose another file"
             )
         return found
 
@@ -124,26 +128,29 @@ def _with_checksum(content: bytes, old: str, new: str) -> bytes:
     return content.replace(b'"checksum":"%b"' % old.encode(), b'"checksum":"%b"' % new.encode(), 1)
 
 
-def _fingerprint(
+def _fingerprints(
     begun: TrainingRun,
-    options: tuple[Any, ...],
+    options: dict[str, Any],
     data: TrainingData,
     tested: ValidationData | None,
-) -> str:
-    """Return a checksum of all that a call's result follows from."""
+) -> dict[str, str]:
+    """Return checksums of all that a call's result follows from, by what it is."""
 
-    def contents() -> Iterator[Any]:
+    def network() -> Iterator[Any]:
         for _, array in named_arrays("", begun.layers):
             yield np.ascontiguousarray(array)
-        descriptions = [described(layer.info) for layer in begun.layers]
-        yield identity((descriptions, options)).encode()
-        for each in (data, tested):
-            if each is not None:
-                yield each.rows
-                yield np.ascontiguousarray(each.targets)
-                yield from _contents(each.inputs, begun.layers[0].info)
+        yield identity([described(layer.info) for layer in begun.layers] + [begun.steps]).encode()
 
-    return checksum_of(contents())
+    found = {name: checksum(identity(option).encode()) for name, option in options.items()}
+    found["network"] = checksum_of(network())
+    for name, each in (("", data), ("validation ", tested)):
+        found[f"{name}X"] = found[f"{name}y"] = found[f"{name}sample_weight"] = ""
+        if each is not None:
+            arrays = _contents(each.inputs, begun.layers[0].info)
+            found[f"{name}X"] = checksum_of(chain([each.rows], arrays))
+            found[f"{name}y"] = checksum(np.ascontiguousarray(each.targets))
+            found[f"{name}sample_weight"] = checksum(each.weights)
+    return found
 
 
 def _contents(inputs: Inputs, info: LayerInfo) -> Iterator[np.ndarray]:

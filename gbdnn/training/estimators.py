@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import column_or_1d
 
+from gbdnn.arrays.checks import as_word
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.training.fitting import SparseEstimator, described, whole
+from gbdnn.training.data import as_weights
+from gbdnn.training.fitting import SparseEstimator, described, whole, with_parameters_of
 from gbdnn.training.losses import CrossEntropy, SquaredError
+from gbdnn.training.optimizers import Adam, Optimizer
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
 
@@ -25,6 +31,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     Parameters
     ----------
     {parameters}
+    class_weight : "balanced" or mapping, optional
+        How much inputs of a label count: ``"balanced"`` has those of each label count as much in
+        all; a mapping has a weight for each label, 1 for others. `partial_fit` takes no
+        ``"balanced"``, which needs all inputs.
 
     Attributes
     ----------
@@ -53,13 +63,21 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     classes_: np.ndarray
 
+    @with_parameters_of(SparseEstimator)
+    def __init__(
+        self, hidden: Any = (1024, 1024), density: float = 0.05, *, class_weight: Any = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(hidden, density, **options)
+        self.class_weight = class_weight
+
     @property
     def network_(self) -> Network:
         """The trained network."""
         return self.run_.network
 
     @whole
-    def fit(self, X: Any, y: Any) -> SparseClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
         """Learn from labelled inputs, from the beginning.
 
         Parameters
@@ -67,6 +85,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,)
             Labels.
+        sample_weight : array_like, shape (inputs,), optional
+            As in `train`; times what `class_weight` says.
 
         Returns
         -------
@@ -75,12 +95,21 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """
         X, y = self._checked(X, y, reset=True)
         check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        self._fit(X, labels, len(self.classes_), CrossEntropy(), strata=labels)
+        classes, labels = np.unique(y, return_inverse=True)
+        if self._goes_on and not np.array_equal(classes, self.classes_):
+            raise ArgumentError(
+                f"warm_start: labels {classes}, but they were {self.classes_} before"
+            )
+        self.classes_ = classes
+        loss = CrossEntropy(every_label=False)  # of those that there are, some may weigh nothing
+        weights = self._weights(y, sample_weight)
+        self._fit(X, labels, weights, len(self.classes_), loss, strata=labels)
         return self
 
     @whole
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> SparseClassifier:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> SparseClassifier:
         """Go once through some more inputs.
 
         Parameters
@@ -89,6 +118,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y : array_like, shape (inputs,)
         classes : array_like, optional
             All labels that there will be; needed in the first call.
+        sample_weight : array_like, shape (inputs,), optional
+            As in `fit`.
 
         Returns
         -------
@@ -115,13 +146,37 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             raise ArgumentError(
                 f"y: label {y[wrong].tolist()[0]!r} is not among classes {self.classes_}"
             )
-        self._partial_fit(X, labels, len(self.classes_), CrossEntropy(every_label=False))
+        if isinstance(self.class_weight, str):
+            raise ArgumentError('class_weight: "balanced" needs all inputs; give a mapping')
+        loss = CrossEntropy(every_label=False)
+        weights = self._weights(y, sample_weight)
+        self._partial_fit(X, labels, weights, len(self.classes_), loss)
         return self
+
+    def _weights(self, y: np.ndarray, sample_weight: Any) -> np.ndarray:
+        """Return weights of inputs, with those of their labels."""
+        found = as_weights(sample_weight, len(y))
+        if isinstance(self.class_weight, Mapping):
+            return found * [float(self.class_weight.get(label, 1)) for label in y.tolist()]
+        if self.class_weight is not None:
+            as_word(self.class_weight, "class_weight", ["balanced"])
+            _, labels = np.unique(y, return_inverse=True)
+            totals = np.bincount(labels, found)
+            return found / np.where(totals > 0, totals, 1)[labels]
+        return found
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable label of each input, shape (inputs,)."""
         found: np.ndarray = self._answers(X).argmax(axis=1)
         return self.classes_[found]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the answers, shape (inputs, classes).
+
+        Of two classes it is the second's minus the first's, shape (inputs,).
+        """
+        z = self._answers(X)
+        return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return probabilities, the softmax of the answers, shape (inputs, classes)."""
@@ -139,7 +194,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 class SparseRegressor(RegressorMixin, SparseEstimator):
     """A sparse network that answers with numbers, as an estimator of scikit-learn.
 
-    Trained with squared errors, to targets that are shifted and scaled to mean 0 and variance 1.
+    Trained with squared errors, to targets that are shifted and scaled to mean 0 and variance 1, on
+    features that are, too; sparse features are scaled, and not shifted.
 
     Parameters
     ----------
@@ -148,9 +204,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     Attributes
     ----------
     network_ : Network
-        In units of y, within rounding of its dtype; for `infer`, `compile` and `save`.
+        In units of X and y, within rounding of its dtype; for `infer`, `compile` and `save`.
     run_ : TrainingRun
-        Its network answers with ``(y - y_mean_) / y_scale_``.
+        Its network reads ``scaler_.transform(X)``, and answers with ``(y - y_mean_) / y_scale_``.
+    scaler_ : StandardScaler
     y_mean_, y_scale_ : ndarray, shape (outputs,)
     history_ : tuple of EpochRecord
     n_iter_ : int
@@ -169,51 +226,79 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     True
     """
 
+    scaler_: StandardScaler
     y_mean_: np.ndarray
     y_scale_: np.ndarray
 
+    @with_parameters_of(SparseEstimator)
+    def __init__(
+        self, hidden: Any = (128, 64), density: float = 0.1, *, epochs: int | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(hidden, density, epochs=epochs, **options)
+
     @property
     def network_(self) -> Network:
-        """The trained network, with the scale of y in its last layer."""
-        *before, last = self.run_.network
+        """The trained network, with the scales of X and y in its first and its last layer."""
+        first, *others = self.run_.network
+        W = first.W.to_dense(fill_value=0) / self.scaler_.scale_[:, np.newaxis]
+        b = first.bias - (self.scaler_.mean_ @ W if self.scaler_.with_mean else 0)
+        scaled = Layer(W, b, activation=first.activation, dtype=first.dtype)
+        *before, last = scaled, *others
         W = last.W.to_dense(fill_value=0) * self.y_scale_
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
+    def _optimizer(self) -> Optimizer:
+        if self.optimizer != "adam":
+            return super()._optimizer()
+        rate, decay = self.learning_rate, self.weight_decay
+        return Adam(0.005 if rate is None else rate, weight_decay=0.3 if decay is None else decay)
+
+    def _epochs(self, inputs: int) -> int:
+        return min(100, max(20, 200_000 // inputs)) if self.epochs is None else self.epochs
+
+    def _scaled(self, X: Any) -> Any:
+        return self.scaler_.transform(X)
+
     @whole
-    def fit(self, X: Any, y: Any) -> SparseRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Learn from inputs and targets, from the beginning.
 
         Parameters
         ----------
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
+        sample_weight : array_like, shape (inputs,), optional
+            As in `train`; mean and variance of y have them, too.
 
         Returns
         -------
         SparseRegressor
             This one.
         """
-        X, y = self._targets(X, y, first=True)
-        self._fit(X, y, y.shape[1], SquaredError())
+        X, y, weights = self._targets(X, y, sample_weight, first=not self._goes_on)
+        self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     @whole
-    def partial_fit(self, X: Any, y: Any) -> SparseRegressor:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Go once through some more inputs; the first ones say how y is scaled.
 
         Parameters
         ----------
         X : array or sparse matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
+        sample_weight : array_like, shape (inputs,), optional
+            As in `fit`.
 
         Returns
         -------
         SparseRegressor
             This one.
         """
-        X, y = self._targets(X, y, first=not hasattr(self, "run_"))
-        self._partial_fit(X, y, y.shape[1], SquaredError())
+        X, y, weights = self._targets(X, y, sample_weight, first=not hasattr(self, "run_"))
+        self._partial_fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -226,8 +311,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def _targets(self, X: Any, y: Any, *, first: bool) -> tuple[Any, np.ndarray]:
-        """Return checked features, and targets with mean 0 and variance 1."""
+    def _targets(
+        self, X: Any, y: Any, sample_weight: Any, *, first: bool
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return checked features, targets with mean 0 and variance 1, and weights."""
         X, y = self._checked(X, y, reset=first, multi_output=True, y_numeric=True)
         y = y.astype(np.float64)
         if y.ndim == 2 and y.shape[1] == 1:
@@ -235,9 +322,12 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         if first:
             self._flat = y.ndim == 1
         y = y.reshape(len(y), -1)
+        weights = as_weights(sample_weight, len(y))
         if first:
-            self.y_mean_, scale = y.mean(axis=0), y.std(axis=0)
+            self.y_mean_ = np.average(y, axis=0, weights=weights)
+            scale = np.sqrt(np.average((y - self.y_mean_) ** 2, axis=0, weights=weights))
             self.y_scale_ = np.where(scale > 0, scale, 1.0)
+            self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
         elif y.shape[1] != len(self.y_mean_):
             raise ArgumentError(f"y: {y.shape[1]} outputs, but {len(self.y_mean_)} before")
-        return X, (y - self.y_mean_) / self.y_scale_
+        return self._scaled(X), (y - self.y_mean_) / self.y_scale_, weights

@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gbdnn.arrays.checks import as_dtype, require_iterable, whole_number
-from gbdnn.errors import ArgumentError
+from gbdnn.arrays.checks import as_dtype, as_flag, require_iterable, whole_number
+from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.runtime.first_use import COMPLETION
 from gbdnn.runtime.threads import available
 from gbdnn.training.data import answers
@@ -28,27 +28,32 @@ if TYPE_CHECKING:
 
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
+    from gbdnn.training.optimizers import Optimizer
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described", "whole"]
+__all__ = ["SparseEstimator", "described", "whole", "with_parameters_of"]
 
 _PARAMETERS = """
-hidden : sequence of int, default (1024, 1024)
+hidden : sequence of int, default (1024, 1024); of the regressor (128, 64)
     Neurons of the hidden layers; ``()``: none.
-density : float, default 0.05
+density : float, default 0.05; of the regressor 0.1
     Edges over those that there could be, in the whole network; 1: a dense one.
 distribution : {"erk", "uniform"}, default "erk"
     How edges are shared out among layers: see `erdos_renyi`.
-epochs : int, default 20
+epochs : int, default 20; of the regressor 100, fewer where there are more than 2,000 inputs
     How often `fit` goes through all inputs.
 batch_size : int, optional
     Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: the optimizer's own. `fit` lets it fall along a cosine, `partial_fit` keeps it.
+    Default: the optimizer's own; of the regressor, with "adam", 0.005.
+weight_decay : float, optional
+    Default: the optimizer's own, 0; of the regressor, with "adam", 0.3.
+schedule : Constant, Cosine or Stepwise, optional
+    Of the learning rate. Default: `fit` lets it fall along a cosine, `partial_fit` keeps it.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
     How edges move while the network is trained: see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
@@ -58,6 +63,10 @@ validation_fraction : float, optional
     their proportions.
 patience : int, optional
     Stop after so many epochs without a smaller validation loss, and keep the best epoch.
+warm_start : bool, default False
+    Whether `fit` goes on with what was fitted before, for `epochs` more.
+callback : callable, optional
+    As in `train`.
 random_state : int, RandomState or None, default None
     Of edges, weights, minibatches and the validation part. With an int equal calls have equal bits.
 nthreads : int, optional
@@ -65,6 +74,21 @@ nthreads : int, optional
 dtype : {"FP32", "FP64"}, default "FP32"
     Of weights and sums.
 """
+
+
+_SPELLINGS = {
+    "hidden_layer_sizes": "hidden",
+    "max_iter": "epochs",
+    "learning_rate_init": "learning_rate",
+    "solver": "optimizer",
+    "alpha": "weight_decay",
+    "early_stopping": "patience, with validation_fraction",
+    "n_iter_no_change": "patience",
+    "sparsity": "density, 1 - sparsity",
+    "n_jobs": "nthreads",
+    "seed": "random_state",
+}
+"""What others call parameters."""
 
 
 def described(kind: C) -> C:
@@ -89,29 +113,54 @@ def whole(fit: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def with_parameters_of(*bases: type) -> Callable[[F], F]:
+    """Show those of base classes in an ``__init__``'s signature, in place of ``**options``."""
+
+    def shown(init: F) -> F:
+        own: dict[str, Any] = dict(inspect.signature(init).parameters)
+        known = dict(own)
+        for base in bases:
+            known |= {**inspect.signature(base).parameters, **own}
+        named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
+        named.sort(key=lambda each: each.kind)
+        init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+        return init
+
+    return shown
+
+
 class SparseEstimator(BaseEstimator):
     """A network that is made when data are seen: what a classifier and a regressor share."""
 
     run_: TrainingRun
 
+    @with_parameters_of()
     def __init__(
         self,
         hidden: Any = (1024, 1024),
         density: float = 0.05,
         *,
         distribution: str = "erk",
-        epochs: int = 20,
+        epochs: int | None = 20,
         batch_size: int | None = None,
         optimizer: Any = "adam",
         learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        schedule: Any = None,
         rewire: Any = None,
         input_dropout: float = 0.0,
         validation_fraction: float | None = None,
         patience: int | None = None,
+        warm_start: bool = False,
+        callback: Any = None,
         random_state: Any = None,
         nthreads: int | None = None,
         dtype: str = "FP32",
+        **others: Any,
     ) -> None:
+        for name in others:
+            hint = f"; here it is {_SPELLINGS[name]}" if name in _SPELLINGS else ""
+            raise ArgumentTypeError(f"{type(self).__name__} has no parameter {name}{hint}")
         self.hidden = hidden
         self.density = density
         self.distribution = distribution
@@ -119,10 +168,14 @@ class SparseEstimator(BaseEstimator):
         self.batch_size = batch_size
         self.optimizer = optimizer
         self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.schedule = schedule
         self.rewire = rewire
         self.input_dropout = input_dropout
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.warm_start = warm_start
+        self.callback = callback
         self.random_state = random_state
         self.nthreads = nthreads
         self.dtype = dtype
@@ -136,6 +189,11 @@ class SparseEstimator(BaseEstimator):
     def n_iter_(self) -> int:
         """Number of epochs."""
         return len(self.run_.history)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether `fit` begins with what was fitted."""
+        return as_flag(self.warm_start, "warm_start") and hasattr(self, "run_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -162,38 +220,56 @@ class SparseEstimator(BaseEstimator):
             dtype=self.dtype,
         )
 
-    def _fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss, strata: Any = None) -> None:
+    def _fit(
+        self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss,
+        strata: Any = None,
+    ) -> None:  # fmt: skip
         seed = _seed(self.random_state)
         validation = None
         if self.validation_fraction is not None:
             between("validation_fraction", self.validation_fraction, 0, 1, above=True, below=True)
-            X, tested, y, wanted = train_test_split(
-                X, y, test_size=self.validation_fraction, stratify=strata, random_state=seed
-            )
-            validation = (tested, wanted)
+            parts = train_test_split(
+                X, y, weights,
+                test_size=self.validation_fraction, stratify=strata, random_state=seed,
+            )  # fmt: skip
+            (X, y, weights), validation = parts[::2], tuple(parts[1::2])
         self.run_ = train(
-            self._begun(X.shape[1], outputs, seed), X, y,
-            loss=loss, epochs=self.epochs, schedule=Cosine(), seed=seed, validation=validation,
+            self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
+            sample_weight=weights, loss=loss, epochs=self._epochs(X.shape[0]),
+            schedule=self.schedule or Cosine(), seed=seed, validation=validation,
             patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
 
-    def _partial_fit(self, X: Any, y: np.ndarray, outputs: int, loss: Loss) -> None:
+    def _partial_fit(
+        self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss
+    ) -> None:
         run = getattr(self, "run_", None)
         seed = _seed(self.random_state) if run is None else None
         before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
         self.run_ = train(
-            before, X, y,
-            loss=loss, epochs=1, schedule=Constant(), seed=seed, **self._options(X.shape[0]),
+            before, X, y, sample_weight=weights, loss=loss, epochs=1,
+            schedule=self.schedule or Constant(), seed=seed, **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
-            "optimizer": optimizer_named(self.optimizer, self.learning_rate),
+            "optimizer": self._optimizer(),
             "adjustments": adjustments_named(self.rewire),
             "batch_size": self._batch(inputs),
             "input_dropout": self.input_dropout,
             "nthreads": self.nthreads,
+            "callback": self.callback,
         }
+
+    def _scaled(self, X: Any) -> Any:
+        """Return features as the network reads them."""
+        return X
+
+    def _optimizer(self) -> Optimizer:
+        return optimizer_named(self.optimizer, self.learning_rate, self.weight_decay)
+
+    def _epochs(self, inputs: int) -> Any:
+        return self.epochs
 
     def _batch(self, inputs: int) -> int:
         """Return the inputs of a minibatch: of few, so few that an epoch has some 32 steps."""
@@ -204,7 +280,7 @@ class SparseEstimator(BaseEstimator):
     def _answers(self, X: Any) -> np.ndarray:
         """Return the answers of the network's last layer, float64."""
         check_is_fitted(self)
-        X = self._checked(X)
+        X = self._scaled(self._checked(X))
         threads = available() if self.nthreads is None else self.nthreads
         return answers(self.run_.network, X, threads).astype(np.float64)
 

@@ -44,7 +44,12 @@ class LossGradient(NamedTuple):
 
 
 def gradients(
-    net: Network | Iterable[Layer], X: MatrixLike, y: Any, *, loss: Loss | None = None
+    net: Network | Iterable[Layer],
+    X: MatrixLike,
+    y: Any,
+    *,
+    loss: Loss | None = None,
+    sample_weight: Any = None,
 ) -> LossGradient:
     """Return the loss of some inputs, and its gradient by every weight and bias.
 
@@ -57,6 +62,7 @@ def gradients(
     y : array_like, shape (inputs,) or (inputs, outputs)
         As for `train`.
     loss : CrossEntropy or SquaredError, optional
+    sample_weight : array_like, shape (inputs,), optional
         As for `train`.
 
     Returns
@@ -86,12 +92,14 @@ def gradients(
     require_loss(loss)
     network = trainable(net)
     loss = loss or default_loss(y)
-    data = TrainingData.of(X, y, network, loss)
+    data = TrainingData.of(X, y, network, loss, sample_weight)
+    weights = data.weights / data.weights.mean()
     array = np.empty((data.inputs.nrows, network.shape[0]), network.infos[0].dtype)
     data.inputs.take(data.rows, array)
     layers = list(network)
     activations = forward(layers, array)
     answer = activations[-1].to_dense()
-    value = float(loss.losses(answer, data.targets).mean())
-    found = backward(layers, activations, loss.gradient(answer, data.targets))
+    value = float((loss.losses(answer, data.targets) * weights).mean())
+    gradient = loss.gradient(answer, data.targets) * weights[:, np.newaxis].astype(answer.dtype)
+    found = backward(layers, activations, gradient)
     return LossGradient(value, found)

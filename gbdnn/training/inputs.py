@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gbdnn.distributed.messages import taken
 from gbdnn.engine.sources import DenseRows, as_source
 
 if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.engine.sources import RowSource
     from gbdnn.model.network import Network
 
-__all__ = ["Inputs", "as_inputs"]
+__all__ = ["MEMORY", "Inputs", "StoredInputs", "as_inputs"]
+
+MEMORY = 4 << 30
+"""Bytes for rows of a store, by default."""
+
+_COPIES = 3  # of rows that are put together
 
 
 class Inputs(Protocol):
@@ -77,10 +84,44 @@ class SparseInputs:
         out[np.repeat(np.arange(len(rows)), degrees), self._columns[at]] = self._values[at]
 
 
-def as_inputs(X: Any, net: Network) -> Inputs:
+class StoredInputs:
+    """Rows of a store, which is read in order for as many minibatches at a time as there is room.
+
+    Parameters
+    ----------
+    rows : RowSource
+    memory : int
+        Bytes for the rows that are held at a time, and for putting them together.
+    """
+
+    array = None
+
+    def __init__(self, rows: RowSource, memory: int) -> None:
+        self.nrows, self._source = rows.nrows, rows
+        self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
+        self._ids = self._following = np.arange(0)
+
+    def expect(self, rows: np.ndarray) -> None:
+        """Hear which rows will be taken, in this order, a minibatch after the other."""
+        self._following = rows
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """See `Inputs`."""
+        if not np.isin(rows, self._ids).all():
+            self._hold = SparseInputs(taken(self._source, rows[:0]))  # what was held is freed
+            room = max(len(rows), self._room)
+            expected = np.array_equal(self._following[: len(rows)], rows)
+            some, self._following = np.split(self._following if expected else rows, [room])
+            self._ids = np.sort(some)
+            self._hold = SparseInputs(taken(self._source, self._ids))
+        self._hold.take(np.searchsorted(self._ids, rows), out)
+
+
+def as_inputs(X: Any, net: Network, memory: int) -> Inputs:
     """Return features to take minibatches from, or raise what is wrong with them.
 
-    Sparse features stay sparse, those of a store are read; a dense matrix is read as an array.
+    Sparse features stay sparse; those of a store are read at once if they fit into so many bytes; a
+    dense matrix is read as an array.
     """
     features = as_source(X, net)
     dtype = net.infos[0].dtype
@@ -89,4 +130,10 @@ def as_inputs(X: Any, net: Network) -> Inputs:
         array = features.array
         if array is not None:
             return ArrayInputs(array, dtype)
+    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(features) > memory:
+        return StoredInputs(features, memory)
     return SparseInputs(features.sparse_rows(0, features.nrows))
+
+
+def _nbytes(rows: RowSource) -> int:
+    return 8 * rows.nrows + (8 + rows.dtype.itemsize) * int(rows.nvals)

@@ -1,4 +1,7 @@
-"""What training makes small: the loss of a minibatch is the mean of its inputs' losses."""
+"""What training makes small: the loss of a minibatch is the mean of its inputs' losses.
+
+With weights of inputs each loss is multiplied with its input's, over the mean of all weights.
+"""
 
 from __future__ import annotations
 
@@ -167,9 +170,9 @@ def default_loss(y: Any) -> Loss:
     return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
 
 
-def require_all_labels(labels: np.ndarray, outputs: int) -> None:
-    """Raise an error if there is an output that no input has for its label."""
-    counts = np.bincount(labels, minlength=outputs)
+def require_all_labels(labels: np.ndarray, outputs: int, weights: np.ndarray) -> None:
+    """Raise an error if there is an output that no input has for its label, by its weight."""
+    counts = np.bincount(labels[weights > 0], minlength=outputs)
     if (counts == 0).any():
         empty = np.flatnonzero(counts == 0)
         raise ArgumentError(

@@ -23,31 +23,34 @@ RewiringName = Literal["set", "rigl"]
 _RULES = {"set": SET, "rigl": RigL}
 
 
-def optimizer_named(name: Any, learning_rate: float | None = None) -> Optimizer:
+def optimizer_named(
+    name: Any, learning_rate: float | None = None, weight_decay: float | None = None
+) -> Optimizer:
     """Return an optimizer.
 
     Parameters
     ----------
     name : {"adam", "sgd"} or optimizer
         An optimizer is returned as it is.
-    learning_rate : float, optional
+    learning_rate, weight_decay : float, optional
         Default: the optimizer's own.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        No optimizer has this name, or it is none; a learning rate beside an optimizer, which
-        has one.
+        No optimizer has this name, or it is none; a learning rate or weight decay beside an
+        optimizer, which has one.
     """
+    both = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+    given: Any = {what: value for what, value in both.items() if value is not None}
     if not isinstance(name, str):
-        if learning_rate is not None:
-            raise ArgumentError(f"learning_rate beside {shown(name)}, which has one")
+        if given:
+            raise ArgumentError(f"{next(iter(given))} beside {shown(name)}, which has one")
         require_method(name, "corrections", f"optimizer is {_among(OptimizerName)}, SGD or Adam")
         return name
     if name not in get_args(OptimizerName):
         raise ArgumentError(f"optimizer: {_among(OptimizerName)}, not {shown(name)}")
-    kind = SGD if name == "sgd" else Adam
-    return kind() if learning_rate is None else kind(learning_rate)
+    return SGD(**given) if name == "sgd" else Adam(**given)
 
 
 def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:

@@ -124,11 +124,4 @@ def _selected(
 ) -> Iterable[TrainableLayer]:
     """Yield layers with some of their edges; one that keeps all as it is."""
     for layer, state, some in zip(layers, states, kept, strict=True):
-        if some.all():
-            yield layer
-            continue
-        yield state._replace(
-            edges=state.edges[some],
-            weights=state.weights[some],
-            moments=tuple(each[some] for each in state.moments),
-        ).trainable(len(state.moments))
+        yield layer if some.all() else layer.with_edges(state.edges[some])

@@ -102,8 +102,8 @@ def fssl(
         As in `train`, for each of the two. Dropout is noise in gradients, and noise keeps groups
         from staying at 0: better have it in fine-tuning alone.
     **options
-        Further options of `train`, for both trainings: batch_size, validation, schedule, seed,
-        nthreads, callback, progress, loss.
+        Further options of `train`, for both trainings: sample_weight, batch_size, validation,
+        schedule, seed, nthreads, callback, progress, loss.
 
     Returns
     -------

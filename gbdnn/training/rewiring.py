@@ -153,18 +153,7 @@ def _rewired(
     state = LayerState.of(layer)
     kept = np.ones(layer.nedges, bool)
     kept[np.argpartition(np.abs(state.weights), count - 1)[:count]] = False
-    grown = np.sort(grow(k, state, count))
-    # A position in the result for each kept and each grown edge: their numbers are ascending.
-    at = np.searchsorted(state.edges[kept], grown)
-
-    def zeros_between(values: np.ndarray) -> np.ndarray:
-        return np.insert(values[kept], at, 0)
-
-    return state._replace(
-        edges=np.insert(state.edges[kept], at, grown),
-        weights=zeros_between(state.weights),
-        moments=tuple(zeros_between(each) for each in state.moments),
-    ).trainable(len(state.moments))
+    return layer.with_edges(np.sort(np.concatenate([state.edges[kept], grow(k, state, count)])))
 
 
 def _random_places(state: LayerState, count: int, random: np.random.Generator) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gbdnn.errors import ArgumentError
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import Network
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.schedules import Schedule
 
-__all__ = ["EpochRecord", "LayerState", "TrainingRun", "states_of"]
+__all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_of"]
 
 
 class EpochRecord(NamedTuple):
@@ -62,6 +64,38 @@ class EpochRecord(NamedTuple):
     """Of the epoch, without validation."""
 
 
+class CurrentEpoch(EpochRecord):
+    """What a callback of `train` gets: an `EpochRecord`, with the network as it is now.
+
+    Attributes
+    ----------
+    epoch, loss, accuracy, validation_loss, validation_accuracy, learning_rate, edges, seconds
+        As an `EpochRecord` has them.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> def look(record):
+    ...     Y = gbdnn.infer(record.network, X)
+    ...     print(record.epoch, Y.shape)
+    >>> run = gbdnn.train(net, X, y, epochs=2, callback=look)
+    0 (200, 2)
+    1 (200, 2)
+    """
+
+    layers: tuple[LayerState, ...] | None = None
+
+    @property
+    def network(self) -> Network:
+        """The network after the epoch; made when it is asked for, in the callback alone."""
+        if self.layers is None:
+            raise ArgumentError("network: is asked for in the callback; the epoch is over")
+        return network_of(self.layers)
+
+
 class LayerState(NamedTuple):
     """A layer between epochs: its edges in the order of their numbers, and all that is learned."""
 
@@ -79,7 +113,7 @@ class LayerState(NamedTuple):
         """Return a copy of a layer's state."""
         return cls(
             layer.info,
-            layer.numbered(layer.edges),
+            layer.numbers,
             layer.numbered(layer.weights),
             layer.by_neuron(layer.bias),
             tuple(layer.numbered(each) for each in layer.moments),
@@ -108,7 +142,8 @@ def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
 class TrainingRun:
     """What `train` returns: a network that was trained, how it went, and how to go on.
 
-    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimizer and its moments.
+    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimizer and its moments;
+    ``gbdnn.save(run, folder)`` keeps it, `gbdnn.load` gives it back.
 
     Attributes
     ----------
@@ -116,7 +151,7 @@ class TrainingRun:
         The trained network, for `infer` and `save`.
     history : tuple of EpochRecord
         One for each epoch.
-    loss, optimizer, batch_size, seed
+    loss, optimizer, schedule, batch_size, seed
         What it was trained with, and goes on with unless `train` is given others.
 
     Examples
@@ -143,8 +178,10 @@ class TrainingRun:
     steps: int = 0
     """Steps done, over all calls."""
 
+    schedule: Schedule | None = None
+
     best: BestEpoch | None = None
-    """With `patience`: the epoch that the network is taken from."""
+    """With `patience` or ``keep="best"``: the epoch that the network is taken from."""
 
     @cached_property
     def network(self) -> Network:

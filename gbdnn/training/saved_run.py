@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     has_labels: bool
     has_validation: bool
-    has_patience: bool
+    keeps_best: bool
 
 
 def encoded(run: TrainingRun, *, stopped: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -73,7 +73,7 @@ def decoded(
     )
     _require(type(stopped) is bool, "stopped")
     edges = sum(int(np.count_nonzero(layer.weights)) for layer in run.layers)
-    _require(history[-1].edges == edges, "the number of edges")
+    _require(not history or history[-1].edges == edges, "the number of edges")
     again, known = encoded(run, stopped=stopped)
     _require(again.keys() == arrays.keys(), "arrays")
     same = json.dumps(known, sort_keys=True) == json.dumps(dict(fields), sort_keys=True)
@@ -114,7 +114,8 @@ def _require(condition: bool, what: str) -> None:
 def _history(given: Sequence[Any], call: Call) -> tuple[EpochRecord, ...]:
     found = tuple(_record(k, EpochRecord(*fields), call) for k, fields in enumerate(given))
     before = call.begun.history
-    _require(len(before) < len(found) <= len(before) + call.epochs, "the number of epochs")
+    least = len(before) + (call.epochs > 0)  # of no epochs: a run that is kept
+    _require(least <= len(found) <= len(before) + call.epochs, "the number of epochs")
     _require(repr(found[: len(before)]) == repr(before), "the epochs before")
     return found
 
@@ -143,10 +144,11 @@ def _best(
     history: tuple[EpochRecord, ...],
     call: Call,
 ) -> BestEpoch | None:
-    if not (call.has_patience and call.has_validation):
+    if not (call.keeps_best and call.has_validation):
         return None
     epoch, loss = fields["best"]
-    _require(type(epoch) is int and len(call.begun.history) <= epoch, "the best epoch")
+    least = len(call.begun.history) if call.epochs else 0
+    _require(type(epoch) is int and least <= epoch, "the best epoch")
     _require(repr(history[epoch].validation_loss) == repr(loss), "the best loss")
     return BestEpoch(epoch, loss, _layers("best.", arrays, call))
 

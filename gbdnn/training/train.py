@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
 
-from gbdnn.arrays.checks import as_nthreads, require_callable, require_method, whole_number
+import numpy as np
+
+from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.trainable import TrainableLayer
 from gbdnn.model.network import as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.data import TrainingData, ValidationData
+from gbdnn.training.inputs import MEMORY
 from gbdnn.training.losses import default_loss, require_loss
 from gbdnn.training.optimizers import SGD, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
@@ -27,10 +32,12 @@ if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import Optimizer
-    from gbdnn.training.run import EpochRecord
+    from gbdnn.training.run import CurrentEpoch
     from gbdnn.training.schedules import Schedule
 
 __all__ = ["train", "trainable"]
+
+_STRATIFIED = 0.1  # of the inputs
 
 
 def train(
@@ -38,6 +45,7 @@ def train(
     X: MatrixLike,
     y: Any,
     *,
+    sample_weight: Any = None,
     epochs: int = 20,
     batch_size: int | None = None,
     loss: Loss | None = None,
@@ -47,9 +55,12 @@ def train(
     input_dropout: float = 0.0,
     validation: float | tuple[MatrixLike, Any] | None = None,
     patience: int | None = None,
+    min_delta: float = 0.0,
+    keep: Literal["last", "best"] = "last",
     seed: int | None = None,
     nthreads: int | None = None,
-    callback: Callable[[EpochRecord], object] | None = None,
+    memory: int = MEMORY,
+    callback: Callable[[CurrentEpoch], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingRun:
@@ -66,6 +77,9 @@ def train(
     y : array_like, shape (inputs,) or (inputs, outputs)
         Labels from 0 to outputs - 1, each of which some input has, for `CrossEntropy`; numbers for
         `SquaredError`.
+    sample_weight : array_like, shape (inputs,), optional
+        At least 0: how much each input counts, in losses, gradients and accuracies, beside the
+        mean of all weights. An input of weight 2 counts as one that is there twice.
     epochs : int, default 20
         How often all inputs are gone through; of a run that goes on, how often more.
     batch_size : int, default 128
@@ -74,29 +88,40 @@ def train(
         Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
     optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
-        Of the learning rate, over the epochs of this call.
+        Of the learning rate, over the epochs of this call; of a run that goes on, its own.
     adjustments : sequence of GroupLasso, MagnitudePruning, SET or RigL, or one of them
         What happens between steps: weights that are shrunk, edges that are removed or moved.
     input_dropout : float, default 0.0
         Part of the features, from 0 to less than 1, that are 0 in a minibatch, drawn anew for each;
         the others are divided by what is left.
-    validation : float, or (X, y), optional
+    validation : float, "stratified", ("stratified", float), (X, y) or (X, y, sample_weight)
         Inputs to look at after each epoch: a part of those given (from 0 to 1, drawn by the seed,
-        not trained with), or others.
+        not trained with), or others. ``"stratified"``, a tenth if no part is given, has labels in
+        their proportions. A label that is only in this part is a RuntimeWarning.
     patience : int, optional
         Stop after so many epochs without a smaller validation loss; the network is that of the best
         epoch.
+    min_delta : float, default 0.0
+        By how much a validation loss has to be smaller than the best one before.
+    keep : {"last", "best"}, default "last"
+        Which epoch's network the run has; with `patience` always the best one's.
     seed : int, default 0
         Of all that is drawn. Equal calls give equal bits, on any number of threads.
     nthreads : int, optional
         As in `infer`.
+    memory : int, default 4 GiB
+        Bytes for the rows of stored features that are held at a time: they are read at once if they
+        fit, else in order and anew for each part of an epoch, with the same bits. The part of the
+        store that is being read, some 150 MB at most, comes on top.
     callback : callable, optional
-        Called with an `EpochRecord` after each epoch. If it returns True, training ends.
+        Called with a `CurrentEpoch` after each epoch, an `EpochRecord` whose ``network`` is made
+        when it is asked for. If it returns True, training ends.
     progress : callable, optional
         ``progress(done, all)``, in steps, several times a second.
     checkpoint : path-like, optional
         A file that is written after each epoch. Where it is there, the same call goes on from it,
-        and gives the same bits as if it had not been interrupted.
+        and gives the same bits as if it had not been interrupted; another call is an error that
+        says which options differ.
 
     Returns
     -------
@@ -110,8 +135,12 @@ def train(
     ArgumentError, ArgumentTypeError
         A value or an option has no meaning: NaN, a label out of range, a label that no input has.
     DivergenceError
-        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290). The message names epoch
-        and layer; ``err.run`` has the weights of the step before.
+        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290), and ``err.run`` has the
+        weights of the step before; or weights and losses
+        have become far larger, and after an epoch a layer fires for no input, so that all answers
+        are equal: ``err.run`` ends there. The message names epoch and layer.
+    KeyboardInterrupt
+        After Ctrl-C ``err.run`` has the epochs that were complete, and so has the checkpoint.
     MissingPackageError
         numba is not installed; safetensors is not, and a checkpoint is asked for.
 
@@ -155,12 +184,16 @@ def train(
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
+    memory = whole_number(memory, "memory", least=1)
     nthreads = as_nthreads(nthreads)
     threads = nthreads or available()
     if patience is not None:
         whole_number(patience, "patience", least=1)
-        if validation is None:
-            raise ArgumentError("patience: there is no validation; validation=0.2, for example")
+    between("min_delta", min_delta, 0, math.inf, below=True)
+    keeps_best = as_word(keep, "keep", ["last", "best"]) == "best" or patience is not None
+    if keeps_best and validation is None:
+        what = "keep" if patience is None else "patience"
+        raise ArgumentError(f"{what}: there is no validation; validation=0.2, for example")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = _whole("seed", seed, before.seed, least=0)
@@ -169,37 +202,55 @@ def train(
         input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
         adjusting = _adjustments(adjustments)
         loss = loss or before.loss or default_loss(y)
-        data, tested = _data(X, y, before.network, loss, validation, seed)
+        data = TrainingData.of(X, y, before.network, loss, sample_weight, memory)
+        data, tested = _split(data, before.network, loss, validation, seed, memory)
         return Trainer(
             before=before,
             data=data,
             tested=tested,
             loss=loss,
             optimizer=optimizer or before.optimizer or SGD(),
-            schedule=schedule or Cosine(),
+            schedule=schedule or before.schedule or Cosine(),
             adjustments=adjusting,
             batch_size=batch_size,
             input_dropout=input_dropout,
             seed=seed,
             epochs=epochs,
             patience=patience,
+            min_delta=min_delta,
+            keeps_best=keeps_best,
             nthreads=threads,
             callback=callback,
             progress=progress,
         ).run(checkpoint)
 
 
-def _data(
-    X: Any, y: Any, net: Network, loss: Loss, validation: Any, seed: int
+def _split(
+    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, memory: int
 ) -> tuple[TrainingData, ValidationData | None]:
     """Return what to train with, and what to look at after each epoch."""
-    data, tested = TrainingData.of(X, y, net, loss), None
-    if isinstance(validation, tuple):
-        tested = ValidationData.of(*_pair(validation), net, loss)
-    elif validation is not None:
-        data, tested = data.split(between("validation", validation, 0, 1, below=True), seed)
+    tested, labels = None, data.targets
     if loss.every_label:
         data.require_all_labels(net.shape[1])
+    if isinstance(validation, str):
+        validation = (validation, _STRATIFIED)
+    if isinstance(validation, tuple) and isinstance(validation[0], str):
+        word, validation = _pair(validation)[:2]
+        stratified = as_word(word, "validation", ["stratified"]) == "stratified"
+    else:
+        stratified = False
+    if isinstance(validation, tuple):
+        X, y, weights = (*_pair(validation), None)[:3]
+        tested = ValidationData.of(X, y, net, loss, weights, memory)
+    elif validation is not None:
+        part = between("validation", validation, 0, 1, below=True)
+        data, tested = data.split(part, seed, stratified=stratified)
+        if labels.ndim == 1 and len(left := np.setdiff1d(labels, labels[data.rows])):
+            warnings.warn(
+                f"validation: label {left[0]} is not among the inputs that are trained with",
+                RuntimeWarning,
+                stacklevel=3,
+            )
     return data, tested
 
 
@@ -239,7 +290,9 @@ def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
     return before if given is None else whole_number(given, name, least=least)
 
 
-def _pair(validation: tuple[Any, ...]) -> tuple[Any, Any]:
-    if len(validation) != 2:
-        raise ArgumentTypeError(f"validation: (X, y), not a tuple of {len(validation)}")
+def _pair(validation: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(validation) not in (2, 3):
+        raise ArgumentTypeError(
+            f"validation: (X, y) or (X, y, sample_weight), not a tuple of {len(validation)}"
+        )
     return validation

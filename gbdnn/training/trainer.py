@@ -16,8 +16,17 @@ from gbdnn.errors import DivergenceError
 from gbdnn.kernels.steps import Steps
 from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import Checkpoint
+from gbdnn.training.data import answers
+from gbdnn.training.inputs import StoredInputs
 from gbdnn.training.optimizers import step_rates
-from gbdnn.training.run import BestEpoch, EpochRecord, TrainingRun, network_of, states_of
+from gbdnn.training.run import (
+    BestEpoch,
+    CurrentEpoch,
+    EpochRecord,
+    TrainingRun,
+    network_of,
+    states_of,
+)
 from gbdnn.training.saved_run import Call
 
 if TYPE_CHECKING:
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
+_LOOKED_AT = 1024  # inputs, whether all answers are equal
+_FAR = 4  # times a loss, or a weight
 _AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
 
 
@@ -56,15 +67,17 @@ class Trainer:
     seed: int
     epochs: int
     patience: int | None
+    min_delta: float
+    keeps_best: bool
     nthreads: int
-    callback: Callable[[EpochRecord], object] | None
+    callback: Callable[[CurrentEpoch], object] | None
     progress: Callable[[int, int], object] | None
 
     def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
         """Train, from where a checkpoint is if it is there, and return the run."""
         self._run = replace(
             self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
-            seed=self.seed, best=None,
+            seed=self.seed, schedule=self.schedule, best=None,
         )  # fmt: skip
         self._batch = min(self.batch_size, len(self.data.rows))
         self._per_epoch = -(-len(self.data.rows) // self._batch)
@@ -74,22 +87,39 @@ class Trainer:
         if saved is not None and (found := saved.load()) is not None:
             self._run, stopped = found
         self._prepare()
-        for n in range(len(self._run.history) - len(self.before.history), self.epochs):
-            if stopped:
-                break
-            record = self._epoch(n)
-            stopped = self._is_enough(record)
-            answer = None if self.callback is None else self.callback(record)
-            stopped |= isinstance(answer, bool | np.bool_) and bool(answer)
-            if saved is not None:
+        begun = kept = len(self._run.history)
+        try:
+            for n in range(begun - len(self.before.history), 0 if stopped else self.epochs):
+                stopped = self._is_enough(self._epoch(n))
+                stopped |= self._tell_epoch()
+                if saved is not None:
+                    saved.save(self._run, stopped=stopped)
+                    kept += 1
+                if stopped:
+                    break
+        except KeyboardInterrupt as err:
+            err.run = self._run  # type: ignore[attr-defined]
+            if saved is not None and len(self._run.history) > kept:
                 saved.save(self._run, stopped=stopped)
+            raise
         return self._run
 
+    def _tell_epoch(self) -> bool:
+        """Call the callback; return whether it ends training."""
+        if self.callback is None:
+            return False
+        now = CurrentEpoch(*self._run.history[-1])
+        now.layers = self._run.layers
+        try:
+            answer = self.callback(now)
+        finally:
+            now.layers = None  # who keeps the record does not keep the weights
+        return isinstance(answer, bool | np.bool_) and bool(answer)
+
     def _checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        options = (
-            self.loss, self.optimizer, self.schedule, self.adjustments, self.batch_size,
-            self.input_dropout, self.seed, self.epochs, self.patience, self.before.steps,
-        )  # fmt: skip
+        names = ("loss", "optimizer", "schedule", "adjustments", "batch_size", "input_dropout",
+                 "seed", "epochs", "patience", "min_delta", "keeps_best")  # fmt: skip
+        options = {name: getattr(self, name) for name in names}
         call = Call(
             self._run,
             self.epochs,
@@ -97,7 +127,7 @@ class Trainer:
             moments=self.optimizer.rule.moments,
             has_labels=self.data.targets.ndim == 1,
             has_validation=self.tested is not None,
-            has_patience=self.patience is not None,
+            keeps_best=self.keeps_best,
         )
         return Checkpoint(path, call, options, self.data, self.tested)
 
@@ -108,6 +138,8 @@ class Trainer:
         self._steps = Steps(
             self._layers, batch=self._batch, loss=self.loss.code, rule=rule, nthreads=self.nthreads
         )
+        weights = self.data.weights / self.data.weights[self.data.rows].mean()
+        self._weights = weights, weights.astype(first.dtype)
         self._staged: np.ndarray | None = None
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
@@ -119,7 +151,9 @@ class Trainer:
         begun, epoch, start = time.perf_counter(), len(self.before.history) + n, n * self._per_epoch
         # The order of its inputs follows from its number, counted over all calls.
         order = self.data.rows[self._random(0, epoch).permutation(len(self.data.rows))]
-        done, hits, losses = 0, 0, np.empty(len(order))
+        if isinstance(self.data.inputs, StoredInputs):
+            self.data.inputs.expect(order)
+        done, hits, losses = 0, 0.0, np.empty(len(order))
         rates = self._rates(start)
         while done < self._per_epoch:
             count = self._next(start + done) - start - done
@@ -129,8 +163,9 @@ class Trainer:
             if result.steps < count:
                 done += result.steps
                 raise self._diverged(epoch, start + done, rates[done, 0])
-            losses[done * self._batch :][: len(some)] = result.losses
-            hits += int(result.hits.sum())
+            weights = self._weights[0][some]
+            losses[done * self._batch :][: len(some)] = result.losses * weights
+            hits += float(result.hits @ weights)
             seconds = time.perf_counter() - clock
             self._most = max(1, int(_AT_ONCE * count / max(seconds, 1e-6)))
             done += count
@@ -151,7 +186,29 @@ class Trainer:
             self._run, layers=layers, history=(*self._run.history, record),
             steps=self.before.steps + start + self._per_epoch,
         )  # fmt: skip
+        if (dead := self._steps.dead_layer()) >= 0 and self._has_exploded():
+            raise DivergenceError(
+                f"epoch {epoch}, layer {dead}: fires for no input any more, all answers are equal;"
+                f" a learning rate smaller than {rates[0, 0]:.3g} may help (err.run ends here)",
+                self._run,
+            )
         return record
+
+    def _has_exploded(self) -> bool:
+        """Whether weights and losses have become far larger, and all answers are equal now."""
+        began, now = (
+            max(float(np.abs(each.weights).max(initial=0)) for each in layers)
+            for layers in (self.before.layers, self._run.layers)
+        )
+        if now < _FAR * began:
+            return False
+        rows = self.data.rows[:_LOOKED_AT]
+        X = np.empty((len(rows), self._layers[0].nrows), self._layers[0].info.dtype)
+        self.data.inputs.take(rows, X)
+        found = answers(network_of(self._run.layers), X, self.nthreads)
+        of_zeros = self.loss.losses(np.zeros_like(found), self.data.targets[rows]).mean()
+        largest = max(each.loss for each in self._run.history[len(self.before.history) :])
+        return largest > _FAR * of_zeros and bool((found == found[:1]).all())
 
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
         layer = self._steps.first_not_finite()
@@ -165,14 +222,14 @@ class Trainer:
 
     def _is_enough(self, record: EpochRecord) -> bool:
         """Remember the best epoch; return whether it was too long ago."""
-        if self.patience is None or record.validation_loss is None:
+        if not self.keeps_best or record.validation_loss is None:
             return False
         best = self._run.best
-        if best is None or record.validation_loss < best.validation_loss:
+        if best is None or record.validation_loss < best.validation_loss - self.min_delta:
             found = BestEpoch(record.epoch, record.validation_loss, self._run.layers)
             self._run = replace(self._run, best=found)
             return False
-        return record.epoch - best.epoch >= self.patience
+        return self.patience is not None and record.epoch - best.epoch >= self.patience
 
     def _rates(self, first: int) -> np.ndarray:
         """Return the rates of an epoch's steps, which begin with the first-th of this call."""
@@ -193,9 +250,9 @@ class Trainer:
         return min(step + most, *((step // each + 1) * each for each in every))
 
     def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
-        array, targets = self.data.inputs.array, self.data.targets
+        array, targets, weights = self.data.inputs.array, self.data.targets, self._weights[1]
         if self._staged is None:
-            return self._steps.run(array, rows, targets, rates)  # type: ignore[arg-type]
+            return self._steps.run(array, rows, targets, weights, rates)  # type: ignore[arg-type]
         # A minibatch becomes an array of its own; its targets are those of its rows.
         X = self._staged[: len(rows)]
         self.data.inputs.take(rows, X)
@@ -203,7 +260,7 @@ class Trainer:
             X *= self._random(1, epoch, step).random(X.shape, np.float32) >= rate
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(targets[rows])
-        return self._steps.run(X, np.arange(len(rows)), targets, rates)
+        return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
 
     def _tell(self, step: int) -> None:
         now = time.perf_counter()

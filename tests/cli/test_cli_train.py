@@ -160,6 +160,25 @@ def test_rewiring(rule, folder, tmp_path):
     assert 0 < binary.pair(W & V).new().nvals < W.nvals
 
 
+def test_a_run_goes_on_another_day(folder, tmp_path):
+    files = [folder / "X.npy", folder / "y.npy"]
+    well("train", *files, "-o", tmp_path / "net", "--run", tmp_path / "run", *FEW, "--epochs", 3,
+         "--optimizer", "adam", "--batch-size", 64)  # fmt: skip
+    run = gbdnn.load(tmp_path / "run")
+    assert run.network.isequal(gbdnn.load(tmp_path / "net"))
+    said = well("train", *files, "-o", tmp_path / "more", "--from", tmp_path / "run", "--epochs", 2,
+                "--run", tmp_path / "later")  # fmt: skip
+    assert [int(EPOCH.fullmatch(line)[1]) for line in said.splitlines()[:-1]] == [3, 4]
+    X, y = np.load(files[0]), np.load(files[1])
+    expected = gbdnn.train(run, X, y, epochs=2)
+    assert gbdnn.load(tmp_path / "more").isequal(expected.network)
+    assert len(gbdnn.load(tmp_path / "later").history) == 5
+    assert "epochs" in well("info", tmp_path / "later")
+    fails("train", *files, "-o", tmp_path / "no", "--from", tmp_path / "run", "--dtype", "FP64",
+          match="the run has its weights")  # fmt: skip
+    fails("train", *files, "-o", tmp_path / "no", "--run", tmp_path / "run", *FEW, match="--force")
+
+
 def test_a_picture(folder, tmp_path):
     pytest.importorskip("matplotlib")
     X, y, out = folder / "X.npy", folder / "y.npy", tmp_path / "net"

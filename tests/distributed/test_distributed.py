@@ -9,12 +9,14 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest.mock
+import warnings
 import weakref
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -36,6 +38,7 @@ from gbdnn.distributed.executors.worker import compute
 from gbdnn.distributed.messages import CompactRows
 from gbdnn.io.store.parts import PartWriter
 from gbdnn.io.store.unfinished import Origin
+from gbdnn.runtime.cores import cores
 
 pytest.importorskip("safetensors")
 
@@ -183,11 +186,26 @@ def test_ctrl_c_leaves_the_executor_usable(executor, net, X, answers):
     assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
 
 
-def test_a_network_in_memory_is_for_threads_alone(executor, X, answers):
+def test_a_network_in_memory_is_for_workers_of_this_machine(
+    executor, X, answers, tmp_path, monkeypatch
+):
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
     given = network(CASE.layers)
-    if isinstance(executor, ThreadPoolExecutor):
-        Y = gbdnn.infer(given, X, executor=executor, engine="full")
+    if not hasattr(executor, "get_executor"):
+        records = []
+        Y = gbdnn.infer(given, X, executor=executor, engine="full", stats=records.append)
         assert Y.isequal(answers["full"])
+        found = list(gbdnn.infer_batches(given, X.batches(3000), executor=executor, engine="full"))
+        assert gb.ss.concat([[Y] for Y in found]).isequal(answers["full"])
+        Y = gbdnn.infer_to_store(given, X, tmp_path / "Y", executor=executor, engine="full")
+        assert Y.matrix().isequal(answers["full"])
+        # The same run, by whoever computes it.
+        gbdnn.infer_to_store(given, X, tmp_path / "Y", engine="full", stats=pytest.fail)
+        for _ in gbdnn.infer_batches(given, X.batches(100), executor=executor):
+            break  # the store is removed with the generator
+        gc.collect()
+        assert list((tmp_path / "t").iterdir()) == []
         return
     with pytest.raises(gbdnn.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
         gbdnn.infer(given, X, executor=executor)
@@ -654,6 +672,113 @@ def test_workers_that_come_and_go_are_counted_at_each_submission(net):
             done += 1
         # Two for each thread, one of which has been answered.
         assert len(asked) - done == 2 * max(1, sum(workers.values())) - 1
+
+
+class Plan:
+    """A cluster that has asked for workers."""
+
+    def __init__(self, workers, most=None):
+        self.plan = set(range(workers))
+        if most is not None:
+            self._adaptive = unittest.mock.Mock(maximum=most)
+
+
+def test_workers_that_a_cluster_is_to_have_get_batches():
+    client = Cluster(a=2)
+    assert (Workers(client).asked, Workers(client).expected(10**5)) == (2, 2)
+    assert Workers(client).expected(10**6) == 15  # in batches of 16,667 inputs
+    assert Workers(client, count=3).expected(10**6) == 3
+    for cluster, asked in ((Plan(1), 2), (Plan(4), 8), (Plan(0, 6), 12), (Plan(1, np.inf), 32)):
+        client.cluster = cluster
+        assert Workers(client).asked == asked
+    client.workers = {}
+    assert (Workers(client).count, Workers(client).asked) == (1, 16)
+
+
+def test_a_wait_for_workers():
+    waited, client = [], Cluster(a=1)
+    client.wait_for_workers = waited.append
+    assert Workers(client, wait_for=4).count == 1
+    assert waited == [4]
+    with pytest.raises(gbdnn.ArgumentError, match="wait_for: is for a Dask client"):
+        Workers(Recording(), wait_for=4)
+
+
+@pytest.mark.slow
+def test_dask_workers_that_come_late_compute(net, X, answers):
+    """A cluster that adapts has none at first; another is scaled when a batch is done."""
+    distributed = pytest.importorskip("distributed")
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        unittest.mock.patch.dict(os.environ),
+        distributed.LocalCluster(n_workers=0, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=3)
+        records = []
+        Y = gbdnn.infer(net, X, executor=client, engine="full", stats=records.append)
+        assert Y.isequal(answers["full"])
+        assert sorted(each.inputs for each in records) == [3000] * 3
+    with (
+        unittest.mock.patch.dict(os.environ),
+        distributed.LocalCluster(n_workers=1, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        records = []
+
+        def scale(record):
+            records.append(record)
+            if len(records) == 1:
+                cluster.scale(3)
+                client.wait_for_workers(3)
+
+        Y = gbdnn.infer(net, X, executor=client, batch=100, engine="full", stats=scale)
+        assert Y.isclose(answers["full"], rel_tol=1e-5, abs_tol=1e-5)
+        assert len({each.worker for each in records}) == 3
+
+
+def test_threads_of_dead_workers_are_not_counted():
+    from gbdnn.distributed.executors.in_flight import _Threads
+
+    host, most = socket.gethostname(), cores(bound=False)
+    done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    dead, living = int(done.stdout), os.getpid()
+
+    def result(pid, thread):
+        worker = f"{host}-{pid}-{thread}"
+        return unittest.mock.Mock(worker=worker, host=host, threads=most, cores=most)
+
+    threads = _Threads()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        threads.check(result(dead, 1))
+        threads.check(result(living, 2))
+    with pytest.warns(RuntimeWarning, match=f"2 workers compute with {2 * most} threads"):
+        threads.check(result(living, 3))
+
+
+def test_an_engines_own_error_is_of_a_worker(net):
+    class NodeDiedError(Exception):
+        __module__ = "ray.exceptions"
+
+    class RayTaskError(NodeDiedError, gbdnn.ShapeError):
+        __module__ = "ray.exceptions"
+
+    class Failing(Unfinished):
+        def __init__(self, error):
+            super().__init__()
+            self.error = error
+
+        def submit(self, fn, /, *args):
+            future = super().submit(fn, *args)
+            future.set_exception(self.error)
+            return future
+
+    with pytest.raises(gbdnn.WorkerError, match=r"a worker died \(NodeDiedError: gone\)"):
+        gbdnn.infer(net, np.ones((3, 48)), executor=Failing(NodeDiedError("gone")))
+    with pytest.raises(gbdnn.ShapeError, match="batch 0: 3 x 5"):
+        gbdnn.infer(net, np.ones((3, 48)), executor=Failing(RayTaskError("3 x 5")))
 
 
 def test_a_scheduler_that_does_not_answer(net):

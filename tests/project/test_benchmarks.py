@@ -314,6 +314,17 @@ def test_fssl(tmp_path, monkeypatch):
     assert [row["strength"] for row in found["summary"]] == [0.01, 0.02]
 
 
+def test_estimators():
+    done = start("estimators.py", "--seeds", 1)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()[-6:]]
+    found = {(table, program): float(mean) for table, program, mean, *_ in lines}
+    assert found["digits", "gbdnn"] > 0.96
+    assert found["diabetes", "gbdnn"] > 0.44
+    assert found["friedman1", "gbdnn"] > 0.85
+    assert len(found) == 6
+
+
 def test_training_accuracy(tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENT, "GBDNN_DATA", "")
     file = tmp_path / "found.json"

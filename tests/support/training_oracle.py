@@ -38,7 +38,8 @@ class Oracle:
             found.append(Z)
         return found
 
-    def loss_and_gradients(self, X, y):
+    def loss_and_gradients(self, X, y, weights=None):
+        weights = np.ones(len(X)) if weights is None else weights
         Y = self.activations(X)
         Z, n = Y[-1], len(X)
         if y.ndim == 1:
@@ -49,6 +50,7 @@ class Oracle:
         else:
             losses = ((Z - y) ** 2).mean(1)
             D = 2 * (Z - y) / Z.size
+        losses, D = losses * weights, D * weights[:, None]
         dW, db = [], []
         for k in reversed(range(len(self.W))):
             if self.relu[k]:
@@ -60,8 +62,8 @@ class Oracle:
             D = D @ self.W[k].T
         return losses, dW, db
 
-    def step(self, X, y):
-        losses, dW, db = self.loss_and_gradients(X, y)
+    def step(self, X, y, weights=None):
+        losses, dW, db = self.loss_and_gradients(X, y, weights)
         self.steps += 1
         layers = len(self.W)
         for n, g in enumerate((*dW, *db)):

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gbdnn.training import SGD, SparseClassifier, SparseRegressor
+from gbdnn.training import SGD, Adam, Constant, SparseClassifier, SparseRegressor
 
 DIGITS = load_digits()
 X, Y = DIGITS.data[:1000] / 16, DIGITS.target[:1000]
@@ -43,11 +43,21 @@ def checks(*estimators):
             yield pytest.param(each, check, id=f"{type(each).__name__}-{name}")
 
 
+# A weight of 2 is a row that is there twice in the gradient of all rows; minibatches are others.
+# Where scikit-learn tells others to take 1,000 epochs, these take 100.
+OPTIONS = {
+    "check_sample_weight_equivalence_on_dense_data": {"batch_size": 1000, "dtype": "FP64"},
+    "check_sample_weight_equivalence_on_sparse_data": {"batch_size": 1000, "dtype": "FP64"},
+    "check_class_weight_classifiers": {"epochs": 100},
+}
+
+
 def run_check(estimator, check):
     from unittest import SkipTest
 
+    options = OPTIONS.get(getattr(check, "func", check).__name__, {})
     try:
-        check(clone(estimator))
+        check(clone(estimator).set_params(**options))
     except SkipTest as reason:
         pytest.skip(str(reason))
 
@@ -214,6 +224,32 @@ def test_regression(outputs):
     assert model.network_.edges == model.run_.network.edges
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_regression_does_not_depend_on_units(kind):
+    """Of features: their scale is undone, also in the network that is kept."""
+    data, y = make_regression(300, 10, noise=5, random_state=0)
+    data[:, 3] = 7
+    units = 10.0 ** np.arange(-4, 6)
+    shifted = data if kind is sp.csr_array else data + 1
+    scores = []
+    for X in (kind(data), kind(shifted * units)):
+        model = SparseRegressor(random_state=0, nthreads=1, dtype="FP64").fit(X[:200], y[:200])
+        scores.append(model.score(X[200:], y[200:]))
+        dense = X.toarray() if kind is sp.csr_array else X
+        answers = gbdnn.infer(model.network_, dense[200:]).to_dense(fill_value=0)[:, 0]
+        assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
+    assert scores[0] == pytest.approx(scores[1], abs=0.02)  # rounding grows in training
+    assert scores[0] > 0.8
+
+
+def test_epochs_of_a_regressor():
+    options = {"random_state": 0, "nthreads": 1, "hidden": (8,)}
+    X = np.random.default_rng(0).random((8000, 3))
+    assert SparseRegressor(**options).fit(X[:300], X[:300, 0]).n_iter_ == 100
+    assert SparseRegressor(**options).fit(X, X[:, 0]).n_iter_ == 25
+    assert SparseRegressor(**options, epochs=2).fit(X, X[:, 0]).n_iter_ == 2
+
+
 def test_regression_by_parts():
     A, b = make_regression(600, 10, noise=5, random_state=0)
     model = SparseRegressor(**SMALL)
@@ -225,6 +261,101 @@ def test_regression_by_parts():
     np.testing.assert_allclose(model.y_mean_, b[:100].mean())
     with pytest.raises(ArgumentError, match="2 outputs, but 1"):
         model.partial_fit(A, np.stack([b, b], axis=1))
+
+
+def test_weights_of_inputs_and_labels():
+    """In gradients of all rows: a weight is a row so many times, a label's one its rows'."""
+    counts = np.random.default_rng(0).integers(0, 4, len(X))
+    model = SparseClassifier(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
+    expected = (
+        clone(model).fit(np.repeat(X, counts, 0), np.repeat(Y, counts)).predict_log_proba(X_TEST)
+    )
+    found = clone(model).fit(X, Y, sample_weight=counts).predict_log_proba(X_TEST)
+    assert np.abs(found - expected).max() < 1e-9 < np.abs(expected).max()
+    assert np.abs(found - clone(model).fit(X, Y).predict_log_proba(X_TEST)).max() > 0.01
+
+    of_labels = {label: 1 / (label == Y).sum() for label in range(10)}
+    by_hand = (
+        clone(model).fit(X, Y, [7 * of_labels[label] for label in Y]).predict_log_proba(X_TEST)
+    )
+    for given in ("balanced", of_labels):
+        found = clone(model).set_params(class_weight=given).fit(X, Y).predict_log_proba(X_TEST)
+        assert np.abs(found - by_hand).max() < 1e-9
+    model = SparseRegressor(**SMALL, batch_size=10_000, epochs=5, dtype="FP64")
+    expected = clone(model).fit(np.repeat(X, counts, 0), np.repeat(Y**2, counts)).predict(X_TEST)
+    found = clone(model).fit(X, Y**2, sample_weight=counts).predict(X_TEST)
+    assert np.abs(found - expected).max() < 1e-7 < np.ptp(expected)
+
+
+def test_adaboost():
+    from sklearn.ensemble import AdaBoostClassifier
+
+    weak = SparseClassifier((16,), 0.3, epochs=5, learning_rate=0.01, random_state=0, nthreads=1)
+    strong = AdaBoostClassifier(weak, n_estimators=10, random_state=0).fit(X, Y)
+    assert len(strong.estimators_) == 10
+    assert strong.score(X_TEST, Y_TEST) > weak.fit(X, Y).score(X_TEST, Y_TEST)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"class_weight": "equal"}, "class_weight is 'balanced'"), ({"class_weight": 3}, "balanced")],
+)
+def test_class_weights_that_are_none(options, words):
+    with pytest.raises(ArgumentError, match=words):
+        SparseClassifier(**SMALL, **options).fit(X, Y)
+    with pytest.raises(ArgumentError, match="needs all inputs"):
+        SparseClassifier(**SMALL, class_weight="balanced").partial_fit(X, Y, range(10))
+
+
+def test_spellings_of_others_are_told():
+    for name, ours in {"hidden_layer_sizes": "hidden", "alpha": "weight_decay"}.items():
+        with pytest.raises(TypeError, match=f"no parameter {name}; here it is {ours}"):
+            SparseClassifier(**{name: 3})
+    with pytest.raises(TypeError, match=r"SparseRegressor has no parameter colour$"):
+        SparseRegressor(colour="red")
+
+
+def test_warm_start_goes_on():
+    options = SMALL | {"schedule": Constant(), "epochs": 2, "batch_size": 64}
+    model = SparseClassifier(**options, warm_start=True).fit(X, Y)
+    first = model.run_
+    model.fit(X, Y)
+    assert model.n_iter_ == 4
+    expected = gbdnn.train(first, X, Y, epochs=2)
+    assert model.network_.isequal(expected.network)
+    with pytest.raises(ArgumentError, match="warm_start: labels"):
+        model.fit(X, Y % 9)
+    again = SparseClassifier(**options).fit(X, Y)
+    assert again.fit(X, Y).n_iter_ == 2
+    model = SparseRegressor(**options, warm_start=True).fit(X, Y)
+    scale = model.y_scale_
+    assert model.fit(X, Y * 2.0).y_scale_ == scale
+
+
+def test_weight_decay_schedule_and_callback():
+    seen = []
+    model = SparseClassifier(**SMALL, epochs=3, batch_size=64).set_params(
+        weight_decay=0.1, schedule=Constant(), callback=lambda now: seen.append(now.network.edges)
+    )
+    model.fit(X, Y)
+    assert seen == [model.network_.edges] * 3
+    net = gbdnn.training.erdos_renyi([64, 128, 10], 0.3, seed=model.run_.seed)
+    expected = gbdnn.train(
+        net, X, Y, epochs=3, batch_size=64, optimizer=Adam(0.01, weight_decay=0.1),
+        schedule=Constant(), seed=model.run_.seed,
+    )  # fmt: skip
+    assert model.network_.isequal(expected.network)
+    with pytest.raises(ArgumentError, match="weight_decay beside SGD"):
+        SparseClassifier(optimizer=SGD(), weight_decay=0.1).fit(X, Y)
+
+
+def test_decision_function(model):
+    z = model.decision_function(X_TEST)
+    assert np.array_equal(model.classes_[z.argmax(axis=1)], model.predict(X_TEST))
+    two = SparseClassifier(**SMALL, epochs=2).fit(X, Y > 4)
+    z, p = two.decision_function(X_TEST), two.predict_proba(X_TEST)
+    assert z.shape == (len(X_TEST),)
+    assert np.abs(1 / (1 + np.exp(-z)) - p[:, 1]).max() < 1e-9
 
 
 def test_before_fit():

@@ -23,6 +23,7 @@ from gbdnn import training
 from gbdnn.kernels import costs
 from gbdnn.kernels.steps import Steps
 from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.training import inputs as training_inputs
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -137,6 +138,65 @@ def test_weights_after_some_steps(sizes, density, clip, name, labels, dtype):
         moved = max(moved, np.abs(expected.W[k] - net[k].W.to_dense(fill_value=0)).max())
     assert moved > 0.01
     assert [record.loss for record in run.history] == pytest.approx(losses, rel=10 * tolerance)
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse"])
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
+def test_weights_of_inputs_are_rows_so_many_times(labels, kind):
+    """In one minibatch of all: weights are relative, and may be 0."""
+    net = network()
+    X, y = data(net, labels=labels)
+    counts = np.random.default_rng(3).integers(0, 4, len(X))
+    held = sp.csr_array(X) if kind == "sparse" else X
+    options = {"epochs": 3, "batch_size": 10_000, "validation": (X, y, counts)}
+    found = gbdnn.train(net, held, y, sample_weight=counts / 7, **options)
+    rows = np.repeat(np.arange(len(X)), counts)
+    options["validation"] = X[rows], y[rows]
+    expected = gbdnn.train(net, X[rows], y[rows], **options)
+    for a, b in zip(learned(found), learned(expected), strict=True):
+        assert np.abs(a - b).max() < 1e-12
+    for a, b in zip(found.history, expected.history, strict=True):
+        for name in ("loss", "accuracy", "validation_loss", "validation_accuracy"):
+            expected_value = getattr(b, name)
+            assert (expected_value is None) == (not labels and "accuracy" in name)
+            if expected_value is not None:
+                assert getattr(a, name) == pytest.approx(expected_value, rel=1e-12)
+    plain = gbdnn.train(net, X, y, **options)
+    assert any(
+        np.abs(a - b).max() > 1e-3 for a, b in zip(learned(found), learned(plain), strict=True)
+    )
+    one = training.gradients(net, X, y, sample_weight=counts * 3)
+    many = training.gradients(net, X[rows], y[rows])
+    assert one.loss == pytest.approx(many.loss, rel=1e-12)
+    for a, b in zip(one.layers, many.layers, strict=True):
+        assert np.abs(a.W.to_dense(fill_value=0) - b.W.to_dense(fill_value=0)).max() < 1e-14
+
+
+def test_weights_of_minibatches_are_relative_to_all():
+    """Against NumPy: each input of a minibatch times its weight over the mean of all weights."""
+    net = network()
+    X, y = data(net)
+    weights = np.random.default_rng(2).random(len(X))
+    expected = oracle(net)
+    for order in orders(len(X), 2):
+        for rows in np.split(order, range(100, len(X), 100)):
+            expected.step(X[rows], y[rows], weights[rows] / weights.mean())
+    run = gbdnn.train(
+        net, X, y, sample_weight=weights, epochs=2, batch_size=100, schedule=training.Constant()
+    )
+    for k, layer in enumerate(run.network):
+        assert np.abs(layer.W.to_dense(fill_value=0) - expected.W[k]).max() < 1e-11
+
+
+def test_weights_of_one_change_no_bit():
+    net = network(dtype="FP32")
+    X, y = data(net)
+    options = {"epochs": 2, "validation": 0.2}
+    plain, weighted = (
+        gbdnn.train(net, X, y, sample_weight=w, **options) for w in (None, np.full(len(X), 2))
+    )
+    assert same_bits(plain, weighted)
+    assert [r[:5] for r in plain.history] == [r[:5] for r in weighted.history]
 
 
 def test_accuracy_is_that_before_each_update():
@@ -366,6 +426,37 @@ def test_every_kind_of_features_gives_the_same_bits(tmp_path):
     ):
         run = gbdnn.train(net, features, y, epochs=2, batch_size=40)
         assert same_bits(run, expected), type(features)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 64, 1000])
+def test_a_store_that_does_not_fit_is_read_part_by_part(rows, tmp_path, monkeypatch):
+    """The same bits, and no more rows at a time than there is room for."""
+    net = network((24, 30, 5), 0.3, "FP32")
+    X, y = data(net, 150)
+    X = X.astype(np.float32)
+    monkeypatch.setattr("gbdnn.io.store.features.PART", 400)
+    gbdnn.save(sp.csr_array(X), tmp_path / "X")
+    stored = gbdnn.io.open_features(tmp_path / "X")
+    held = []
+    make = training_inputs.SparseInputs.__init__
+
+    def seen(self, rows):
+        held.append(rows.nrows)
+        make(self, rows)
+
+    monkeypatch.setattr(training_inputs.SparseInputs, "__init__", seen)
+    options = {"epochs": 3, "batch_size": 40, "validation": 0.2, "input_dropout": 0.1}
+    expected = gbdnn.train(net, X, y, **options)
+    memory = rows * 3 * (8 * 150 + 12 * stored.nvals) // 150 + 1
+    for features in (stored, stored[:]):
+        held.clear()
+        run = gbdnn.train(net, features, y, **options, memory=memory)
+        assert same_bits(run, expected)
+        assert [r[:5] for r in run.history] == [r[:5] for r in expected.history]
+        assert held == [150] if rows == 1000 else max(held) in (40, rows)
+    many = gbdnn.train(net, stored, y, **options, memory=memory, checkpoint=tmp_path / "run")
+    again = gbdnn.train(net, X, y, **options, checkpoint=tmp_path / "run")
+    assert same_bits(many, again)
 
 
 def test_inputs_and_network_are_not_changed():
@@ -681,7 +772,7 @@ def test_patience_in_a_checkpoint(tmp_path):
         "checkpoint": tmp_path / "run",
     }  # fmt: skip
     expected = gbdnn.train(net, X, y, **options | {"checkpoint": None})
-    for _ in expected.history[:-1]:
+    for _ in expected.history[2::2]:  # two epochs a call, the second of which is interrupted
         with pytest.raises(KeyboardInterrupt):
             gbdnn.train(net, X, y, **options, callback=once(tmp_path / "run"))
     run = gbdnn.train(net, X, y, **options)
@@ -948,7 +1039,7 @@ def test_a_checkpoint_that_was_written_by_others(change, checkpointed, tmp_path)
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_checkpoint_of_another_version_is_refused(version, checkpointed, tmp_path):
     call, content = checkpointed
     arrays, fields = checkpoint_parts(content)
@@ -1002,6 +1093,11 @@ def wrong_calls():
         "length": (S, "59 targets.*60 inputs", (net, X, y[:-1]), {}),
         "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
         "outputs": (S, "5 outputs", (net, X, np.zeros((60, 4))), {}),
+        "weights": (S, r"sample_weight: shape \(59,\)", (net, X, y), {"sample_weight": y[1:]}),
+        "negative weight": (A, "at least 0", (net, X, y), {"sample_weight": y - 1.0}),
+        "no weight": (A, "zero", (net, X, y), {"sample_weight": 0.0 * y}),
+        "NaN weight": (A, "nan", (net, X, y), {"sample_weight": y * np.nan}),
+        "label without weight": (A, "no input has label 2", (net, X, y), {"sample_weight": y != 2}),
         "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
         "no target": (T, "one target for each", (net, X, 3), {}),
         "words": (T, "real numbers", (net, X, ["a"] * 60), {}),
@@ -1014,12 +1110,14 @@ def wrong_calls():
         "epochs": (A, "epochs is at least 0", (net, X, y), {"epochs": -1}),
         "half epochs": (T, "epochs", (net, X, y), {"epochs": 1.5}),
         "batch": (A, "batch_size is at least 1", (net, X, y), {"batch_size": 0}),
+        "memory": (A, "memory", (net, X, y), {"memory": 0}),
         "seed": (A, "seed", (net, X, y), {"seed": -1}),
         "threads": (A, "nthreads", (net, X, y), {"nthreads": 0}),
         "dropout": (A, "input_dropout", (net, X, y), {"input_dropout": 1}),
         "validation": (A, "validation", (net, X, y), {"validation": 1.5}),
         "little validation": (A, "leaves", (net, X, y), {"validation": 1e-9}),
-        "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y)}),
+        "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y, y)}),
+        "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
         "patience": (A, "no validation", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),

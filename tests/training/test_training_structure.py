@@ -212,6 +212,22 @@ def test_set_grows_everywhere_alike():
     assert (np.abs(times[free] - 500 * 10 / 70) < 40).all()
 
 
+@given(seed=st.integers(0, 10**6), before=st.integers(0, 30), after=st.integers(0, 30))
+def test_other_edges_keep_what_they_have(seed, before, after):
+    random = np.random.default_rng(seed)
+    numbers, others = (np.sort(random.permutation(30)[:n]) for n in (before, after))
+    info = gbdnn.LayerInfo((5, 6), before, 1.0, "FP64")
+    weights, bias, moment = random.random(before), random.random(6), random.random(before)
+    layer = TrainableLayer(info, numbers, weights, bias, [moment], [bias + 1])
+    found = LayerState.of(layer.with_edges(others))
+    assert found.edges.tolist() == others.tolist()
+    for values, moved in ((weights, found.weights), (moment, found.moments[0])):
+        known = dict(zip(numbers.tolist(), values.tolist(), strict=True))
+        assert moved.tolist() == [known.get(number, 0.0) for number in others.tolist()]
+    assert found.bias.tolist() == bias.tolist()
+    assert found.bias_moments[0].tolist() == (bias + 1).tolist()
+
+
 def test_nothing_moves_at_the_end():
     layers = layers_of()
     assert SET().adjust(layers, moment(100, 100)) is layers

@@ -10,6 +10,7 @@ import numpy as np
 
 from gbdnn.distributed.executors.batches import cuts, dealt
 from gbdnn.distributed.executors.in_flight import computed
+from gbdnn.distributed.executors.readable import readable
 from gbdnn.distributed.executors.worker import Task
 from gbdnn.distributed.messages import SentFeatures, as_sent, network_to_send
 from gbdnn.engine.answer import SparseAnswer
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.distributed.messages import Here
     from gbdnn.distributed.stats import BatchStats
-    from gbdnn.model.network import Network, NetworkSource
+    from gbdnn.model.network import Network
 
 __all__ = ["infer_batches_over", "infer_over"]
 
@@ -46,7 +46,7 @@ def infer_over(
     """Return the activations after the last layer; see `gbdnn.infer`."""
     network = network_to_send(net, workers)
     X = SentFeatures(features, net, workers, options["memory"] // 2)
-    starts = cuts(X.nrows, workers.count, batch)
+    starts = cuts(X.nrows, workers.expected(X.nrows), batch)
     deal = dealt(X.nrows) if workers.is_hashed else None
     if deal is not None and len(starts) > 2 and (values := X.read_in_full()):
         warnings.warn(
@@ -79,7 +79,6 @@ def infer_over(
 
 def infer_batches_over(
     net: Network,
-    network: Here[Network] | NetworkSource,
     batches: Iterator[MatrixLike],
     workers: Workers,
     *,
@@ -87,6 +86,7 @@ def infer_batches_over(
     options: dict[str, Any],
 ) -> Iterator[gb.Matrix]:
     """Yield the activations after the last layer, batch by batch; see `gbdnn.infer_batches`."""
+    network: Any = None
 
     def tasks() -> Iterator[Task]:
         for k, features in enumerate(batches):
@@ -94,8 +94,10 @@ def infer_batches_over(
                 sent = features if workers.shares_memory else as_sent(features, net)
             yield Task(batch=k, network=network, features=sent, options=options)
 
-    for _, result in computed(
-        workers, tasks(), in_order=True, batches=None, stats=stats, advice=_ADVICE
-    ):
-        if result.rows is not None:
-            yield result.rows.rows().matrix()
+    with readable(net, workers) as stored:
+        network = network_to_send(stored, workers)
+        for _, result in computed(
+            workers, tasks(), in_order=True, batches=None, stats=stats, advice=_ADVICE
+        ):
+            if result.rows is not None:
+                yield result.rows.rows().matrix()

@@ -6,7 +6,7 @@ import numpy as np
 
 from gbdnn.kernels.costs import REORDER_FROM
 
-__all__ = ["FEWEST", "LARGE_PART", "cuts", "dealt", "part_size"]
+__all__ = ["FEWEST", "LARGE_PART", "LATE", "cuts", "dealt", "part_size"]
 
 FEWEST = REORDER_FROM
 """Inputs of a batch from which on its layers are computed as those of all inputs: reordered."""
@@ -14,6 +14,9 @@ FEWEST = REORDER_FROM
 _ROUNDS = 4  # batches per worker, so that a slow one is made up for
 _HALVED = 8192  # inputs of a batch that takes a tenth more time than larger ones
 _PARTS, _LARGEST_PART = 64, 16_384
+
+LATE = 2 * _ROUNDS * _HALVED
+"""Inputs for each worker that may come while others compute, in batches that cost no more time."""
 
 LARGE_PART = 65_536
 """Inputs of a part that the caller computes, or a worker that streams the network.

@@ -7,10 +7,12 @@ run come to their end, and the executor can be used again.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from gbdnn.distributed.executors.worker import compute
@@ -28,6 +30,9 @@ __all__ = ["computed"]
 
 AHEAD = 2
 """Tasks in flight per worker, by default: one that is computed, and one that has arrived."""
+
+_AGAIN = 0.5  # seconds until workers are counted again
+_ENGINES = ("dask", "distributed", "ray", "parsl")  # whose own errors are of workers
 
 
 def computed(
@@ -67,7 +72,8 @@ def computed(
     try:
         while more or flight:
             # Workers come and go: they are counted at each submission.
-            while more and len(flight) < (workers.ahead or AHEAD * workers.count):
+            count = workers.count if in_order else workers.asked
+            while more and len(flight) < (workers.ahead or AHEAD * count):
                 try:
                     task = next(tasks)
                 except StopIteration:
@@ -81,7 +87,10 @@ def computed(
                         future.add_done_callback(finished.put)
             if not flight:
                 break
-            future = next(iter(flight)) if in_order else finished.get()
+            try:
+                future = next(iter(flight)) if in_order else finished.get(timeout=_AGAIN)
+            except Empty:
+                continue  # other workers may be there
             task = flight.pop(future)
             result = _result(future, task, done, advice)
             done += 1
@@ -101,7 +110,7 @@ def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[B
         future = workers.submit(compute, task)
     except Exception as err:
         # BrokenExecutor is a RuntimeError, and so is what comes after a shutdown.
-        if not isinstance(err, RuntimeError) and not _is_of_dask(err):
+        if not isinstance(err, RuntimeError) and not _is_of_engine(err):
             raise
         raise WorkerError(
             f"batch {task.batch}: the executor takes no task: {err}; {done} batches were done."
@@ -116,7 +125,7 @@ def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> 
     try:
         return future.result()
     except (Exception, CancelledError) as err:
-        if _is_of_dask(err) or isinstance(err, BrokenExecutor | CancelledError):
+        if _is_of_engine(err) or isinstance(err, BrokenExecutor | CancelledError):
             happened = "it was cancelled" if isinstance(err, CancelledError) else "a worker died"
             reason = ": ".join(filter(None, [type(err).__name__, str(err)]))
             raise WorkerError(
@@ -129,8 +138,9 @@ def _result(future: Future[BatchResult], task: Task, done: int, advice: str) -> 
         raise
 
 
-def _is_of_dask(err: BaseException) -> bool:
-    return type(err).__module__.partition(".")[0] in ("distributed", "dask")
+def _is_of_engine(err: BaseException) -> bool:
+    """Whether an error is an engine's own, and not what a task has raised in other clothes."""
+    return type(err).__module__.partition(".")[0] in _ENGINES and not isinstance(err, GbdnnError)
 
 
 def _record(task: Task, result: BatchResult, done: int, batches: int | None) -> BatchStats:
@@ -156,13 +166,16 @@ class _Threads:
         if self._warned or result.worker in there:
             return
         there[result.worker] = result.threads
-        running = sum(there.values())
         if result.threads > result.cores:
             text = (
                 f"worker {result.worker} computes with {result.threads} threads on {result.cores}"
                 " cores (Open MPI binds a rank to one: mpiexec --bind-to none)"
             )
-        elif result.host == socket.gethostname() and running > (most := cores(bound=False)):
+        elif (
+            result.host == socket.gethostname()
+            and sum(there.values()) > (most := cores(bound=False))
+            and (running := sum((there := _living(there)).values())) > most
+        ):
             text = (
                 f"{len(there)} workers compute with {running} threads in all on"
                 f" {most} cores of {result.host}"
@@ -171,3 +184,13 @@ class _Threads:
             return
         self._warned = True
         warnings.warn(f"{text}; nthreads= is threads per worker", RuntimeWarning, stacklevel=2)
+
+
+def _living(workers: dict[str, int]) -> dict[str, int]:
+    """Return the threads of those workers of this machine whose processes have not ended."""
+    found = {}
+    for worker, threads in workers.items():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(int(worker.split("-")[-2]), 0)
+            found[worker] = threads
+    return found

@@ -8,6 +8,7 @@ import numpy as np
 
 from gbdnn.distributed.executors.batches import LARGE_PART, cuts, part_size
 from gbdnn.distributed.executors.in_flight import computed
+from gbdnn.distributed.executors.readable import readable
 from gbdnn.distributed.executors.worker import Task, stays_in_memory
 from gbdnn.distributed.messages import SentFeatures, network_to_send
 from gbdnn.engine.memory import Budget, layer_bytes, least_memory
@@ -49,14 +50,17 @@ def infer_to_store_over(
     origin = _origin(net, X, options)
     memory = options["memory"]
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
-    with PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts:
+    with (
+        PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts,
+        readable(net, workers) as stored,
+    ):
         if parts.is_finished:
             if progress is not None:
                 progress(X.nrows, X.nrows)
             return open_features(path)
         missing = parts.missing()
         sizes = np.diff(parts.starts)
-        network, options = _network(net, workers, memory, int(sizes.max()), options)
+        network, options = _network(stored, workers, memory, int(sizes.max()), options)
         done = X.nrows - int(sizes[missing].sum())
 
         def tasks() -> Iterator[Task]:

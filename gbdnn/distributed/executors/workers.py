@@ -6,10 +6,12 @@ becomes an executor by its own ``get_executor``.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 from gbdnn.arrays.checks import as_word, whole_number
+from gbdnn.distributed.executors.batches import LATE
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.threads import available
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Workers", "here", "workers_of"]
+
+_ADAPTIVE = 16  # workers of a cluster that may have any number of them
 
 
 class Workers:
@@ -34,6 +38,8 @@ class Workers:
         How many workers it has, where it does not tell.
     ahead : int, optional
         The most batches that are in flight at a time (default: 2 a worker).
+    wait_for : int, optional
+        Of a Dask client: wait until so many workers are there.
     order : {"given", "hashed"}, default "given"
         Whether a batch of `infer` has inputs that follow each other, or inputs dealt by a hash of
         their numbers, which spreads neighbours that live long. The answer has the given order in
@@ -83,6 +89,7 @@ class Workers:
         *,
         count: int | None = None,
         ahead: int | None = None,
+        wait_for: int | None = None,
         order: Literal["given", "hashed"] = "given",
     ) -> None:
         is_class, self._is_dask = isinstance(executor, type), hasattr(executor, "get_executor")
@@ -93,7 +100,7 @@ class Workers:
                 " gbdnn.distributed.Workers is needed, not"
                 f" {'the class ' * is_class}{kind.__module__}.{kind.__qualname__}"
             )
-        for what, value in (("count", count), ("ahead", ahead)):
+        for what, value in (("count", count), ("ahead", ahead), ("wait_for", wait_for)):
             if value is not None:
                 whole_number(value, what, least=1)
         self._executor, self._count, self.ahead = executor, count, ahead
@@ -102,6 +109,12 @@ class Workers:
         self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)
         _require_unforked(executor)
         self.submit = (executor.get_executor(pure=False) if self._is_dask else executor).submit
+        if wait_for is not None:
+            if not self._is_dask:
+                raise ArgumentError(
+                    "wait_for: is for a Dask client; other executors have their workers"
+                )
+            executor.wait_for_workers(wait_for)
         _ = self.count  # whether it tells
 
     @property
@@ -120,6 +133,33 @@ class Workers:
         return count
 
     @property
+    def asked(self) -> int:
+        """How many tasks run at a time when all workers that a Dask cluster is to have are there.
+
+        Of one that adapts to its load these are the most that it may have.
+        """
+        cluster = getattr(self._executor, "cluster", None) if self._is_dask else None
+        if cluster is None or self._count is not None:
+            return self.count
+        most = getattr(getattr(cluster, "_adaptive", None), "maximum", 0)
+        workers = max(len(cluster.plan), int(most) if math.isfinite(most) else _ADAPTIVE)
+        threads = max(self._executor.nthreads().values(), default=1)
+        return max(self.count, workers * threads)
+
+    def expected(self, inputs: int) -> int:
+        """For how many workers so many inputs are cut: of Dask's, some may come later.
+
+        Batches for them have no fewer inputs than take their time in any case.
+        """
+        late = inputs // LATE if self._is_dask and self._count is None else 0
+        return max(self.asked, late)
+
+    @property
+    def are_processes_here(self) -> bool:
+        """Whether they are processes of this machine, for all that is known."""
+        return not self.shares_memory and _start_method(self._executor) is not None
+
+    @property
     def nthreads(self) -> int:
         """Threads of a task, unless the call says.
 
@@ -127,8 +167,8 @@ class Workers:
         """
         if self.is_caller:
             return available()
-        on_this_machine = self.shares_memory or _start_method(self._executor) is not None
-        return max(1, cores() // self.count) if on_this_machine and not self._is_dask else 1
+        on_this_machine = self.shares_memory or self.are_processes_here
+        return max(1, cores() // self.count) if on_this_machine else 1
 
 
 def workers_of(executor: Any) -> Workers:

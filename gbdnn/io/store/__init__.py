@@ -1,4 +1,4 @@
-"""Stores: folders that hold a network, features or categories; ``docs/store.md`` is the format.
+"""Stores: folders that hold a network, features, categories or a run; see ``docs/store.md``.
 
 `index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
 `network` and `features` give the arrays their meaning; categories are one array.
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,11 @@ from gbdnn.runtime.first_use import complete
 if TYPE_CHECKING:
     import os
 
-    import graphblas as gb
-
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
+
+    TrainingRun = Any  # of a room above
 
 __all__ = [
     "StoredFeatures",
@@ -43,19 +44,22 @@ __all__ = [
 
 
 def save(
-    x: Network | Iterable[Layer] | MatrixLike,
+    x: Network | Iterable[Layer] | MatrixLike | TrainingRun,
     path: str | os.PathLike[str],
     *,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
-    """Save a network, features or categories in a store: a folder of shards and an index.
+    """Save a network, features, categories or a run of training in a store.
+
+    A store is a folder of shards and an index.
 
     Parameters
     ----------
-    x : Network, iterable of Layer, matrix, or 1-D ndarray of integers
+    x : Network, iterable of Layer, matrix, 1-D ndarray of integers, or TrainingRun
         Layers are written one by one, and need not be in memory together. A ``graphblas.Matrix``,
         a SciPy sparse or a 2-D NumPy array are features (`gbdnn.io.write_features` writes those
-        larger than memory), a 1-D array of integers are categories.
+        larger than memory), a 1-D array of integers are categories. A `TrainingRun` is kept with
+        all that going on needs; ``gbdnn.save(run.network, ...)`` keeps what `infer` needs.
     path : path-like
         A folder: a new one, an empty one, or a store, which is replaced atomically: until the end,
         and after a failure, Ctrl-C or a killed process, it is the old one.
@@ -88,24 +92,25 @@ def save(
         _write_categories(x, path)
     elif is_matrix(x):
         write_features([x], path, progress=progress)
+    elif hasattr(x, "history") and hasattr(x, "optimizer"):
+        importlib.import_module(_OF_RUNS).write_run(x, path)
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
         write_network(x, path, progress)
     else:
         raise ArgumentTypeError(
-            "a Network, Layers, a matrix or a 1-D array of integers is saved, not"
+            "a Network, Layers, a matrix, a 1-D array of integers or a TrainingRun is saved, not"
             f" {type(x).__qualname__}"
         )
 
 
-def load(path: str | os.PathLike[str], *, verify: bool = True) -> Network | gb.Matrix | np.ndarray:
+def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
     """Load what a store holds, a network lazily; see `gbdnn.load`."""
     reader = _opened(path, verify=verify)
-    found: Network | gb.Matrix | np.ndarray = _READERS[reader.index["kind"]](reader)
-    return found
+    return _READERS[reader.index["kind"]](reader)
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a store holds, from its index alone: network, features or categories."""
+    """Return what a store holds: "network", "features", "categories" or "training"."""
     kind: str = _opened(path).index["kind"]
     return kind
 
@@ -117,6 +122,9 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
     """
     with Writer(path, any_run=resumes):
         pass
+
+
+_OF_RUNS = "gbdnn.training.stored_run"  # above; it is imported when there is a run
 
 
 def _opened(path: str | os.PathLike[str], *, verify: bool = True) -> Reader:
@@ -152,4 +160,5 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "network": read_network,
     "features": lambda reader: StoredFeatures(reader).matrix(),
     "categories": _read_categories,
+    "training": lambda reader: importlib.import_module(_OF_RUNS).read_run(reader),
 }

@@ -194,6 +194,8 @@ _FOLLOWED = _record(
         "inputs": _whole(),
     }
 )
+_OBJECT = _record({})
+_STATE = _record({"shard": _FILE, "tensors": _OBJECT})
 KINDS: dict[str, _Check] = {
     "network": _record({"layers": _list(_layer)}, {"made_from": _text}),
     "features": _record(
@@ -214,6 +216,7 @@ KINDS: dict[str, _Check] = {
             "followed": _or_null(_FOLLOWED),
         }
     ),
+    "training": _record({"run": _OBJECT, "arrays": _OBJECT, "state": _STATE}),
 }
 """What an index of each kind has beside ``format``, ``version``, ``checksum`` and ``kind``."""
 
@@ -251,6 +254,7 @@ _PLACES = {
     "features": ("parts",),
     "categories": ("categories",),
     "checkpoint": ("queued", "finished", "followed"),
+    "training": ("state",),
 }
 
 

@@ -222,9 +222,10 @@ def _make_loss(kind: Kinds):
         limits = pointer_to(job[at.LIMITS], real)
         last = offset(pointer_to(job[at.EDGE_RECORDS], int64), (job[at.LAYERS] - 1) * NEDGE_FIELDS)
         outputs = last[at.NCOLS]
-        scale = real(1) / real(inputs)
+        weights = pointer_to(job[at.SAMPLE_WEIGHTS], real)
         for q in range(count):
             z = offset(Z, q)
+            scale = real(1) / real(inputs) * weights[indices[q]]
             if job[at.LOSS] == at.CROSS_ENTROPY:
                 label = pointer_to(job[at.TARGETS], int64)[indices[q]]
                 losses[q], hit = cross_entropy(

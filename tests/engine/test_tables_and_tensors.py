@@ -1,0 +1,96 @@
+"""What people hold: tables and tensors, by their ``__array__``."""
+
+import numpy as np
+import pytest
+
+import gbdnn
+
+ROWS = np.random.default_rng(0).random((60, 8)).round(2)
+NET = gbdnn.training.erdos_renyi([8, 20, 3], 0.5, seed=1)
+LABELS = np.arange(60) % 3
+
+
+class Held:
+    """Nothing but an array."""
+
+    def __array__(self, dtype=None, copy=None):
+        return ROWS
+
+
+def pandas():
+    return pytest.importorskip("pandas").DataFrame(ROWS, columns=list("abcdefgh"))
+
+
+def polars():
+    return pytest.importorskip("polars").DataFrame(ROWS)
+
+
+def xarray():
+    return pytest.importorskip("xarray").DataArray(ROWS, dims=["input", "neuron"])
+
+
+def torch():
+    return pytest.importorskip("torch").from_numpy(ROWS)
+
+
+KINDS = [Held, pandas, polars, xarray, torch]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_same_answers_as_the_array(kind):
+    from concurrent.futures import ThreadPoolExecutor
+
+    X, want = kind(), gbdnn.infer(NET, ROWS)
+    assert want.nvals > 100
+    assert gbdnn.infer(NET, X).isequal(want)
+    (Y,) = gbdnn.infer_batches(NET, [X])
+    assert Y.isequal(want)
+    with ThreadPoolExecutor(2) as executor:
+        assert gbdnn.infer(NET, X, executor=executor).isequal(want)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_same_training_as_the_array(kind):
+    X, want = kind(), gbdnn.train(NET, ROWS, LABELS, epochs=2)
+    y = pytest.importorskip("torch").from_numpy(LABELS) if kind is torch else LABELS
+    assert gbdnn.train(NET, X, y, epochs=2, validation=(X, y)).network.isequal(want.network)
+
+
+@pytest.mark.parametrize("kind", [pandas, polars, xarray, torch], ids=lambda kind: kind.__name__)
+def test_the_same_estimator_as_of_the_array(kind):
+    pytest.importorskip("sklearn")
+    model = gbdnn.training.SparseClassifier((16,), 0.5, epochs=2, random_state=0)
+    want = model.fit(ROWS, LABELS).network_
+    assert model.fit(kind(), LABELS).network_.isequal(want)
+    assert model.predict(kind()).shape == (60,)
+
+
+class Words(Held):
+    def __array__(self, dtype=None, copy=None):
+        return ROWS.astype(str).astype(object)
+
+
+class Elsewhere(Held):
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert a tensor of another device")
+
+
+class Flat(Held):
+    def __array__(self, dtype=None, copy=None):
+        return ROWS[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "message"),
+    [
+        (Words, gbdnn.ArgumentTypeError, "Words has other things than numbers in it"),
+        (Elsewhere, gbdnn.ArgumentTypeError, "does not become an array: can't convert"),
+        (Flat, gbdnn.ShapeError, "1-D, shape"),
+        (lambda: Held, gbdnn.ArgumentTypeError, "features: a graphblas.Matrix"),
+    ],
+)
+def test_what_is_no_matrix_of_numbers(kind, error, message):
+    with pytest.raises(error, match=message):
+        gbdnn.infer(NET, kind())
+    with pytest.raises(error, match=message):
+        gbdnn.train(NET, kind(), LABELS)
