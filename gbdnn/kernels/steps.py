@@ -26,8 +26,8 @@ class UpdateRule(NamedTuple):
     kind: int
     """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.step_record`."""
 
-    constants: tuple[float, float, float, float]
-    """Momentum (Adam: both rates of decay), epsilon, weight decay."""
+    constants: tuple[float, float, float, float, float]
+    """Momentum (Adam: both rates of decay), epsilon, weight decay, largest norm or 0."""
 
     @property
     def moments(self) -> int:

@@ -208,6 +208,7 @@ class TrainableLayer:
             "BIAS": self.bias, "BIAS_GRADIENT": self.bias_gradient, "BIAS_FIRST": bias_moments[0],
             "BIAS_SECOND": bias_moments[1], "TRANSPOSED": self._transposed,
             "TRANSPOSED_EDGES": self._transposed_edges, "DENSE": self.is_dense, "CUTS": cuts,
+            "SQUARES": self._squares,
         }  # fmt: skip
         return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
 
@@ -235,6 +236,7 @@ class TrainableLayer:
         np.cumsum(degrees[order], out=self._transposed_indptr[1:])
         self._transposed = self.weights[found]
         self._no_bias = np.zeros(1, self.info.dtype)
+        self._squares = np.zeros(self.ncols)
         self._no_pairs = np.zeros(max(self.nrows, self.ncols) + 1, np.uint8)
         low = 0 if self.info.activation == "relu" else -np.inf
         high = np.inf if self.info.clip is None else self.info.clip

@@ -50,30 +50,35 @@ class SGD:
         Look ahead: ``W = W - learning_rate (dW + weight_decay W + momentum v)``.
     weight_decay : float, default 0.0
         Of weights; biases have none.
+    clip_norm : float, optional
+        Of a gradient, of all weights and biases together: a larger one is scaled to it.
 
     Examples
     --------
     >>> from gbdnn.training import SGD
     >>> SGD(0.1)
-    SGD(learning_rate=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+    SGD(learning_rate=0.1, momentum=0.9, nesterov=False, weight_decay=0.0, clip_norm=None)
     """
 
     learning_rate: float = 0.05
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 0.0
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         _require_rate(self.learning_rate)
         as_flag(self.nesterov, "nesterov")
         between("momentum", self.momentum, 0, 1, below=True)
         between("weight_decay", self.weight_decay, 0, math.inf, below=True)
+        if self.clip_norm is not None:
+            between("clip_norm", self.clip_norm, 0, math.inf, above=True, below=True)
 
     @property
     def rule(self) -> UpdateRule:
         """See `Optimizer`."""
         kind = step_record.NESTEROV if self.nesterov else step_record.SGD
-        return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay))
+        return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay, self.clip_norm or 0.0))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Optimizer`."""
@@ -97,6 +102,8 @@ class Adam:
     epsilon : float, default 1e-8
     weight_decay : float, default 0.0
         Of weights; biases have none.
+    clip_norm : float, optional
+        Of a gradient, of all weights and biases together: a larger one is scaled to it.
 
     Notes
     -----
@@ -115,6 +122,7 @@ class Adam:
     beta2: float = 0.999
     epsilon: float = 1e-8
     weight_decay: float = 0.0
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         _require_rate(self.learning_rate)
@@ -122,11 +130,14 @@ class Adam:
         between("beta2", self.beta2, 0, 1, below=True)
         between("epsilon", self.epsilon, 0, math.inf, below=True)
         between("weight_decay", self.weight_decay, 0, math.inf, below=True)
+        if self.clip_norm is not None:
+            between("clip_norm", self.clip_norm, 0, math.inf, above=True, below=True)
 
     @property
     def rule(self) -> UpdateRule:
         """See `Optimizer`."""
-        constants = (self.beta1, self.beta2, self.epsilon, self.weight_decay)
+        decay, norm = self.weight_decay, self.clip_norm or 0.0
+        constants = (self.beta1, self.beta2, self.epsilon, decay, norm)
         return UpdateRule(step_record.ADAM, constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -95,6 +95,9 @@ KINDS = {
     "sizes": [3, None, "x", object(), [3], ["a", "b"], [1.5, 2], [0, 1], [[1], [2]]],
     "hidden": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
     "rewire": [3, "x", object(), [3], training.SET],
+    "sample_weight": [3, "x", object(), np.ones(2), [-1, 1, 1], np.zeros(3), [[1, 1, 1]]],
+    "min_delta": [*NUMBERS, -1], "clip_norm": [*NUMBERS, 0, -1], "keep": NAMES,
+    "warm_start": FLAGS, "class_weight": ["x", 3, object()],
     "random_state": ["x", 1.5, object(), -1],
     "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
 }  # fmt: skip
@@ -207,7 +210,8 @@ def calls(tmp_path_factory):
             "net": net, "X": X, "y": np.ones((3, 4)), "epochs": 1, "batch_size": 2, "loss": None,
             "optimizer": None, "schedule": None, "adjustments": (), "input_dropout": 0.0,
             "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
-            "progress": None, "checkpoint": folder / "run"}, {}),
+            "progress": None, "checkpoint": folder / "run", "sample_weight": None,
+            "min_delta": 0.0, "keep": "last", "memory": 1 << 30}, {}),
         "gbdnn.io.find_unfinished": (io.find_unfinished, {"path": folder / "net"}, {}),
         "gbdnn.io.StoredFeatures.matrix": (stored.matrix, {}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
@@ -267,9 +271,9 @@ def calls(tmp_path_factory):
     found |= {
         "gbdnn.memory_needed": (gbdnn.memory_needed, {
             "net": net, "inputs": 3, "density": 0.1, "living": 0.1, "memory": 1 << 24}, {}),
-        "gbdnn.training.SGD": (training.SGD, {
+        "gbdnn.training.SGD": (training.SGD, {"clip_norm": None,
             "learning_rate": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}, {}),
-        "gbdnn.training.Adam": (training.Adam, {
+        "gbdnn.training.Adam": (training.Adam, {"clip_norm": None,
             "learning_rate": 0.1, "beta1": 0.9, "beta2": 0.9, "epsilon": 1e-8,
             "weight_decay": 0.0}, {}),
         "gbdnn.training.Constant": (training.Constant, {}, {}),
@@ -293,7 +297,8 @@ def calls(tmp_path_factory):
         "gbdnn.training.compact": (
             training.compact, {"net": net, "inputs": False}, {"net": "layers", "inputs": "flag"}),
         "gbdnn.training.gradients": (training.gradients, {
-            "net": net, "X": X, "y": targets, "loss": None}, {"net": "layers"}),
+            "net": net, "X": X, "y": targets, "loss": None, "sample_weight": None},
+            {"net": "layers"}),
         "gbdnn.training.fssl": (training.fssl, {
             "net": net, "X": X, "y": targets, "strength": 0.0, "epochs": 1,
             "fine_tuning_epochs": 1, "every": 1, "optimizer": None, "fine_tuning_optimizer": None,
@@ -305,7 +310,9 @@ def calls(tmp_path_factory):
                 "hidden": (3,), "density": 0.5, "distribution": "erk", "epochs": 1,
                 "batch_size": 2, "optimizer": "adam", "learning_rate": None, "rewire": None,
                 "input_dropout": 0.0, "validation_fraction": None, "patience": None,
-                "random_state": 0, "nthreads": 1, "dtype": "FP32"}, {})
+                "random_state": 0, "nthreads": 1, "dtype": "FP32", "weight_decay": None,
+                "schedule": None, "warm_start": False, "callback": None,
+                **({"class_weight": None} if name == "SparseClassifier" else {})}, {})
             for name in ("SparseClassifier", "SparseRegressor")
         }  # fmt: skip
     if importlib.util.find_spec("torch"):
@@ -367,7 +374,10 @@ LEFT = {
     "gbdnn.pipeline": "it needs MPI; see test_pipeline",
     "gbdnn.Layer.assembled": "from parts that are known to be right",
     "gbdnn.io.StoredFeatures": "open_features makes one",
-    "gbdnn.distributed.Workers": "it needs an executor; see test_distributed",
+    **dict.fromkeys(
+        ["gbdnn.distributed.Workers", "gbdnn.distributed.Workers.expected"],
+        "it needs an executor; see test_distributed",
+    ),
     **dict.fromkeys(["gbdnn.Layer.prepared", "gbdnn.Network.prepared"], "for forms of layers"),
     **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
     **dict.fromkeys(
@@ -376,6 +386,7 @@ LEFT = {
             "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
             "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
             "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",
+            "gbdnn.training.CurrentEpoch",
             "gbdnn.training.EpochRecord", "gbdnn.training.LossGradient",
             "gbdnn.training.StepContext",
             "gbdnn.training.StructuredRun", "gbdnn.training.TrainingRun",

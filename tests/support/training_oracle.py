@@ -17,6 +17,7 @@ class Oracle:
     rate: float = 0.05
     momentum: float = 0.9
     decay: float = 0.0
+    norm: float = np.inf
     masks: list = field(init=False)
 
     def __post_init__(self):
@@ -64,6 +65,8 @@ class Oracle:
 
     def step(self, X, y, weights=None):
         losses, dW, db = self.loss_and_gradients(X, y, weights)
+        total = np.sqrt(sum((g**2).sum() for g in (*dW, *db)))
+        dW, db = ([g * min(1, self.norm / total) for g in some] for some in (dW, db))
         self.steps += 1
         layers = len(self.W)
         for n, g in enumerate((*dW, *db)):

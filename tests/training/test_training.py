@@ -31,6 +31,7 @@ OPTIMIZERS = {
         training.SGD(0.05, momentum=0.5, weight_decay=0.02),
         {"momentum": 0.5, "decay": 0.02},
     ),
+    "clipped": (training.SGD(0.05, clip_norm=0.2), {"norm": 0.2}),
     "nesterov": (training.SGD(0.05, nesterov=True), {"optimizer": "nesterov"}),
     "adam": (
         training.Adam(0.01, weight_decay=0.05),
@@ -402,6 +403,19 @@ def test_bits_do_not_depend_on_threads(density, dtype):
     runs = [gbdnn.train(net, X, y, epochs=3, nthreads=n, batch_size=100) for n in (1, 2, 3, 7)]
     assert all(same_bits(run, runs[0]) for run in runs[1:])
     assert not same_bits(gbdnn.train(net, X, y, epochs=3, seed=1, batch_size=100), runs[0])
+
+
+@pytest.mark.parametrize("kind", [training.SGD, training.Adam])
+def test_clipped_bits_do_not_depend_on_threads(kind):
+    net = network((60, 90, 40, 10), 0.2, "FP32")
+    X, y = data(net)
+    one, two, plain, loose = (
+        gbdnn.train(net, X, y, epochs=2, optimizer=kind(0.01, clip_norm=norm), nthreads=threads)
+        for norm, threads in ((0.05, 1), (0.05, 2), (None, 2), (1e9, 1))
+    )
+    assert same_bits(one, two)
+    assert same_bits(plain, loose)
+    assert not same_bits(one, plain)
 
 
 def test_every_kind_of_features_gives_the_same_bits(tmp_path):
@@ -1143,6 +1157,8 @@ def test_wrong_calls(name):
         (lambda: training.SGD(np.inf), "learning_rate"),
         (lambda: training.SGD(momentum=1), "momentum"),
         (lambda: training.SGD(weight_decay=-1), "weight_decay"),
+        (lambda: training.SGD(clip_norm=0), "clip_norm"),
+        (lambda: training.Adam(clip_norm=np.inf), "clip_norm"),
         (lambda: training.Adam(beta1=1), "beta1"),
         (lambda: training.Adam(epsilon=-1), "epsilon"),
         (lambda: training.Cosine(final=2), "final"),

@@ -48,6 +48,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     block, gather = _make_block(kind), _make_gather(kind)
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
+    add_squares, norm, scale = _make_norm(kind)
     refresh = _make_refresh(kind)
 
     @njit(no_cpython_wrapper=True)
@@ -105,11 +106,16 @@ def make_steps(kind: Kinds, pair_lines: int):
                 record, first, last = cut(job, k, thread)
                 if not gradient(job, record, k, first, last, lines):
                     write(stopped, int64(1))
+                if constants[4] > 0:
+                    add_squares(record, first, last)
             barrier(state, nthreads)
             if read(stopped):
                 break
+            total = norm(job) if constants[4] > 0 else 0.0
             for k in range(job[at.LAYERS]):
                 record, first, last = cut(job, k, thread)
+                if total > constants[4]:
+                    scale(record, first, last, real(constants[4] / total))
                 update(record, first, last, job[at.OPTIMIZER], offset(rates, 3 * done), constants)
             barrier(state, nthreads)
             for k in range(1, job[at.LAYERS]):
@@ -342,6 +348,46 @@ def _make_gradient(kind: Kinds, pair_lines: int):
         )
 
     return gradient
+
+
+def _make_norm(kind: Kinds):
+    """Return functions that sum squares of gradients by column, take their norm, and scale them.
+
+    Columns are summed in one order by every thread: bits do not depend on how many there are.
+    """
+    real, int64, float64 = kind.real, types.int64, types.float64
+
+    @njit(no_cpython_wrapper=True)
+    def add_squares(record, first, last):
+        indptr = pointer_to(record[at.INDPTR], int64)
+        squares = pointer_to(record[at.SQUARES], float64)
+        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
+        for j in range(first, last):
+            total = float64(gb[j]) * float64(gb[j])
+            for e in range(indptr[j], indptr[j + 1]):
+                total += float64(g[e]) * float64(g[e])
+            squares[j] = total
+
+    @njit(no_cpython_wrapper=True)
+    def norm(job):
+        total = 0.0
+        for k in range(job[at.LAYERS]):
+            record = offset(pointer_to(job[at.EDGE_RECORDS], int64), k * NEDGE_FIELDS)
+            squares = pointer_to(record[at.SQUARES], float64)
+            for j in range(record[at.NCOLS]):
+                total += squares[j]
+        return np.sqrt(total)
+
+    @njit(no_cpython_wrapper=True)
+    def scale(record, first, last, factor):
+        indptr = pointer_to(record[at.INDPTR], int64)
+        g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
+        for e in range(indptr[first], indptr[last]):
+            g[e] *= factor
+        for j in range(first, last):
+            gb[j] *= factor
+
+    return add_squares, norm, scale
 
 
 def _make_update(kind: Kinds):
