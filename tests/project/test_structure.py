@@ -18,7 +18,7 @@ DOWNWARDS = [
     ["viz"],
     ["challenge"],
     ["training"],
-    ["inference", "answers"],
+    ["inference", "answers", "graph"],
     ["distributed", "serving"],
     ["engine"],
     ["io"],
