@@ -9,3 +9,8 @@ from gbdnn.graph.normalization import normalized
 from gbdnn.graph.propagation import propagate
 
 __all__ = ["Convolution", "infer", "normalized", "propagate"]
+
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return list(__all__)

@@ -40,8 +40,11 @@ def source_of(X: Any, features: int, dtype: np.dtype) -> RowSource:
 def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
     """Return all rows, or those of some nodes (ascending), as an array, contiguous by rows."""
     if hasattr(X, "dense_rows"):
-        _ = X.largest  # raises if a value is not finite
         rows = X.dense_rows(0, X.nrows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = rows.sum()
+        if not np.isfinite(total):
+            _ = X.largest  # looks at each value, and raises where one is not finite
         return np.ascontiguousarray(rows if some is None else rows[some])
     found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
     starts = range(0, X.nrows, _AT_ONCE)
