@@ -87,7 +87,7 @@ def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> C
     graph, held = gbdnn.graph, as_graphblas(A)
     if what in ("product", "shapes"):
         return lambda: graph.propagate(held, X, nthreads=nthreads)
-    count = 2 if what == "nodes" else 3
+    count = 2 if what in ("nodes", "all") else 3
     layers = gbdnn.Network([gbdnn.Layer(W, 0.01) for W in weights(X.shape[1], count)])
     some = np.random.default_rng(2).choice(len(X), min(1000, len(X)), replace=False)
     options = {"nodes": some} if what == "nodes" else {}
