@@ -245,10 +245,13 @@ class _Run:
         start = _bias(info)
         if layer.own is not None:
             mine = Y if step.own is None else Y[step.own]
-            start = self._times(k, mine, layer.own, np.empty((nodes, features), dtype)) + start
+            Z = self._times(k, mine, layer.own, np.empty((nodes, features), dtype))
+            Z += start
+            start = Z
             del mine
         del Y
-        Z = start if start.ndim == 2 else np.empty((nodes, features), dtype)
+        if layer.own is None:
+            Z = np.empty((nodes, features), dtype)
         low, high = _limits(info)
         if not gather.into(gather.operand(T), Z, start, low=low, high=high):
             raise non_finite(k, info)

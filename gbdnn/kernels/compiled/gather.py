@@ -176,25 +176,17 @@ def make_gather(kind: Kinds):
     wide = MOST_LINES * lanes
 
     @njit(no_cpython_wrapper=True)
-    def last_part(left, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z):
+    def last_part(left, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z):
         """Compute fewer than `wide` features."""
         lines = -(-left // lanes)
         tail = left - (lines - 1) * lanes
         if lines == 1:
-            return row_part(
-                1, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
-            )
+            return row_part(1, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
         if lines == 2:
-            return row_part(
-                2, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
-            )
+            return row_part(2, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
         if lines == 3:
-            return row_part(
-                3, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
-            )
-        return row_part(
-            4, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
-        )
+            return row_part(3, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
+        return row_part(4, tail, e0, e1, final, columns, weights, step, Y, stride, b, lo, hi, Z)
 
     def gather(
         first, last, indptr, places, columns, weights, step, Y, stride, features, start,
