@@ -77,7 +77,7 @@ __all__ = [
     "train",
 ]
 
-_ROOMS = ("challenge", "distributed", "gallery", "io", "training", "viz")
+_ROOMS = ("challenge", "distributed", "gallery", "graph", "io", "training", "viz")
 
 
 def __getattr__(name: str) -> Any:

@@ -183,19 +183,31 @@ def floating(dtype: np.dtype, what: str) -> np.dtype:
     return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize == 8 else np.float32)
 
 
-def finite(values: np.ndarray, dtype: np.dtype | None, what: str) -> np.ndarray:
-    """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow."""
+def finite(
+    values: np.ndarray, dtype: np.dtype | None, what: str, *, copy: bool = True
+) -> np.ndarray:
+    """Return `values` as an array of `dtype`; refuse NaN, infinities and overflow.
+
+    It is a new one, whatever the dtype: the caller's array stays its own. With ``copy=False`` it is
+    `values` where these have the dtype.
+    """
     own = floating(values.dtype, what)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
+    if values.dtype.kind == "f" and not _are_finite(values):
         bad = values[~np.isfinite(values)][0]
         raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
     dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
-        cast = values.astype(dtype)  # a copy, whatever the dtype: the caller's array stays its own
-    if not np.isfinite(cast).all():
+        cast = values.astype(dtype, copy=copy)
+    if cast.dtype != values.dtype and not _are_finite(cast):
         bad = values[~np.isfinite(cast)][0]
         raise ArgumentError(f"{what}: {bad} does not fit {dtype}")
     return cast
+
+
+def _are_finite(values: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum()  # passes a NaN on, and infinities
+    return bool(np.isfinite(total) or np.isfinite(values).all())
 
 
 def require_room(needed: int, what: str) -> None:

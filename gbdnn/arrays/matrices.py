@@ -142,9 +142,10 @@ def _compressed(
             raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
     else:
         found = _from_numpy(np.asarray(x), transposed)
-    values = finite(found.values[:1] if found.is_iso else found.values, dtype, what)
+    values = found.values[:1] if found.is_iso else found.values
+    values = finite(values, dtype, what, copy=not is_graphblas(x))  # of which there is a copy
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
-    return without_zeros(found) if (values == 0).any() else found
+    return found if values.all() else without_zeros(found)
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:

@@ -32,7 +32,8 @@ _MODULES = (
 _OPERATORS = (
     "binary.plus", "binary.min", "binary.first", "binary.second", "monoid.any", "monoid.plus",
     "monoid.max", "monoid.min", "select.valuegt", "select.valuene", "semiring.plus_times",
-    "semiring.any_plus", "semiring.plus_second",
+    "semiring.any_plus", "semiring.plus_second", "semiring.any_times", "semiring.max_second",
+    "semiring.min_second",
 )  # fmt: skip
 _DTYPES = ("BOOL", "INT64", "UINT64", "FP32", "FP64")
 

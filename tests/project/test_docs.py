@@ -34,6 +34,7 @@ MODULES = [
     "gbdnn",
     "gbdnn.io",
     "gbdnn.gallery",
+    "gbdnn.graph",
     "gbdnn.challenge",
     "gbdnn.distributed",
     "gbdnn.training",

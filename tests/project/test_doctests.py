@@ -9,7 +9,7 @@ import pytest
 import gbdnn
 from gbdnn.errors import MissingPackageError
 
-ROOMS = ["challenge", "distributed", "gallery", "io", "training", "viz"]
+ROOMS = ["challenge", "distributed", "gallery", "graph", "io", "training", "viz"]
 
 
 def examples():

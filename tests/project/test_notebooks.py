@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 NEEDS = {
     "challenge_table": {"matplotlib", "sklearn"},
+    "communities": {"matplotlib", "networkx"},
     "equal_inputs": {"matplotlib", "sklearn"},
     "first_inference": {"matplotlib", "sklearn"},
     "forms": {"matplotlib"},

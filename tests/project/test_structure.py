@@ -19,7 +19,7 @@ DOWNWARDS = [
     ["challenge"],
     ["training"],
     ["torch"],
-    ["inference", "answers"],
+    ["inference", "answers", "graph"],
     ["distributed", "serving"],
     ["engine"],
     ["io"],

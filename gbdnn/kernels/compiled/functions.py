@@ -16,7 +16,7 @@ from gbdnn.kernels.compiled.library import Library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions", "library", "step_library"]
+__all__ = ["functions", "gather_library", "library", "step_library"]
 
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
@@ -74,6 +74,21 @@ def step_library(dtype: str) -> Library:
 
     signatures = {"steps": f"{_INT}({_INT},{_INT})"}
     return Library(make, signatures, _sources(), label=f"steps-{dtype}")
+
+
+@cache
+def gather_library(dtype: str) -> Library:
+    """Return the product of a graph's matrix with full ones of one dtype, not yet loaded."""
+
+    def make() -> dict[str, Any]:
+        from gbdnn.kernels.compiled.gather import make_gather
+        from gbdnn.kernels.compiled.layer import kinds
+
+        return {"gather": make_gather(kinds(dtype))}
+
+    arguments = [_INT] * 12 + [_FLOAT] * 2 + [_INT] * 2
+    signatures = {"gather": f"{_INT}({','.join(arguments)})"}
+    return Library(make, signatures, _sources(), label=f"gather-{dtype}")
 
 
 def _sources() -> list[Path]:

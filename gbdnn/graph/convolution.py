@@ -1,0 +1,124 @@
+"""A layer of a graph's network: what nodes gather, what they have, weights for both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gbdnn.arrays.checks import as_list
+from gbdnn.arrays.matrices import is_matrix
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
+from gbdnn.kernels.full import FULL
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network, as_network
+
+if TYPE_CHECKING:
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.model.layer import Activation, BiasLike
+
+__all__ = ["Convolution", "as_convolutions"]
+
+
+class Convolution:
+    """A graph convolution: ``Y' = min(max(A Y W + Y V + b, 0), clip)``.
+
+    Parameters
+    ----------
+    weights : Matrix, SciPy sparse or 2-D ndarray, shape (features before, features), optional
+        W, for what a node gathers. Without it the layer is ``Y V + b``: no edge is followed.
+    bias : float or vector of as many values as there are features after it, default 0.0
+    own : Matrix, SciPy sparse or 2-D ndarray of the same shape, optional
+        V, for what a node has itself.
+    activation, clip, dtype
+        As for `gbdnn.Layer`.
+
+    Attributes
+    ----------
+    layer : Layer
+        Of W, or of V where there is no W, with bias, activation and clip.
+    own : Layer, optional
+        Of V beside W.
+    gathers : bool
+        Whether there is a W.
+
+    Raises
+    ------
+    ShapeError, ArgumentError, ArgumentTypeError
+        As `gbdnn.Layer`; or W and V are of two shapes, or there is neither.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn import graph
+    >>> graph.Convolution(np.ones((3, 2)), own=np.eye(3, 2), bias=0.5)
+    Convolution(3 x 2, 6 edges, FP64, bias 0.5 (all), relu, own 2 edges)
+    """
+
+    def __init__(
+        self,
+        weights: MatrixLike | None = None,
+        bias: BiasLike = 0.0,
+        *,
+        own: MatrixLike | None = None,
+        activation: Activation = "relu",
+        clip: float | None = None,
+        dtype: Any = None,
+    ) -> None:
+        self.gathers, self.own = weights is not None, None
+        first = own if weights is None else weights
+        if first is None:
+            raise ArgumentTypeError("a convolution has weights, or own=, or both")
+        self.layer = Layer(first, bias, activation=activation, clip=clip, dtype=dtype)
+        if self.gathers and own is not None:
+            with naming("own"):
+                self.own = Layer(own, activation="identity", dtype=dtype)
+            if self.own.shape != self.layer.shape:
+                raise ShapeError(
+                    f"own= is {self.own.nrows} x {self.own.ncols} but the weights are"
+                    f" {self.layer.nrows} x {self.layer.ncols}"
+                )
+            if self.own.dtype != self.layer.dtype:
+                raise ArgumentError(
+                    f"own= is {self.own.dtype} but the weights are {self.layer.dtype}: dtype="
+                )
+
+    @classmethod
+    def of(cls, layer: Layer) -> Convolution:
+        """Return ``A Y W + b`` of a layer, which is shared."""
+        made = cls.__new__(cls)
+        made.layer, made.own, made.gathers = layer, None, True
+        return made
+
+    def astype(self, dtype: Any) -> Convolution:
+        """Return this convolution with all weights cast to FP32 or FP64."""
+        made = Convolution.of(self.layer.astype(dtype))
+        made.own, made.gathers = self.own and self.own.astype(dtype), self.gathers
+        return made
+
+    def __repr__(self) -> str:
+        own = "" if self.own is None else f", own {self.own.edges} edges"
+        alone = "" if self.gathers else ", own alone"
+        shape = f"{self.layer.nrows} x {self.layer.ncols}"
+        return f"Convolution({shape}, {self.layer.describe()}{own}{alone})"
+
+
+def as_convolutions(layers: Any, dtype: Any) -> list[Convolution]:
+    """Return convolutions that fit each other, of a Network or of a list of anything alike."""
+    if isinstance(layers, Network) or is_matrix(layers):
+        found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
+    else:
+        found = []
+        for k, item in enumerate(as_list(layers, "layers is a Network or a list of Convolutions")):
+            with naming(f"layer {k}"):
+                if isinstance(item, Layer):
+                    item = Convolution.of(item)
+                elif not isinstance(item, Convolution):
+                    item = Convolution(item, dtype=dtype)
+                found.append(item if dtype is None else item.astype(dtype))
+        Network([each.layer for each in found])  # they fit each other
+    for k, each in enumerate(found):
+        if not FULL.is_exact(each.layer) and 0 not in each.layer.shape:
+            raise ArgumentError(
+                f"layer {k}: the bias rule 'entries' with a positive bias, or without a ReLU, is"
+                " not for graph convolutions"
+            )
+    return found

@@ -1,0 +1,73 @@
+"""Features of nodes: a caller's matrix as an array, and an array as the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.matrices import dtype_of, is_matrix, shape_of
+from gbdnn.engine.answer import DenseAnswer
+from gbdnn.engine.sources import as_source
+from gbdnn.errors import ShapeError
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
+from gbdnn.runtime.first_use import gb
+
+if TYPE_CHECKING:
+    from gbdnn.engine.sources import RowSource
+
+__all__ = ["as_answer", "as_array", "is_shared", "kind_of", "source_of"]
+
+_AT_ONCE = 4096  # sparse rows that become dense at once
+
+
+def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:
+    """Return how many features nodes have, and of what dtype, or raise if X is of other nodes."""
+    is_stored = hasattr(X, "sparse_rows") and not is_matrix(X)
+    nrows, ncols = (X.nrows, X.ncols) if is_stored else shape_of(X, "X")
+    if nrows != nodes:
+        raise ShapeError(f"X is {nrows} x {ncols} but A is {nodes} x {nodes}: a row per node")
+    return int(ncols), dtype_of(X)
+
+
+def source_of(X: Any, features: int, dtype: np.dtype) -> RowSource:
+    """Return the features as what rows are read from, in a dtype; they are finite."""
+    reader = gb.Matrix(dtype, nrows=features, ncols=1)  # a layer that reads so many features
+    return as_source(X, Network([Layer(reader, copy=False)]))
+
+
+def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
+    """Return all rows, or those of some nodes (ascending), as an array, contiguous by rows."""
+    if hasattr(X, "dense_rows"):
+        rows = X.dense_rows(0, X.nrows)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = rows.sum()
+        if not np.isfinite(total):
+            _ = X.largest  # looks at each value, and raises where one is not finite
+        return np.ascontiguousarray(rows if some is None else rows[some])
+    found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
+    starts = range(0, X.nrows, _AT_ONCE)
+    cuts = starts if some is None else np.searchsorted(some, starts).tolist()
+    for start, to in zip(starts, cuts, strict=True):
+        stop = min(start + _AT_ONCE, X.nrows)
+        rows = X.sparse_rows(start, stop).dense()
+        if some is not None:
+            rows = rows[some[to : np.searchsorted(some, stop)] - start]
+        found[to : to + len(rows)] = rows
+    return found
+
+
+def is_shared(Y: Any, X: Any) -> bool:
+    """Whether an array is a caller's."""
+    both = isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)
+    return both and np.may_share_memory(X, Y)
+
+
+def as_answer(Y: np.ndarray) -> gb.Matrix:
+    """Return an array, which is given up, as a matrix that stores no zero."""
+    answer = DenseAnswer(0, 0, Y.dtype)
+    answer.values = Y if Y.base is None and Y.flags.carray else Y.copy()
+    answer.present = np.empty(Y.shape, bool)
+    answer.note_entries()
+    return answer.matrix()

@@ -1,0 +1,80 @@
+"""The nodes that an answer for some nodes depends on, layer by layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.arrays.checks import as_array
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.runtime.first_use import complete, is_object
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.graph.convolution import Convolution
+
+__all__ = ["Step", "as_nodes", "steps"]
+
+
+class Step(NamedTuple):
+    """What a layer reads of the graph: rows of A, a column per row of its features.
+
+    ``own`` are the rows of features that nodes have themselves; None if all of them, in order.
+    """
+
+    rows: SparseRows | None
+    own: np.ndarray | None
+
+
+def as_nodes(nodes: Any, count: int) -> np.ndarray:
+    """Return the ids of nodes; of a Vector those of its entries that are not 0."""
+    complete(nodes)
+    if is_object(nodes) and type(nodes).__module__ == "graphblas.core.vector":
+        if nodes.size != count:
+            raise ShapeError(f"nodes is a Vector of size {nodes.size}; A has {count} nodes")
+        ids, values = nodes.to_coo()
+        return ids.astype(np.int64)[values != 0]
+    ids = as_array(nodes, "nodes")
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise ArgumentTypeError("nodes are a Vector, or a list of whole numbers")
+    if ids.size and not 0 <= ids.min() <= ids.max() < count:
+        bad = ids.min() if ids.min() < 0 else ids.max()
+        raise ArgumentError(f"nodes: {bad}, of {count} nodes that are counted from 0")
+    return ids.astype(np.int64)
+
+
+def steps(
+    rows: SparseRows, layers: Sequence[Convolution], ids: np.ndarray | None
+) -> tuple[list[Step], np.ndarray | None]:
+    """Return what each layer reads, and the nodes whose features the first one reads.
+
+    Parameters
+    ----------
+    rows : SparseRows
+        Of A.
+    layers : sequence of Convolution
+    ids : ndarray of int64, optional
+        Nodes that the answer is for, ascending; None for all.
+    """
+    if ids is None:
+        return [Step(rows if each.gathers else None, None) for each in layers], None
+    found = []
+    for layer in reversed(layers):
+        if not layer.gathers:
+            found.append(Step(None, None))
+            continue
+        some = rows.take(ids)
+        columns = some.columns.view(np.int64)
+        is_read = np.zeros(rows.ncols, bool)
+        is_read[columns] = True
+        if layer.own is not None:
+            is_read[ids] = True
+        place = np.cumsum(is_read) - 1
+        own, ids = place[ids], np.flatnonzero(is_read)
+        local = place[columns].view(np.uint64)
+        values = some.values[:1] if rows.is_iso and some.nvals else some.values
+        found.append(Step(SparseRows(some.indptr, local, values, len(ids)), own))
+    return found[::-1], ids

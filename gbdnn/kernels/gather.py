@@ -1,0 +1,193 @@
+"""What nodes gather from their neighbours: the product of a graph's matrix with a full one.
+
+    Z = A Y                          plus_times; max_second and min_second for the other two
+    Z = min(max(Z + start, low), high)
+
+A(i, j) is the edge that brings j's features to i. In GraphBLAS this is one expression, the
+definition (`gathered`). For plus_times, compiled code (`gbdnn.kernels.compiled.gather`) computes it
+a row of A at a time. Its threads share the edges, not the nodes; the rows of nodes with very many
+of them are cut into pieces, of which each has a sum of its own. What is cut follows from A alone:
+bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.kernels import costs
+from gbdnn.kernels.addresses import address
+from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.threads import available, on_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Aggregate", "Gather", "gathered"]
+
+Aggregate = Literal["sum", "max", "min"]
+
+SHARE = 1 << 16  # edges and nodes that a thread takes at a time
+HEAVY = 1 << 17  # edges of a node that are cut into pieces of SHARE
+
+_faults: set[str] = set()  # why there is no compiled code: said once
+
+
+def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Matrix:
+    """Return A Y; for ``"max"`` and ``"min"`` of the neighbours' features, whatever A's values."""
+    semiring = gb.semiring
+    names = {"sum": semiring.plus_times, "max": semiring.max_second, "min": semiring.min_second}
+    return names[aggregate](A @ Y).new(name="Z")
+
+
+class Gather:
+    """Products of a graph's matrix with full ones.
+
+    Parameters
+    ----------
+    rows : SparseRows
+        Of A, in the dtype of the products.
+    aggregate : {"sum", "max", "min"}
+    nthreads : int, optional
+        Default: those of the engaged GraphBLAS Context, or of the configuration.
+    features : int
+        Of the products to come, about: whether it pays to compile.
+    """
+
+    def __init__(
+        self, rows: SparseRows, aggregate: Aggregate, nthreads: int | None, features: int
+    ) -> None:
+        self.rows, self._aggregate = rows, aggregate
+        self._nthreads = available() if nthreads is None else nthreads
+        due = rows.nvals * features * costs.GATHER_PLAIN
+        self._compiled = _compiled(rows.dtype, due) if aggregate == "sum" else None
+        indptr = rows.indptr.view(np.int64)
+        work = indptr + np.arange(len(indptr))
+        cuts = np.searchsorted(work, np.arange(0, work[-1] + SHARE, SHARE)).clip(max=rows.nrows)
+        self._heavy = np.flatnonzero(rows.degrees > HEAVY)
+        self._cuts = np.unique([0, *cuts, *self._heavy, *(self._heavy + 1), rows.nrows])
+
+    @property
+    def form(self) -> str:
+        """How products are computed: ``"fused"`` in compiled code, ``"full"`` in GraphBLAS."""
+        return "full" if self._compiled is None else "fused"
+
+    def operand(self, Y: np.ndarray) -> Any:
+        """Return an array, contiguous by rows, as `into` reads it."""
+        return gb.Matrix.from_dense(Y) if self._compiled is None else Y
+
+    def into(
+        self,
+        Y: Any,
+        Z: np.ndarray,
+        start: np.ndarray,
+        *,
+        low: float = -np.inf,
+        high: float = np.inf,
+        first: int = 0,
+        last: int | None = None,
+    ) -> bool:
+        """Write rows `first` to before `last` of the product, from Z's first row on.
+
+        Parameters
+        ----------
+        Y : what `operand` returned
+        Z : ndarray, shape (last - first, features)
+        start : ndarray, shape (features,) or that of Z
+            What is added; it may be Z.
+        low, high : float
+            Limits of what is stored.
+
+        Returns
+        -------
+        bool
+            Whether all sums were finite.
+        """
+        last = self.rows.nrows if last is None else last
+        if first == last or not Z.shape[1]:
+            return True
+        if self._compiled is None:
+            return self._plain(Y, Z, start, low, high, first, last)
+        return self._fused(self._compiled, Y, Z, start, (low, high), first, last)
+
+    def _plain(
+        self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, low: float, high: float, first: int,
+        last: int,
+    ) -> bool:  # fmt: skip
+        rows = self.rows.sparse_rows(first, last)
+        copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
+        A = SparseRows(*copies, rows.ncols).matrix()
+        found = gathered(A, Y, self._aggregate)
+        np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start, out=Z)
+        release(A, found)
+        finite = bool(np.isfinite(Z).all())
+        np.clip(Z, low, high, out=Z)
+        return finite
+
+    def _fused(
+        self, gather: Callable[..., Any], Y: np.ndarray, Z: np.ndarray, start: np.ndarray,
+        limits: tuple[float, float], first: int, last: int,
+    ) -> bool:  # fmt: skip
+        """Have threads take shares of the rows, and pieces of heavy ones, which are then added."""
+        rows, size, features = self.rows, Z.itemsize, Z.shape[1]
+        indptr, each = rows.indptr.view(np.int64), int(not rows.is_iso)
+        edges = address(rows.columns), address(rows.values[:1] if rows.is_iso else rows.values)
+        source = (*edges, each, address(Y), Y.strides[0] // size, features)
+        step = start.strides[0] if start.ndim == 2 else 0
+        begin = address(start) - first * step, step // size
+        target = address(Z) - first * Z.strides[0], Z.strides[0] // size
+        cuts = np.unique(self._cuts.clip(first, last))
+        heavy = self._heavy[(self._heavy >= first) & (self._heavy < last)]
+        ranges = zip(cuts[:-1].tolist(), cuts[1:].tolist(), np.isin(cuts[:-1], heavy), strict=True)
+        work: list[tuple[Any, ...]] = [
+            (a, b, address(indptr), 0, *source, *begin, *limits, *target)
+            for a, b, is_heavy in ranges
+            if not is_heavy
+        ]
+        nothing, sums = np.zeros(features, Z.dtype), []
+        no_limits = -np.inf, np.inf
+        for k in heavy:
+            pieces = np.append(np.arange(indptr[k], indptr[k + 1], SHARE), indptr[k + 1])
+            parts = np.empty((len(pieces) - 1, features), Z.dtype)
+            sums.append((k, pieces, parts))
+            into = address(nothing), 0, *no_limits, address(parts), features
+            work[:0] = [(p, p + 1, address(pieces), 0, *source, *into) for p in range(len(parts))]
+        left, flags = iter(work), []
+
+        def run(_: int) -> None:
+            for arguments in left:
+                flags.append(gather(*arguments))
+
+        def stop() -> None:
+            for _ in left:
+                pass
+
+        on_threads(max(1, min(self._nthreads, len(work))), run, stop=stop)
+        one = np.ones(1, Z.dtype)
+        for k, _, parts in sums:  # the same product, of a row whose neighbours are the pieces
+            place, count = np.array([k]), len(parts)
+            ends, numbers = np.array([0, count]), np.arange(count, dtype=np.uint64)
+            of_parts = address(numbers), address(one), 0, address(parts), features, features
+            flags.append(
+                gather(0, 1, address(ends), address(place), *of_parts, *begin, *limits, *target)
+            )
+        return not any(flags)
+
+
+def _compiled(dtype: np.dtype, work: float) -> Callable[..., Any] | None:
+    """Return the compiled product, if it is at hand, or due for `work`, ns in GraphBLAS."""
+    try:
+        from gbdnn.kernels.compiled.functions import gather_library
+        from gbdnn.kernels.compiled.library import has_fma
+
+        library = gather_library(dtype.name)
+        if not _faults and has_fma() and (library.is_at_hand or work > costs.COMPILE):
+            return library.functions()["gather"]
+    except Exception as error:
+        _faults.add(str(error))
+        text = f"no compiled product with a graph, which would take less time: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return None

@@ -1,0 +1,278 @@
+import pickle
+from itertools import pairwise
+
+import graph_oracle as oracle
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import graph
+from gbdnn.kernels import gather
+
+
+def weights(rng, shape, density):
+    return rng.normal(size=shape) * (rng.random(shape) < density) / np.sqrt(shape[0])
+
+
+class Case:
+    """A random graph with features, layers of every kind, and what comes out."""
+
+    def __init__(self, seed, dtype=np.float64, how="sum"):
+        rng = np.random.default_rng(seed)
+        self.nodes, self.how = int(rng.integers(1, 90)), how
+        self.A = oracle.random_graph(rng, self.nodes, edges=rng.uniform(1, 6)).T.toarray()
+        if seed % 3:
+            G = oracle.random_graph(rng, self.nodes, edges=rng.uniform(1, 6))
+            self.A = oracle.normalized(G, ["mean", "symmetric"][seed % 2])
+        self.A = sp.csr_array(self.A)
+        widths = rng.integers(1, 40, 4)
+        self.X = rng.normal(size=(self.nodes, widths[0])).astype(dtype)
+        self.layers, self.expected = [], self.X.astype(float)
+        for k, shape in enumerate(pairwise(widths)):
+            W = weights(rng, shape, rng.choice([0.2, 1.0])).astype(dtype)
+            V = weights(rng, shape, rng.choice([0.2, 1.0])).astype(dtype)
+            b = rng.normal(size=shape[1]).astype(dtype) if rng.random() < 0.7 else 0.25
+            relu, clip = k < 2, rng.choice([None, 1.5])
+            kind = rng.choice(["layer", "both", "own"], p=[0.4, 0.4, 0.2])
+            options = {"activation": "relu" if relu else "identity", "clip": clip}
+            of_oracle = {"relu": relu, "clip": clip or np.inf, "how": how}
+            if kind == "layer":
+                self.layers.append(gbdnn.Layer(W, b, **options))
+                V = None
+            elif kind == "both":
+                self.layers.append(graph.Convolution(W, b, own=V, **options))
+            else:
+                self.layers.append(graph.Convolution(None, b, own=V, **options))
+                W = None
+            self.expected = oracle.convolved(self.A, self.expected, W, b, V=V, **of_oracle)
+        self.rng = rng
+
+    def check(self, Y, rows=slice(None)):
+        dtype, expected = self.X.dtype, self.expected[rows]
+        assert Y.dtype == ("FP32" if dtype == np.float32 else "FP64")
+        assert Y.shape == expected.shape
+        assert not (Y.to_coo()[2] == 0).any(), "a zero is stored"
+        tolerance = 1e-11 if dtype == np.float64 else 1e-5
+        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=tolerance * scale)
+
+
+FORMS = {"compiled": False, "GraphBLAS": True}
+
+
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    monkeypatch.setattr(gather.costs, "COMPILE", 0)
+    if FORMS[request.param]:
+        monkeypatch.setattr(gather, "_compiled", lambda *_: None)
+
+
+@pytest.mark.parametrize("how", ["sum", "max", "min"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_agrees_with_the_oracle(form, dtype, how):
+    some = 0
+    for seed in range(20):
+        case = Case(seed, dtype, how)
+        case.check(graph.infer(case.layers, case.X, case.A, aggregate=how))
+        some += 0 < np.count_nonzero(case.expected) < case.expected.size or case.nodes > 10
+    assert some > 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_agrees_with_the_oracle_in_500_cases(form, dtype):
+    for seed in range(100, 600):
+        case = Case(seed, dtype, ["sum", "sum", "max", "min"][seed % 4])
+        ids = case.rng.integers(0, case.nodes, 5)
+        case.check(graph.infer(case.layers, case.X, case.A, aggregate=case.how))
+        case.check(graph.infer(case.layers, case.X, case.A, aggregate=case.how, nodes=ids), ids)
+
+
+@pytest.mark.parametrize("how", ["sum", "max"])
+def test_some_nodes(form, how):
+    for seed in range(20, 40):
+        case = Case(seed, np.float64, how)
+        ids = case.rng.integers(0, case.nodes, 7)
+        case.check(graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how), ids)
+        chosen = np.unique(ids)
+        vector = gb.Vector.from_coo(chosen, True, size=case.nodes)
+        case.check(graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how), chosen)
+        none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how)
+        assert none.shape == (0, case.expected.shape[1])
+
+
+def test_some_nodes_read_their_neighbourhood_alone(monkeypatch):
+    """Of a path of 1,000 nodes two layers reach two hops back."""
+    seen = []
+    first = gather.Gather.__init__
+
+    def noted(self, rows, *others):
+        seen.append((rows.nrows, rows.ncols))
+        first(self, rows, *others)
+
+    monkeypatch.setattr(gather.Gather, "__init__", noted)
+    path, X, W = sp.eye_array(1000, k=-1, format="csr"), np.ones((1000, 2)), np.eye(2)
+    Y = graph.infer([W, W], X, path, nodes=[500, 502, 1])
+    assert Y.to_dense(fill_value=0).tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert seen == [(3, 2), (3, 3)]
+
+
+def test_a_vector_of_nodes_is_read_by_value():
+    nodes = gb.Vector.from_coo([0, 2], [True, False], size=3)
+    Y = graph.infer([np.eye(2)], np.ones((3, 2)), np.eye(3), nodes=nodes)
+    assert Y.shape == (1, 2)
+
+
+def test_features_of_any_kind(tmp_path):
+    case = Case(4)
+    X = np.where(np.random.default_rng(0).random(case.X.shape) < 0.5, 0, case.X)
+    W = weights(case.rng, (X.shape[1], 6), 1.0)
+    sparse = gb.Matrix.from_dense(X, missing_value=0)
+    gbdnn.save(sparse, tmp_path / "X")
+    before = X.copy()
+    for of_W in (W, W * (case.rng.random(W.shape) < 0.2)):
+        for own in (None, W):
+            expected = oracle.convolved(case.A, X, of_W, V=own)
+            for given in (X, np.asfortranarray(X), sparse, gb.Matrix.from_dense(X), sp.csr_array(X),
+                          sp.csc_array(X), gbdnn.io.open_features(tmp_path / "X")):  # fmt: skip
+                for nodes in (None, np.arange(case.nodes)):
+                    Y = graph.infer([graph.Convolution(of_W, own=own)], given, case.A, nodes=nodes)
+                    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
+@pytest.mark.parametrize("own", [False, True])
+def test_memory(shape, own, form):
+    """What is too little is told, what is told is enough, and gives the same answer."""
+    rng = np.random.default_rng(0)
+    A, X = oracle.random_graph(rng, 400), rng.normal(size=(400, shape[0]))
+    W = weights(rng, shape, 1.0)
+    layers = [graph.Convolution(W, own=W if own else None), W.T, W]
+    full = graph.infer(layers, X, A).to_dense(fill_value=0)
+    needed = 0
+    for _ in range(3):  # once for each layer
+        with pytest.raises(gbdnn.ArgumentError, match=r"layer \d takes memory=") as told:
+            graph.infer(layers, X, A, memory=needed)
+        more = int(str(told.value).split("memory=")[2].split()[0])
+        assert more > needed
+        needed = more
+        try:
+            Y = graph.infer(layers, X, A, memory=needed)
+        except gbdnn.ArgumentError:
+            continue
+        break
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
+
+
+def test_both_orders_are_taken():
+    """The narrower side is gathered."""
+    rng = np.random.default_rng(0)
+    A, X, seen = oracle.random_graph(rng, 50), rng.normal(size=(50, 8)), []
+
+    class Noted(gather.Gather):
+        def into(self, Y, Z, *others, **options):
+            seen.append(Z.shape[1])
+            return super().into(Y, Z, *others, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gbdnn.graph.inference.Gather", Noted)
+        for width in (3, 20):
+            graph.infer([np.ones((8, width))], X, A)
+    assert seen == [3, 8]
+
+
+def test_callback():
+    case, told = Case(9), []
+    graph.infer(case.layers, case.X, case.A, callback=told.append)
+    assert [each.layer for each in told] == [0, 1, 2]
+    assert told[-1].entries == np.count_nonzero(case.expected)
+    assert told[-1].live == np.count_nonzero(case.expected.any(axis=1))
+    assert gbdnn.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
+
+
+def test_a_network_and_bare_matrices():
+    case = Case(5)
+    W = weights(case.rng, (case.X.shape[1], 4), 1.0)
+    expected = oracle.convolved(case.A, case.X, W)
+    for layers in (
+        gbdnn.Network([gbdnn.Layer(W)]),
+        [W],
+        [gb.Matrix.from_dense(W)],
+        [sp.csr_array(W)],
+    ):
+        Y = graph.infer(layers, case.X, case.A)
+        np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
+    single = graph.infer([W], case.X, case.A, dtype="FP32")
+    assert single.dtype == "FP32"
+    np.testing.assert_allclose(single.to_dense(fill_value=0), expected, atol=1e-5)
+    assert graph.infer([], case.X, case.A).isequal(gb.Matrix.from_dense(case.X))
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])
+def test_nothing(shape, form):
+    nodes, before, after = shape
+    layers = [graph.Convolution(np.ones((before, after)), 1.0, own=np.ones((before, after)))]
+    Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes))
+    assert Y.shape == (nodes, after)
+    assert (Y.to_dense(fill_value=0) == 1 + before).all()
+
+
+@pytest.mark.parametrize("width", [2, 1])
+@pytest.mark.parametrize("density", [0.1, 1.0])
+def test_overflow_names_the_layer(form, width, density):
+    big = np.zeros((4, 4 * width), np.float32)
+    big[:, : 1 + int(3 * density)] = 1e30
+    back = np.ones((4 * width, 4), np.float32)
+    A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
+    with pytest.raises(gbdnn.NonFiniteError, match="layer 2: Y W"):
+        graph.infer([gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A)
+
+
+def test_errors():
+    A, X, W = np.eye(3), np.ones((3, 2)), np.ones((2, 2))
+    for error, text, call in (
+        (gbdnn.ShapeError, "A is 3 x 2", lambda: graph.infer([W], X, X)),
+        (gbdnn.ShapeError, "X is 2 x 3 but A is 3 x 3", lambda: graph.infer([W], X.T, A)),
+        (gbdnn.ShapeError, "X is 3 x 2 but layer 0, 5 x 1, reads 5 features",
+         lambda: graph.infer([np.ones((5, 1))], X, A)),
+        (gbdnn.ShapeError, "layer 1: weights are 3 x 2", lambda: graph.infer([W, X], X, A)),
+        (gbdnn.ArgumentTypeError, "list is needed", lambda: graph.infer(W, X, A)),
+        (gbdnn.ArgumentTypeError, "layer 0: ", lambda: graph.infer(["W"], X, A)),
+        (gbdnn.ArgumentError, "nodes: 3, of 3 nodes", lambda: graph.infer([W], X, A, nodes=[3])),
+        (gbdnn.ArgumentError, "nodes: -1, of 3", lambda: graph.infer([W], X, A, nodes=[-1, 1])),
+        (gbdnn.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=[.5])),
+        (gbdnn.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=A)),
+        (gbdnn.ShapeError, "nodes is a Vector of size 2; A has 3 nodes",
+         lambda: graph.infer([W], X, A, nodes=gb.Vector(bool, 2))),
+        (gbdnn.ArgumentError, "aggregate is", lambda: graph.infer([W], X, A, aggregate="median")),
+        (gbdnn.ArgumentError, "nthreads is at least 1", lambda: graph.infer([W], X, A, nthreads=0)),
+        (gbdnn.ArgumentTypeError, "callback is callable",
+         lambda: graph.infer([W], X, A, callback=1)),
+        (gbdnn.ArgumentError, "features: contains nan", lambda: graph.infer([W], X * np.nan, A)),
+        (gbdnn.ArgumentError, "layer 0: the bias rule 'entries'",
+         lambda: graph.infer([gbdnn.Layer(W, 1, bias_rule="entries")], X, A)),
+        (gbdnn.ArgumentTypeError, "has weights, or own=", graph.Convolution),
+        (gbdnn.ShapeError, "own= is 3 x 2 but the weights are 2 x 2",
+         lambda: graph.Convolution(W, own=X)),
+        (gbdnn.ArgumentError, "own= is float32 but the weights are float64",
+         lambda: graph.Convolution(W, own=W.astype(np.float32))),
+    ):  # fmt: skip
+        with pytest.raises(error, match=text):
+            call()
+
+
+def test_entries_rule_where_it_is_the_same():
+    layer = gbdnn.Layer(np.eye(2), -0.25, bias_rule="entries")
+    Y = graph.infer([layer], np.ones((2, 2)), np.eye(2, k=1))
+    assert Y.to_dense(fill_value=0).tolist() == [[0.75, 0.75], [0, 0]]
+
+
+def test_a_convolution_can_be_pickled():
+    conv = graph.Convolution(np.ones((2, 3)), 0.5, own=np.eye(2, 3), clip=2)
+    X, A = np.random.default_rng(0).random((4, 2)), np.eye(4, k=1)
+    again = pickle.loads(pickle.dumps(conv))  # noqa: S301
+    assert repr(again) == repr(conv)
+    assert graph.infer([again], X, A).isequal(graph.infer([conv], X, A))

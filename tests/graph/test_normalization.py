@@ -1,0 +1,114 @@
+import graph_oracle as oracle
+import graphblas as gb
+import networkx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import graph
+
+KINDS = ["symmetric", "mean"]
+
+
+@pytest.fixture
+def G():
+    found = oracle.random_graph(np.random.default_rng(3), 60, weights="quarters")
+    degrees = found.T.toarray().sum(axis=1)
+    assert (degrees == 0).any()
+    assert found.diagonal().any()
+    assert (found.toarray() != found.T.toarray()).any()
+    return found
+
+
+def dense(A):
+    return A.to_dense(fill_value=0)
+
+
+@pytest.mark.parametrize("loops", [None, True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_agrees_with_the_oracle(G, kind, loops):
+    A = graph.normalized(G, kind, self_loops=loops)
+    assert A.dtype == "FP64"
+    assert A.ss.orientation == "rowwise"
+    np.testing.assert_allclose(dense(A), oracle.normalized(G, kind, loops), rtol=1e-12)
+    single = graph.normalized(G, kind, self_loops=loops, dtype="FP32")
+    assert single.dtype == "FP32"
+    np.testing.assert_allclose(dense(single), oracle.normalized(G, kind, loops), rtol=1e-5)
+
+
+def test_direction():
+    """An edge from 0 to 1 brings features of 0 to 1."""
+    G = gb.Matrix.from_coo([0], [1], 1.0, nrows=2, ncols=2)
+    X = np.array([[5.0], [7.0]])
+    A = graph.normalized(G, self_loops=True)
+    assert dense(A)[1, 0] == pytest.approx(1 / np.sqrt(2))
+    assert dense(A)[0, 1] == 0
+    # 0 gathers nothing: its degree is 0, and so is what it sends
+    assert graph.normalized(G, self_loops=False).nvals == 0
+    assert graph.propagate(graph.normalized(G, "mean"), X).tolist() == [[0], [5]]
+    assert graph.propagate(G.T, X).tolist() == [[0], [5]]
+    of_networkx = networkx.DiGraph([(0, 1)])
+    A = graph.normalized(networkx.to_scipy_sparse_array(of_networkx, format="csr"), "mean")
+    assert graph.propagate(A, X).tolist() == [[0], [5]]
+
+
+def test_a_loop_that_is_there_keeps_its_weight():
+    G = sp.csr_array(np.array([[3.0, 1.0], [0.0, 0.0]]))
+    A = dense(graph.normalized(G))
+    np.testing.assert_allclose(A, [[1, 0], [1 / np.sqrt(6), 0.5]])
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float32, np.float64])
+@pytest.mark.parametrize("orientation", ["csr", "csc"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_matrix_of_ones(dtype, orientation, kind):
+    given = oracle.random_graph(np.random.default_rng(4), 40)
+    coo = given.tocoo()
+    expected = oracle.normalized(given, kind)
+    many = gb.Matrix.from_coo(coo.row, coo.col, coo.data.astype(dtype), nrows=40, ncols=40)
+    many.ss.config["format"] = f"by_{'row' if orientation == 'csr' else 'col'}"
+    iso = gb.Matrix.from_coo(coo.row, coo.col, dtype(1), nrows=40, ncols=40)
+    assert iso.ss.is_iso
+    before = many.dup()
+    for G in (many, iso, given.astype(dtype).asformat(orientation), given.toarray().astype(dtype)):
+        A = graph.normalized(G, kind)
+        assert A.dtype == ("FP64" if dtype is np.float64 else "FP32")
+        np.testing.assert_allclose(dense(A), expected, rtol=1e-5)
+    assert many.isequal(before, check_dtype=True)
+    np.testing.assert_allclose(dense(graph.normalized(many.T, kind)),
+                               oracle.normalized(given.T.tocsr(), kind), rtol=1e-5)  # fmt: skip
+
+
+def test_an_iso_weight_counts_as_if_it_were_stored_for_each_edge():
+    rows, columns = [0, 1, 2], [1, 2, 1]
+    iso = gb.Matrix.from_coo(rows, columns, 0.25, nrows=3, ncols=3)
+    each = gb.Matrix.from_coo(rows, columns, [0.25, 0.25, 0.5], nrows=3, ncols=3)
+    each[2, 1] = 0.25
+    assert iso.ss.is_iso
+    np.testing.assert_array_equal(dense(graph.normalized(iso)), dense(graph.normalized(each)))
+
+
+def test_stored_zeros_are_no_edges():
+    G = gb.Matrix.from_coo([0, 2], [1, 1], [1.0, 0.0], nrows=3, ncols=3)
+    assert graph.normalized(G, "mean").nvals == 1
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_small_graphs(nodes):
+    G = gb.Matrix(bool, nodes, nodes)
+    assert graph.normalized(G).nvals == nodes
+    assert graph.normalized(G, "mean").nvals == 0
+
+
+def test_errors():
+    with pytest.raises(gbdnn.ShapeError, match="G is 2 x 3; a graph has a row and a column"):
+        graph.normalized(np.ones((2, 3)))
+    with pytest.raises(gbdnn.ArgumentError, match="a weight of -2"):
+        graph.normalized(np.array([[0, -2.0], [1, 0]]))
+    with pytest.raises(gbdnn.ArgumentError, match="G: contains nan"):
+        graph.normalized(np.array([[0, np.nan], [1, 0]]))
+    with pytest.raises(gbdnn.ArgumentError, match="kind is 'symmetric' or 'mean', not 'random'"):
+        graph.normalized(np.eye(2), "random")
+    with pytest.raises(gbdnn.ArgumentTypeError, match="self_loops is True or False"):
+        graph.normalized(np.eye(2), self_loops=1)

@@ -1,0 +1,212 @@
+import graph_oracle as oracle
+import graphblas as gb
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import graph
+from gbdnn.kernels import gather
+
+WIDTHS = [1, 3, 16, 40, 64, 65, 130]
+
+
+def uncompiled(patch):
+    patch.setattr(gather, "_compiled", lambda *_: None)
+
+
+def in_pieces(patch):
+    """Rows of more than 16 edges are cut, and threads take 8 edges at a time."""
+    patch.setattr(gather, "SHARE", 8)
+    patch.setattr(gather, "HEAVY", 16)
+
+
+FORMS = {"compiled": [], "GraphBLAS": [uncompiled], "in pieces": [in_pieces]}
+
+
+@pytest.fixture(params=FORMS)
+def form(request, monkeypatch):
+    monkeypatch.setattr(gather.costs, "COMPILE", 0)  # also of small products
+    for patch in FORMS[request.param]:
+        patch(monkeypatch)
+    return request.param
+
+
+def case(seed, dtype):
+    rng = np.random.default_rng(seed)
+    nodes = int(rng.integers(1, 120))
+    weights = ["ones", "quarters"][seed % 2]
+    G = oracle.random_graph(rng, nodes, edges=rng.uniform(0.5, 12), weights=weights)
+    A = oracle.normalized(G, ["symmetric", "mean"][seed // 2 % 2]) if seed % 3 else G.T.toarray()
+    X = rng.normal(size=(nodes, int(rng.choice(WIDTHS)))).astype(dtype)
+    return sp.csr_array(A), X, int(rng.integers(0, 4))
+
+
+def close(found, expected, dtype, scale=1.0):
+    tolerance = 1e-12 if dtype == np.float64 else 2e-6
+    atol = tolerance * max(1.0, float(np.abs(expected).max(initial=0)))
+    np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=atol * scale)
+
+
+def check(seed, dtype):
+    A, X, hops = case(seed, dtype)
+    expected = [X.astype(float)]
+    for _ in range(hops):
+        expected.append(A @ expected[-1])
+    found = graph.propagate(A, X, hops=hops)
+    assert found.dtype == dtype
+    close(found, expected[-1], dtype, scale=4)
+    beside = graph.propagate(A, X, hops=hops, all_hops=True, nthreads=1 + seed % 3)
+    close(beside, np.hstack(expected), dtype, scale=4)
+    return hops and expected[-1].any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_agrees_with_scipy(form, dtype):
+    assert sum(bool(check(seed, dtype)) for seed in range(24)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_agrees_with_scipy_in_500_cases(form, dtype):
+    assert sum(bool(check(seed, dtype)) for seed in range(24, 524)) > 300
+
+
+@pytest.mark.parametrize("how", ["max", "min"])
+def test_largest_and_smallest(how):
+    A, X, _ = case(7, np.float64)
+    A = sp.csr_array((-A.data, A.indices, A.indptr), A.shape)  # values do not matter
+    found = graph.propagate(A, X, hops=2, aggregate=how)
+    expected = oracle.aggregated(A, oracle.aggregated(A, X, how), how)
+    assert (np.diff(A.indptr) == 0).any()
+    assert (expected < 0).any()
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_stored_zero_and_a_missing_one_are_the_same():
+    A = np.array([[0.0, 1, 1], [0, 0, 1], [0, 0, 0]])
+    X = np.array([[3.0], [0], [-2]])
+    sparse = gb.Matrix.from_coo([0, 2], [0, 0], [3.0, -2.0], nrows=3, ncols=1)
+    assert graph.propagate(A, X, aggregate="max").tolist() == [[0], [-2], [0]]
+    Y = graph.propagate(A, sparse, aggregate="max")
+    assert Y.to_dense(fill_value=0).tolist() == [[0], [-2], [0]]
+    assert Y.nvals == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
+    monkeypatch.setattr(gather.costs, "COMPILE", 0)
+    in_pieces(monkeypatch)
+    A, X, _ = case(3 * seed + 1, np.float32)
+    assert np.diff(A.indptr).max() > 16
+    one = graph.propagate(A, X, nthreads=1)
+    for nthreads in (2, 5):
+        np.testing.assert_array_equal(graph.propagate(A, X, nthreads=nthreads), one)
+
+
+def test_integers_are_exact(form):
+    rng = np.random.default_rng(0)
+    A = oracle.random_graph(rng, 200, edges=20)
+    X = rng.integers(-8, 9, (200, 33)) / 16
+    assert np.diff(A.indptr).max() > 16
+    np.testing.assert_array_equal(graph.propagate(A, X, hops=2), A @ (A @ X))
+
+
+def of_every_kind(X):
+    yield "C", X
+    yield "Fortran", np.asfortranarray(X)
+    yield "every other row", np.repeat(X, 2, axis=0)[::2]
+    yield "every other column", np.repeat(X, 2, axis=1)[:, ::2]
+    yield "full", gb.Matrix.from_dense(X)
+    yield "transposed", gb.Matrix.from_dense(X.T).T
+    yield "sparse", gb.Matrix.from_dense(X, missing_value=0)
+    for kind in ("csr", "csc", "coo"):
+        yield kind, sp.csr_array(X).asformat(kind)
+    yield "stored", gbdnn.io.open_features
+
+
+def test_features_of_any_kind(tmp_path):
+    A, X, _ = case(5, np.float64)
+    X[np.random.default_rng(0).random(X.shape) < 0.5] = 0
+    gbdnn.save(gb.Matrix.from_dense(X, missing_value=0), tmp_path / "X")
+    before, expected = X.copy(), A @ (A @ X)
+    for name, given in of_every_kind(X):
+        if name == "stored":
+            given = given(tmp_path / "X")
+        Y = graph.propagate(A, given, hops=2)
+        assert isinstance(Y, np.ndarray) == isinstance(given, np.ndarray), name
+        values = Y if isinstance(Y, np.ndarray) else Y.to_dense(fill_value=0)
+        np.testing.assert_allclose(values, expected, atol=1e-12, err_msg=name)
+    np.testing.assert_array_equal(X, before)
+
+
+def test_matrices_of_any_kind():
+    rng = np.random.default_rng(2)
+    A = oracle.random_graph(rng, 50)
+    X, coo = rng.normal(size=(50, 5)).astype(np.float32), A.tocoo()
+    held = gb.Matrix.from_coo(coo.row, coo.col, True, nrows=50, ncols=50)
+    for given in (held, held.dup(dtype=np.int8), held.dup(dtype=float), A.astype(bool), A.tocsc()):
+        np.testing.assert_allclose(graph.propagate(given, X), A @ X, atol=1e-5)
+    np.testing.assert_allclose(graph.propagate(held.T, X), A.T @ X, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 2)])
+def test_nothing(shape, form):
+    X = np.ones(shape)
+    found = graph.propagate(gb.Matrix(float, shape[0], shape[0]), X, hops=2, all_hops=True)
+    assert found.shape == (shape[0], 3 * shape[1])
+    assert not found[:, shape[1] :].any()
+
+
+def test_no_hop_is_a_copy():
+    X = np.ones((2, 2))
+    found = graph.propagate(np.eye(2), X, hops=0)
+    assert found is not X
+    assert not np.shares_memory(found, X)
+
+
+def test_errors(form):
+    X, A = np.ones((3, 2)), np.eye(3)
+    with pytest.raises(gbdnn.ShapeError, match="A is 3 x 2; a graph has"):
+        graph.propagate(X, X)
+    with pytest.raises(gbdnn.ShapeError, match="X is 2 x 3 but A is 3 x 3: a row per node"):
+        graph.propagate(A, X.T)
+    with pytest.raises(gbdnn.ArgumentError, match="hops is at least 0"):
+        graph.propagate(A, X, hops=-1)
+    with pytest.raises(gbdnn.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
+        graph.propagate(A, X, aggregate="mean")
+    with pytest.raises(gbdnn.ArgumentTypeError, match="X: "):
+        graph.propagate(A, "X")
+    for bad in (np.nan, np.inf):
+        with pytest.raises(gbdnn.ArgumentError, match="features: contains"):
+            graph.propagate(A, np.where(np.eye(3, 2) > 0, bad, 1))
+        with pytest.raises(gbdnn.ArgumentError, match="A: contains"):
+            graph.propagate(np.diag([1, bad, 1]), X)
+    with pytest.raises(gbdnn.NonFiniteError, match="hop 2: A Y leaves the range of float32"):
+        graph.propagate(A * 1e30, X.astype(np.float32), hops=3)
+
+
+def test_a_thread_that_fails_ends_the_product(monkeypatch):
+    in_pieces(monkeypatch)
+
+    def fails(dtype, work):
+        def product(*_):
+            raise OSError("no product")
+
+        return product
+
+    monkeypatch.setattr(gather, "_compiled", fails)
+    A, X, _ = case(4, np.float64)
+    with pytest.raises(OSError, match="no product"):
+        graph.propagate(A, X, nthreads=2)
+
+
+def test_without_compiled_code(monkeypatch):
+    """What cannot be compiled is warned of once, and computed by GraphBLAS."""
+    from gbdnn.kernels.compiled import functions
+
+    monkeypatch.setattr(gather, "_faults", set())
+    A, X, _ = case(5, np.float64)
+    monkeypatch.setattr(functions, "gather_library", lambda _: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="no compiled product with a graph"):
+        np.testing.assert_allclose(graph.propagate(A, X), A @ X, atol=1e-12)
