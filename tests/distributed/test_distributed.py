@@ -1375,10 +1375,10 @@ def test_answers_are_held_once(tmp_path):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
         gbdnn.infer(stored, features[:100], executor=executor, nthreads=1)
         memory = Memory()
-        Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=2048)
+        Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=1024)
         grown = memory.growth()
     if grown is None:
         pytest.skip("the system does not tell the memory that is in use")
     answer = Y.nvals * 12 + 8 * Y.nrows
     assert Y.nvals > 8_000_000
-    assert 0.9 * answer < grown < 1.3 * answer
+    assert 0.9 * answer < grown < 1.5 * answer
