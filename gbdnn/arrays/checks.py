@@ -94,6 +94,7 @@ def require_callable(x: Any, what: str) -> None:
 
 def require_method(x: Any, method: str, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is an object, and no class, that has a method."""
+    complete(x)
     if isinstance(x, type) or not callable(getattr(x, method, None)):
         raise ArgumentTypeError(f"{what}, not {shown(x)}")
 

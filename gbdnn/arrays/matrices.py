@@ -52,7 +52,9 @@ def as_held(x: Any, what: str) -> Any:
 
     That is what `numpy.asarray` makes of an object with ``__array__``; no library is imported.
     """
-    if is_matrix(x) or isinstance(x, type | np.generic) or not hasattr(x, "__array__"):
+    if is_object(x) or is_matrix(x) or isinstance(x, type | np.generic):
+        return x  # GraphBLAS's objects have one as well, which makes a full array
+    if not hasattr(x, "__array__"):
         return x
     try:
         found = np.asarray(x)

@@ -250,7 +250,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
     def _optimizer(self) -> Optimizer:
-        if self.optimizer != "adam":
+        if not isinstance(self.optimizer, str) or self.optimizer != "adam":
             return super()._optimizer()
         rate, decay = self.learning_rate, self.weight_decay
         return Adam(0.005 if rate is None else rate, weight_decay=0.3 if decay is None else decay)

@@ -236,8 +236,8 @@ class SparseEstimator(BaseEstimator):
         self.run_ = train(
             self.run_ if self._goes_on else self._begun(X.shape[1], outputs, seed), X, y,
             sample_weight=weights, loss=loss, epochs=self._epochs(X.shape[0]),
-            schedule=self.schedule or Cosine(), seed=seed, validation=validation,
-            patience=self.patience, **self._options(X.shape[0]),
+            schedule=Cosine() if self.schedule is None else self.schedule, seed=seed,
+            validation=validation, patience=self.patience, **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _partial_fit(
@@ -248,7 +248,8 @@ class SparseEstimator(BaseEstimator):
         before = self._begun(X.shape[1], outputs, seed or 0) if run is None else run
         self.run_ = train(
             before, X, y, sample_weight=weights, loss=loss, epochs=1,
-            schedule=self.schedule or Constant(), seed=seed, **self._options(X.shape[0]),
+            schedule=Constant() if self.schedule is None else self.schedule, seed=seed,
+            **self._options(X.shape[0]),
         )  # fmt: skip
 
     def _options(self, inputs: int) -> dict[str, Any]:

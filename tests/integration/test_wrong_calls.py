@@ -527,7 +527,7 @@ def test_an_address_is_no_path(calls, tmp_path, monkeypatch, address):
             with pytest.raises(gbdnn.ArgumentError, match=r"is an address") as caught:
                 call(**{**right, argument: address})
             assert str(address) in str(caught.value), name
-    assert asked > 25
+    assert asked > 20  # some need PyTorch
     assert not list(tmp_path.iterdir())
     # A name with a colon is a name.
     gbdnn.save(X, "run:3")

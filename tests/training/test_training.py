@@ -885,8 +885,9 @@ for change in json.loads(sys.argv[3]):
             adjustments=[Shrink(), Part(Shrink(**change))],
             callback=lambda record: (epochs.append(record.epoch), stop(record)),
         )
+        print("ended", *epochs)
     except KeyboardInterrupt:
-        print("from", *epochs)
+        print("stopped", *epochs)
     except gbdnn.FormatError as error:
         print("refused", "another training" in str(error))
 """
@@ -909,11 +910,12 @@ def test_a_checkpoint_with_adjustments_of_ones_own(tmp_path):
         {"weight": "0.25"}, {"weight": "np.float64(0.5)"}, {"mask": "2"}, {"shift": "3"},
         {"function": "lambda x: 2 * x"}, {"lock": "threading.Lock()"},
     ]  # fmt: skip
-    assert run("run", {}) == ["from 0 1 2"]
+    assert run("run", {}) == ["stopped 0 1 2"]
     # With other addresses, and another order of sets.
-    assert run("run", {}, *changes, {}) == ["from 2", *["refused True"] * len(changes), "from 2"]
+    refused = ["refused True"] * len(changes)
+    assert run("run", {}, *changes, {}) == ["ended 3", *refused, "ended"]
     # What cannot be told apart from another one is refused, and not taken for it.
-    assert run("locked", changes[-1]) == ["from 0 1 2"]
+    assert run("locked", changes[-1]) == ["stopped 0 1 2"]
     assert run("locked", changes[-1]) == ["refused True"]
 
 
