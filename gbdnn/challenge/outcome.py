@@ -251,7 +251,7 @@ def run(
             else:
                 add = partial(_add, batches, stats)
                 compute = partial(infer, net, features, executor=executor, stats=add, **options)
-            with watched(current() or RunProgress()) as work:
+            with watched(current() if current().is_watched else RunProgress()) as work:
                 started = perf_counter()
                 Y = compute()
                 seconds.append(perf_counter() - started)

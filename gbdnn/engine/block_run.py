@@ -72,7 +72,7 @@ class BlockRun:
     buffers : Buffers
         Where blocks come from.
     policy : BlockPolicy
-    progress : RunProgress, optional
+    progress : RunProgress
     tell : callable, optional
         Gets a LayerStats for each layer.
     stands : ndarray of int64, optional
@@ -85,7 +85,7 @@ class BlockRun:
         buffers: Buffers,
         policy: BlockPolicy,
         *,
-        progress: RunProgress | None = None,
+        progress: RunProgress,
         tell: Callable[[LayerStats], object] | None = None,
         stands: np.ndarray | None = None,
     ) -> None:
@@ -111,15 +111,14 @@ class BlockRun:
     def _run(self, k: int, stop: int, number: int, Y: Any, *, tidy: bool) -> tuple[Any, int]:
         """Return the block behind layers `k` to before `stop`, or where the chain stopped."""
         began, counts = perf_counter(), None
-        if self._progress is not None or self._tell is not None:
+        if self._progress.is_watched or self._tell is not None:
             counts = np.zeros((stop - k, 5), np.int64)
         Y, reached = self._chain.run(
             Y, k, stop, self._buffers, tidy=tidy, counts=counts, stands=self._stands
         )
         if counts is not None:
             counts = counts[: reached - k]
-            if self._progress is not None:
-                self._progress.computed(k, counts[:, 0], len(Y.inputs))
+            self._progress.computed(k, counts[:, 0], len(Y.inputs))
             if self._tell is not None:
                 seconds = perf_counter() - began
                 for each in layer_stats(k, counts, number, self._chain.name, seconds):

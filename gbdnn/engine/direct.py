@@ -21,6 +21,7 @@ import numpy as np
 from gbdnn.engine.block_run import BlockRun, Task
 from gbdnn.engine.choice import NetworkFacts
 from gbdnn.engine.plan import chain_of, plan_layers, prepared_weights
+from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
@@ -52,7 +53,7 @@ def run_directly(
     *,
     nthreads: int | None,
     memory: int = _ANY,
-    progress: RunProgress | None = None,
+    progress: RunProgress = UNWATCHED,
 ) -> None:
     """Write the activations after the last layer into an answer.
 
@@ -71,8 +72,7 @@ def run_directly(
     """
     if X.nrows <= costs.SINGLES:
         net.prepared(_Singles).run(X, answer)
-        if progress is not None:
-            progress.computed(0, [X.nrows] * len(net), X.nrows)
+        progress.computed(0, [X.nrows] * len(net), X.nrows)
         return
     facts = net.prepared(NetworkFacts.of)
     width, workers = _division(facts, net.shape[0], X.nrows, nthreads, memory)
@@ -178,7 +178,7 @@ class _DirectBlocks:
         X: DenseRows,
         answer: DenseAnswer,
         width: int,
-        progress: RunProgress | None,
+        progress: RunProgress,
     ) -> None:
         self._chains, self._X, self._answer, self._width = chains, X, answer, width
         self._progress = progress

@@ -11,6 +11,7 @@ read may still die.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["RunProgress", "current", "watched"]
+__all__ = ["UNWATCHED", "RunProgress", "current", "watched"]
+
+_AT_MOST = 1000  # blocks
 
 
 class RunProgress:
@@ -34,52 +37,95 @@ class RunProgress:
         How many runs have begun; the counters are those of the last one.
     ended : bool
         Whether it has ended, or none has begun.
-    done, possible : int
-        See above.
     """
+
+    is_watched = True
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # Noted, and counted when somebody looks: blocks come several times in a millisecond.
+        self._noted: deque[tuple[int, Sequence[int] | np.ndarray, int]] = deque()
         self.runs, self.ended = 0, True
-        self.done = self.possible = 0
+        self._done = self._possible = 0
 
     def begin(self, infos: Sequence[LayerInfo], inputs: dict[int, int]) -> None:
         """Begin to count: so many inputs begin at each layer."""
         self._edges = np.array([info.edges for info in infos], np.int64)
         self._behind = np.append(np.cumsum(self._edges[::-1])[::-1], 0)  # from layer k to the end
         self.runs, self.ended = self.runs + 1, False
-        self.done = 0
-        self.possible = sum(count * int(self._behind[k]) for k, count in inputs.items())
+        self._noted.clear()
+        self._done = 0
+        self._possible = sum(count * int(self._behind[k]) for k, count in inputs.items())
 
     def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int) -> None:
         """Note how many inputs layer `k`, and those behind it, computed, and how many are left."""
-        counts, stop = np.asarray(counts, np.int64), k + len(counts)
-        dropped = counts - np.append(counts[1:], left)
-        with self._lock:
-            self.done += int(counts @ self._edges[k:stop])
-            self.possible -= int(dropped @ self._behind[k + 1 : stop + 1])
+        self._noted.append((k, counts, left))
+        if len(self._noted) >= _AT_MOST:
+            self._count()
 
     def dropped(self, k: int, inputs: int) -> None:
         """Note that inputs were dropped before layer `k`."""
         if inputs:
             with self._lock:
-                self.possible -= inputs * int(self._behind[k])
+                self._possible -= inputs * int(self._behind[k])
 
     def end(self) -> None:
         """Note that nothing is left to do."""
         self.ended = True
 
     @property
+    def done(self) -> int:
+        """See above."""
+        self._count()
+        return self._done
+
+    @property
+    def possible(self) -> int:
+        """See above."""
+        self._count()
+        return self._possible
+
+    def _count(self) -> None:
+        with self._lock:
+            while self._noted:
+                k, counts, left = self._noted.popleft()
+                dropped, stop = np.array(counts, np.int64), k + len(counts)
+                self._done += int(dropped @ self._edges[k:stop])
+                dropped[:-1] -= dropped[1:]
+                dropped[-1] -= left
+                self._possible -= int(dropped @ self._behind[k + 1 : stop + 1])
+
+    @property
     def fraction(self) -> float:
         """Part of the work that has been done, from 0 to 1; a guess until the end."""
-        return min(1.0, self.done / self.possible) if self.possible else 0.0
+        possible = self.possible
+        return min(1.0, self._done / possible) if possible else 0.0
 
 
-_CURRENT: ContextVar[RunProgress | None] = ContextVar("gbdnn_progress", default=None)
+class _Unwatched(RunProgress):
+    """Counts nothing."""
+
+    is_watched = False
+
+    def begin(self, infos: Sequence[LayerInfo], inputs: dict[int, int]) -> None:
+        pass
+
+    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int) -> None:
+        pass
+
+    def dropped(self, k: int, inputs: int) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
 
 
-def current() -> RunProgress | None:
-    """Return what counts the runs of this context, if anybody looks."""
+UNWATCHED = _Unwatched()
+_CURRENT: ContextVar[RunProgress] = ContextVar("gbdnn_progress", default=UNWATCHED)
+
+
+def current() -> RunProgress:
+    """Return what counts the runs of this context; `UNWATCHED` where nobody looks."""
     return _CURRENT.get()
 
 

@@ -27,7 +27,7 @@ from gbdnn.engine.duplicates import Duplicates, distinct_at_least, equal_rows
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.plan import plan_layers
 from gbdnn.engine.prefetch import Prefetch
-from gbdnn.engine.progress import RunProgress, current
+from gbdnn.engine.progress import current
 from gbdnn.engine.queues import RunState
 from gbdnn.engine.scheduler import BlockScheduler, RunSetting
 from gbdnn.engine.sources import as_source, bytes_copied
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.engine.plan import LayerPlan, Window
+    from gbdnn.engine.progress import RunProgress
     from gbdnn.engine.queues import Checkpoint, LayerQueue
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
@@ -87,10 +88,8 @@ def infer_network(
     always = not isinstance(compress, str) and bool(compress)
     plain = not always and callback is None and checkpoint is None
     choice = FormChoice(net, X, engine, memory, copied, nthreads, may_be_direct=plain)
-    watched = current()
-    progress = watched or RunProgress()
-    if choice.direct is None or watched is not None:
-        progress.begin(net.infos, {0: X.nrows})
+    progress = current()
+    progress.begin(net.infos, {0: X.nrows})
     if choice.direct is None:
         duplicates = Duplicates(X.nrows, always=always) if compress else None
         with engaged(nthreads):
@@ -100,7 +99,7 @@ def infer_network(
         answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
         run_directly(
             net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
-            progress=watched,
+            progress=progress,
         )  # fmt: skip
         Y = answer.matrix(sparse=choice.direct is not X)
     progress.end()
