@@ -44,7 +44,7 @@ def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
 
 def is_matrix(x: object) -> bool:
     """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
-    return is_graphblas(x) or is_scipy(x) or isinstance(x, np.ndarray)
+    return isinstance(x, np.ndarray) or is_graphblas(x) or is_scipy(x)
 
 
 def as_held(x: Any, what: str) -> Any:
@@ -52,7 +52,7 @@ def as_held(x: Any, what: str) -> Any:
 
     That is what `numpy.asarray` makes of an object with ``__array__``; no library is imported.
     """
-    if is_object(x) or is_matrix(x) or isinstance(x, type | np.generic):
+    if is_matrix(x) or is_object(x) or isinstance(x, type | np.generic):
         return x  # GraphBLAS's objects have one as well, which makes a full array
     if not hasattr(x, "__array__"):
         return x
