@@ -161,8 +161,9 @@ class FusedSingle:
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(infos)
         self._table = LayerTable(weights, [False] * count, [False] * count)
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        y, z = address(self._y), address(self._z)
-        self._run = partial(functions(dtype.name)["single"], self._table.address, 0, count, y, z)
+        self._living = np.empty(neurons, np.uint32)
+        where = (address(each) for each in (self._y, self._z, self._living))
+        self._run = partial(functions(dtype.name)["single"], self._table.address, 0, count, *where)
         self._nrows = infos[0].nrows
         self._last = (self._z if count % 2 else self._y)[: infos[-1].ncols]
 

@@ -29,7 +29,7 @@ _SIGNATURES = {
     "panels": f"void({','.join([_INT] * 11)})",
     "from_dense": f"int64({','.join([_INT] * 9)})",
     "to_dense": f"int64({','.join([_INT] * 9)})",
-    "single": f"int64({','.join([_INT] * 5)})",
+    "single": f"int64({','.join([_INT] * 6)})",
 }
 
 
