@@ -147,4 +147,7 @@ def complete(x: Any) -> None:
 def shown(x: object) -> str:
     """Return how an error shows a caller's value."""
     with COMPLETION:
-        return repr(x)
+        try:
+            return repr(x)
+        except Exception:  # of a class of anybody's: python-graphblas draws tables with pandas
+            return f"a {type(x).__qualname__}"

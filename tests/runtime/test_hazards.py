@@ -285,3 +285,14 @@ def test_threads_fill_survivors_whose_memory_is_graphblas_s():
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(fill, range(8)))
         assert block.array[:, :8].tolist() == [list(range(1, 9))] * 200
+
+
+def test_what_cannot_be_shown_is_named():
+    """An error of its own would hide what is wrong."""
+
+    class Unshown:
+        def __repr__(self):
+            raise ValueError("assignment destination is read-only")
+
+    with pytest.raises(gbdnn.ArgumentTypeError, match=r"clip is .*, not a .*Unshown"):
+        gbdnn.infer([np.eye(2)], np.eye(2), clip=Unshown())
