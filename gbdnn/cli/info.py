@@ -19,6 +19,7 @@ from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
 from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
+from gbdnn.io.frameworks.onnx import chains_in
 from gbdnn.io.reading import UnzippedFile
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
     from gbdnn.io.store.unfinished import Unfinished
     from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
 
 
 _LINE = 1 << 12  # bytes, more than a line of three numbers has
 
 
-@options.takes_given("from_", "neurons", "layers", "prefix")
+@options.takes_given("from_", "neurons", "layers", "prefix", "logits")
 def info(
     given: options.Given,
     path: Annotated[
@@ -94,7 +96,13 @@ def info(
                 each = read_tsv_layers(path, told, update)
                 infos, in_memory = tuple(layer.info for layer in each), True
             else:
-                net = read_network(path, **given.keywords())
+                try:
+                    net = read_network(path, **given.keywords())
+                except ArgumentError as err:
+                    if name != "onnx":
+                        raise
+                    _print_chains({**facts, "no network": str(err)}, chains_in(path), as_json)
+                    return
                 infos, in_memory = net.infos, net.in_memory
                 for k in range(len(net)) if check else ():
                     net[k]
@@ -244,6 +252,25 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
     say("\n".join([fact_lines(shown), *table]))
+
+
+def _print_chains(
+    facts: dict[str, Any], chains: Sequence[tuple[str, Network, str]], as_json: bool
+) -> None:
+    """Print which layers a model has that is no network as a whole."""
+    if as_json:
+        found = [
+            {"from": first, "layers": len(net), "runs": _runs(net.infos), "ends": why}
+            for first, net, why in chains
+        ]
+        say(json.dumps(facts | {"chains": found}, indent=2))
+        return
+    lines = [fact_lines(facts | {"chains": len(chains)})]
+    for first, net, why in chains:
+        lines += [f"from {first}:", *layer_table(net.infos)]
+        if why:
+            lines.append(f"  ends: {why}")
+    say("\n".join(lines))
 
 
 def _in_bytes(size: int) -> str:

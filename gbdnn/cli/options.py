@@ -88,6 +88,9 @@ class Given:
         Literal["relu", "identity"] | None,
         Option(help="matrix-market (default: relu), torch (identity)."),
     ] = None
+    logits: Annotated[
+        bool, Option("--logits", help="onnx: leave out a last Softmax, LogSoftmax or Sigmoid.")
+    ] = False
     dtype: Annotated[
         Literal["FP32", "FP64"] | None,
         Option(help="Of weights and sums (default: the network's; tsv: FP32)."),
@@ -101,7 +104,11 @@ class Given:
         """Return the options given, as `gbdnn.load` takes them."""
         names = {"from_": "format"}
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "no_clip"}
-        found = {names.get(name, name): x for name, x in given.items() if x is not None}
+        found = {
+            names.get(name, name): x
+            for name, x in given.items()
+            if x is not None and x is not False
+        }
         return cast("ReadOptions", found | ({"clip": None} if self.no_clip else {}))
 
 

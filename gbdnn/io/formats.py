@@ -46,6 +46,7 @@ class ReadOptions(TypedDict, total=False):
     bias_rule: BiasRule | None
     clip: float | None
     last_activation: Activation | None
+    logits: bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ FORMATS: dict[str, _Format] = {
         mark=r".*[0-9]\.mtx(\.gz)?",
         files=r".*\.mtx(\.gz)?",
     ),
-    "onnx": _Format(options="layers dtype", endings=(".onnx",)),
+    "onnx": _Format(options="layers dtype logits", endings=(".onnx",)),
     "torch": _Format(
         options="layers dtype clip last_activation",
         endings=(".pt", ".pth"),
@@ -116,7 +117,7 @@ def load(
         of the challenge's files FP32). And what the format does not store: ``neurons``, ``prefix``,
         ``bias``, ``bias_rule``, ``clip`` and ``last_activation``, as for `iter_layers` (but the
         bias is 0 for numbers of neurons that the challenge does not have), `read_matrix_market`
-        and `read_torch`.
+        and `read_torch`; ``logits``, as for `read_onnx`.
 
     Returns
     -------

@@ -53,7 +53,7 @@ KINDS = {
     "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
     "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
-    "allow_empty": FLAGS, "sparse": FLAGS, "truth": FLAGS, "check": FLAGS,
+    "allow_empty": FLAGS, "sparse": FLAGS, "logits": FLAGS, "truth": FLAGS, "check": FLAGS,
     "record": FLAGS, "copy": FLAGS, "lazy": FLAGS, "lossy": FLAGS,
     "progress": FUNCTIONS, "callback": FUNCTIONS, "read": [*FUNCTIONS, None],
     "reopen": FUNCTIONS,
@@ -333,7 +333,7 @@ def calls(tmp_path_factory):
             "gbdnn.io.write_onnx": (
                 io.write_onnx, {"net": net, "path": folder / "net.onnx", "sparse": False}, {}),
             "gbdnn.io.read_onnx": (
-                io.read_onnx, {"path": folder / "net.onnx", "dtype": "FP32"}, {}),
+                io.read_onnx, {"path": folder / "net.onnx", "dtype": "FP32", "logits": False}, {}),
         }  # fmt: skip
     if importlib.util.find_spec("matplotlib"):
         matplotlib = pytest.importorskip("matplotlib")

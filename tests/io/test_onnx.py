@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import gbdnn
 from gbdnn import io
+from gbdnn.io.frameworks.onnx import chains_in
 
 FEW = settings(max_examples=25, deadline=None)
 RANDOM = np.random.default_rng(7)
@@ -22,7 +23,9 @@ b = np.array([0.5, -0.25, 0.0, 1.0])
 c = np.array([-0.5, 0.25, 0.125])
 
 
-def model(path, nodes, *, dtype=np.float32, opset=17, sparse=(), value_info=(), domain="", **given):
+def model(
+    path, nodes, *, dtype=np.float32, opset=17, sparse=(), value_info=(), more=("other", 1), **given
+):
     """Write a graph from `x` to `y`; `given` are its initialisers, floats of one type."""
     element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
@@ -36,7 +39,7 @@ def model(path, nodes, *, dtype=np.float32, opset=17, sparse=(), value_info=(), 
         ],
         sparse_initializer=sparse,
     )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("other", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(*more)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
     return path
 
@@ -291,7 +294,7 @@ NO_MEANING = {
     "early": ([node("Relu", ["x"], ["h"], "r"), gemm("h", "y")], "'r' .*before the first linear"),
     "late bias": (
         [gemm("x", "h"), node("Relu", ["h"], ["g"]), node("Add", ["g", "b"], ["y"], "a")],
-        "'a' .*adds to something other than a product",
+        "'a' .*something other than a product, and no product follows",
     ),
     "lower": (
         [gemm("x", "h"), node("Clip", ["h", "low", "high"], ["y"], "cl")],
@@ -311,6 +314,25 @@ NO_MEANING = {
     ),
     "flatten": ([node("Flatten", ["x"], ["h"], axis=0), gemm("h", "y")], "axis 0, not 1"),
     "max": ([gemm("x", "h"), node("Max", ["h", "high"], ["y"])], "the lower bound is 1, not 0"),
+    "norm at last": (
+        [gemm("x", "h"), node("Relu", ["h"], ["g"]),
+         node("BatchNormalization", ["g", "b", "b", "b", "ones"], ["y"], "bn")],
+        "'bn' .*and no product follows",
+    ),
+    "norm and relu": (
+        [gemm("x", "h"), node("Relu", ["h"], ["g"]),
+         node("BatchNormalization", ["g", "b", "b", "b", "ones"], ["n"], "bn"),
+         node("Relu", ["n"], ["y"])],
+        "'bn' .*and no product follows",
+    ),
+    "norm of the inputs at hand": (
+        [gemm("x", "h"),
+         node("BatchNormalization", ["h", "b", "b", "b", "ones"], ["y"], training_mode=1)],
+        "as in training",
+    ),
+    "divided": ([gemm("x", "h"), node("Div", ["high", "h"], ["y"], "d")], "divides by its input"),
+    "rounded": ([node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16), gemm("h", "y")], "rounds"),
+    "unfolded": ([node("Exp", ["W"], ["N"], "n"), gemm("x", "y", "N")], "'n' .*with constants"),
     "reshape": ([node("Reshape", ["x", "to"], ["h"]), gemm("h", "y")], r"a shape of \[5, -1\]"),
 }  # fmt: skip
 
@@ -318,6 +340,7 @@ NO_MEANING = {
 @pytest.mark.parametrize(("nodes", "message"), NO_MEANING.values(), ids=NO_MEANING.keys())
 def test_no_meaning(tmp_path, nodes, message):
     given = {**LINEAR, "Q": np.eye(5), "K": np.ones((1, 1, 3)), "low": 0.1, "high": 1, "low2": -1}
+    given["ones"] = np.ones(4)
     path = model(tmp_path / "net.onnx", nodes, **given, to=np.array([5, -1]), yes=np.array(1))
     with pytest.raises(gbdnn.ArgumentError, match=r"net.onnx: .*" + message):
         io.read_onnx(path)
@@ -345,6 +368,139 @@ def test_values_and_shapes_name_the_layer(tmp_path):
     path = model(tmp_path / "net.onnx", [gemm("x", "h"), ("Add", ["h", "c"], ["y"])], **given)
     with pytest.raises(gbdnn.ShapeError, match=r"a bias of shape \(3,\) onto one of \(4,\)"):
         io.read_onnx(path)
+
+
+FACTORS = np.array([0.5, 2.0, -1.0, 0.25])
+MEAN = np.array([0.25, -0.5, 0.0, 1.0])
+VARIANCE = np.array([0.25, 4.0, 1.0, 16.0]) - 2.0**-10
+NORM = {"g": FACTORS, "s": b, "mean": MEAN, "variance": VARIANCE}
+SCALED = {
+    "norm of a product": [
+        gemm("x", "h"),
+        helper.make_node(
+            "BatchNormalization", ["h", "g", "s", "mean", "variance"], ["n"], epsilon=2.0**-10
+        ),
+        ("Relu", ["n"], ["y"]),
+    ],
+    "norm behind an activation": [
+        gemm("x", "h"), ("Relu", ["h"], ["r"]),
+        ("BatchNormalization", ["r", "g", "s", "mean", "variance"], ["n"]),
+        gemm("n", "y", "V", "c"),
+    ],
+    "inputs scaled, by vectors": [
+        ("Sub", ["x", "five"], ["d"]), ("Div", ["d", "other"], ["e"]),
+        ("MatMul", ["e", "W"], ["y"]),
+    ],
+    "inputs scaled, by numbers": [
+        ("Mul", ["half", "x"], ["m"]), ("Add", ["m", "half"], ["e"]), ("Sub", ["half", "e"], ["f"]),
+        gemm("f", "y"),
+    ],
+    "a product scaled": [
+        gemm("x", "h"), ("Mul", ["h", "g"], ["m"]), ("Sub", ["s", "m"], ["n"]),
+        ("Div", ["n", "half"], ["f"]), ("Relu", ["f"], ["y"]),
+    ],
+    "scaled twice before a product": [
+        gemm("x", "h"), ("Relu", ["h"], ["r"]), ("Mul", ["r", "g"], ["m"]),
+        ("Add", ["m", "s"], ["n"]), ("Sub", ["n", "mean"], ["o"]),
+        ("Div", ["o", "variance"], ["q"]), ("MatMul", ["q", "V"], ["y"]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", SCALED.values(), ids=SCALED.keys())
+def test_factors_and_shifts_of_neurons(tmp_path, nodes):
+    given = {
+        **LINEAR, **NORM, "V": V, "c": c, "five": RANDOM.normal(size=5),
+        "other": np.array([0.5, 2.0, 4.0, -1.0, 1.5]), "half": 0.5,
+    }  # fmt: skip
+    path = model(tmp_path / "net.onnx", nodes, dtype=np.float64, **given)
+    [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X})
+    assert len(np.unique(Y)) > 3
+    found = gbdnn.infer(io.read_onnx(path), X).to_dense(fill_value=0)
+    np.testing.assert_allclose(found, Y, rtol=1e-12, atol=1e-12)
+
+
+def test_a_scaler_of_scikit_learn(tmp_path):
+    """``(x - offset) * scale``, an operator of another domain."""
+    offset, scale = [0.5, -1.0, 0.0, 0.25, 2.0], [2.0, 0.5, 1.0, -1.0, 0.25]
+    nodes = [
+        helper.make_node(
+            "Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=offset, scale=scale
+        ),
+        helper.make_node("Cast", ["h"], ["f"], to=TensorProto.FLOAT),
+        gemm("f", "y"),
+    ]  # fmt: skip
+    path = model(tmp_path / "net.onnx", nodes, more=("ai.onnx.ml", 3), **LINEAR)
+    expected = (X - offset) * scale @ W + b
+    found = gbdnn.infer(io.read_onnx(path), X).to_dense(fill_value=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+HEADS = {
+    "softmax": [gemm("x", "h"), ("Softmax", ["h"], ["y"])],
+    "sigmoid": [gemm("x", "h"), ("Sigmoid", ["h"], ["y"])],
+    "log": [gemm("x", "h"), ("LogSoftmax", ["h"], ["s"]), ("Identity", ["s"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("nodes", HEADS.values(), ids=HEADS.keys())
+def test_probabilities_are_left_out_where_that_is_said(tmp_path, nodes):
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR)
+    with pytest.raises(gbdnn.ArgumentError, match=r"S[a-z]+\) has .* with logits=True .* left out"):
+        io.read_onnx(path)
+    for net in (io.read_onnx(path, logits=True), io.load(path, logits=True)):
+        np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), X @ W + b)
+    with pytest.raises(gbdnn.ArgumentTypeError, match="logits is True or False"):
+        io.read_onnx(path, logits="yes")
+
+
+def test_a_sigmoid_between_layers_stays_refused(tmp_path):
+    nodes = [gemm("x", "h"), ("Sigmoid", ["h"], ["g"]), gemm("g", "y", "V", "c")]
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR, V=V, c=c)
+    for logits in (False, True):
+        with pytest.raises(gbdnn.ArgumentError, match="Sigmoid"):
+            io.read_onnx(path, logits=logits)
+
+
+QUANTISED = np.round(W * 16).astype(np.int8)
+FOLDED = {
+    "dequantised": [("DequantizeLinear", ["Q", "scale", "zero"], ["D"]), gemm("x", "y", "D")],
+    "squeezed": [("Squeeze", ["S", "first"], ["D"]), gemm("x", "y", "D")],
+    "unsqueezed": [
+        ("Unsqueeze", ["b", "first"], ["u"]), ("MatMul", ["x", "W"], ["h"]),
+        ("Add", ["h", "u"], ["y"]),
+    ],
+    "cast, transposed, another shape": [
+        helper.make_node("Cast", ["Q"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]),
+        ("Reshape", ["t", "to"], ["D"]), gemm("x", "y", "D", transB=1),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", FOLDED.values(), ids=FOLDED.keys())
+def test_constants_are_folded(tmp_path, nodes):
+    path = model(
+        tmp_path / "net.onnx", nodes, opset=21, **LINEAR, Q=QUANTISED, scale=0.0625,
+        zero=np.int8(3), S=W[None], first=np.array([0]), to=np.array([4, 5]),
+    )  # fmt: skip
+    [Y] = ReferenceEvaluator(str(path)).run(None, {"x": X.astype(np.float32)})
+    assert len(np.unique(Y)) > 3
+    net = io.read_onnx(path)
+    assert net.dtype == np.float32
+    np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), Y)
+
+
+def test_chains_in_a_model_that_is_none(tmp_path):
+    nodes = [
+        gemm("x", "h", name="one"), ("Relu", ["h"], ["g"]), gemm("g", "f", "V", "c", name="two"),
+        node("Tanh", ["f"], ["e"], "bend"), gemm("e", "y", "V2", "c", name="three"),
+    ]  # fmt: skip
+    path = model(tmp_path / "net.onnx", nodes, **LINEAR, V=V, c=c, V2=np.eye(3))
+    (first, net, why), (second, other, end) = chains_in(path)
+    assert (first, [layer.shape for layer in net]) == ("node 'one' (Gemm)", [(5, 4), (4, 3)])
+    assert "'bend' (Tanh)" in why
+    assert (second, [layer.shape for layer in other], end) == ("node 'three' (Gemm)", [(3, 3)], "")
 
 
 def test_damaged_files(tmp_path):

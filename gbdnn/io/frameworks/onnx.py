@@ -17,7 +17,7 @@ from gbdnn.errors import (
 from gbdnn.io.atomic import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_check import require_places, require_valid
-from gbdnn.io.frameworks.onnx_graph import read_graph
+from gbdnn.io.frameworks.onnx_graph import OnnxGraph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, require_regular
 from gbdnn.model.network import Network
@@ -32,7 +32,7 @@ _OPSET, _IR_VERSION = 13, 8  # of 2021: older readers know them, too
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 
 
-def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
+def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool = False) -> Network:
     """Read a network from an ONNX file.
 
     Parameters
@@ -40,10 +40,15 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     path : path-like
         A graph with one input, one output and one chain of nodes between them: Gemm, or MatMul and
         Add, with constant weights, dense or sparse; Relu, Clip (without a lower bound, or 0), Max
-        and Min. Identity, Dropout, Flatten and a Reshape to a row per input have no effect. Weights
-        may be in external files.
+        and Min. BatchNormalization, Scaler, and constants that are added, subtracted, multiplied or
+        divided by go into the weights and the bias beside them. Identity, Cast, Dropout, Flatten
+        and a Reshape to a row per input have no effect. Weights may be in external files, float16,
+        bfloat16, or quantised (DequantizeLinear), of which the values are taken.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, float16 and bfloat16; the layers must agree.
+    logits : bool, default False
+        Leave out a Softmax, LogSoftmax or Sigmoid behind the last layer, and what comes after it:
+        the answers are the sums that it reads.
 
     Returns
     -------
@@ -58,8 +63,8 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         It is not ONNX, is damaged, or a file of external weights is missing; ONNX's own checker
         finds a fault in it; its operator set is older than 7, or unknown to the package onnx.
     ArgumentError
-        A node is not supported (a convolution, a skip), or a value is NaN or infinite; the message
-        names the node or the layer.
+        A node is not supported (a convolution, a skip, a Softmax without `logits`), or a value is
+        NaN or infinite; the message names the node or the layer.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
 
@@ -73,6 +78,25 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
     True
     """
     wanted = None if dtype is None else as_dtype(dtype)
+    as_flag(logits, "logits")
+    model = _model(path)
+    why = "a node lacks an input, or has one of another kind"
+    with foreign_errors(as_path(path), why), naming(path):
+        net = OnnxGraph(model).read(Chain(wanted), logits=logits).network()
+    with foreign_errors(as_path(path), "is not a valid ONNX model"):
+        require_valid(model)
+    return net
+
+
+def chains_in(path: str | os.PathLike[str]) -> list[tuple[str, Network, str]]:
+    """Return the chains within a model that is not one: the first node, layers, why it ends."""
+    model = _model(path)
+    why = "a node lacks an input, or has one of another kind"
+    with foreign_errors(as_path(path), why), naming(path):
+        return list(OnnxGraph(model).parts())
+
+
+def _model(path: str | os.PathLike[str]) -> Any:
     onnx = _packages()
     file = as_path(path)
     require_regular(file)
@@ -82,12 +106,7 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None) -> Network:
         onnx.load_external_data_for_model(model, str(file.parent))
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
-    why = "a node lacks an input, or has one of another kind"
-    with foreign_errors(file, why), naming(file):
-        net = read_graph(model.graph, Chain(wanted)).network()
-    with foreign_errors(file, "is not a valid ONNX model"):
-        require_valid(model)
-    return net
+    return model
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:

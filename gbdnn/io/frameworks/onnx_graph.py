@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.errors import ArgumentError, FormatError, ShapeError
-from gbdnn.io.frameworks.chain import no_meaning
+from gbdnn.errors import ArgumentError, FormatError, GbdnnError, ShapeError
+from gbdnn.io.frameworks.chain import Chain, no_meaning
 from gbdnn.io.frameworks.scipy import scipy_sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
-    from gbdnn.io.frameworks.chain import Chain
+    from gbdnn.model.network import Network
 
 
 class _Node(NamedTuple):
@@ -50,52 +50,149 @@ class _Node(NamedTuple):
         return second if self.place == 0 else first
 
 
-def read_graph(graph: Any, chain: Chain) -> Chain:
-    """Add the layers of an ONNX ``GraphProto`` to `chain`."""
-    constants: dict[str, Any] = {tensor.name: _dense(tensor) for tensor in graph.initializer}
-    constants |= {tensor.values.name: _sparse(tensor) for tensor in graph.sparse_initializer}
-    if len(constants) < len(graph.initializer) + len(graph.sparse_initializer):
-        raise FormatError("two constants of one name")
-    # Files of before 2019 list their initialisers among the inputs.
-    inputs = [value.name for value in graph.input if value.name not in constants]
-    outputs = [value.name for value in graph.output]
-    if len(inputs) != 1 or len(outputs) != 1:
-        raise ArgumentError(
-            f"a graph with inputs {', '.join(inputs) or '(none)'} and outputs"
-            f" {', '.join(outputs) or '(none)'}; one of each has a meaning here"
+class OnnxGraph:
+    """An ONNX ``GraphProto``: its constants, folded, and who reads which result.
+
+    Parameters
+    ----------
+    model : ModelProto
+    """
+
+    def __init__(self, model: Any) -> None:
+        graph = self._graph = model.graph
+        constants: dict[str, Any] = {tensor.name: _dense(tensor) for tensor in graph.initializer}
+        constants |= {tensor.values.name: _sparse(tensor) for tensor in graph.sparse_initializer}
+        if len(constants) < len(graph.initializer) + len(graph.sparse_initializer):
+            raise FormatError("two constants of one name")
+        self._constants = constants
+        # Files of before 2019 list their initialisers among the inputs.
+        self._inputs = [value for value in graph.input if value.name not in constants]
+        self._outputs = [value.name for value in graph.output]
+        self._count = Counter(name for node in graph.node for name in node.input)
+        self._count.update(self._outputs)
+        self._readers: dict[str, tuple[str, Any]] = {}
+        self._unfolded: dict[str, ArgumentError] = {}
+        for k, node in enumerate(graph.node):
+            name = f"node {node.name or k!r} ({node.op_type})"
+            if any(x and x not in constants for x in node.input):
+                for x in node.input:
+                    self._readers.setdefault(x, (name, node))
+                continue
+            try:
+                constants[node.output[0]] = _constant(node, constants, name, model.opset_import)
+            except ArgumentError as err:  # where it is read
+                self._unfolded[node.output[0]] = err
+
+    def read(self, chain: Chain, *, logits: bool = False) -> Chain:
+        """Add the layers from the graph's input to its output to `chain`."""
+        names, outputs = [value.name for value in self._inputs], self._outputs
+        if len(names) != 1:
+            raise self._no_chain()
+        (first,) = (value.type.tensor_type for value in self._inputs)
+        shape = [x.dim_value for x in first.shape.dim] if first.HasField("shape") else None
+        flow, before, head = self._walk(names[0], f"the input {names[0]!r}", chain, shape)
+        if head is not None:
+            if not logits:
+                raise no_meaning(head, "with logits=True (in the shell --logits) it is left out")
+        elif len(outputs) != 1:
+            raise self._no_chain()
+        elif flow != outputs[0]:
+            why = f"the graph's output is {outputs[0]}, the chain ends at {flow}"
+            raise no_meaning(before, why)
+        return chain
+
+    def parts(self) -> Iterator[tuple[str, Network, str]]:
+        """Yield the chains within a graph that is not one: where each begins, and why it ends."""
+        done: set[str] = set()
+        for k, node in enumerate(self._graph.node):
+            if node.op_type not in _PRODUCTS or node.output[0] in done:
+                continue
+            name, chain, why = f"node {node.name or k!r} ({node.op_type})", Chain(None), ""
+            moving = [x for x in node.input if x and x not in self._constants]
+            try:
+                self._walk(moving[0] if moving else "", name, chain, None, node, done)
+            except GbdnnError as err:
+                why = str(err)
+            try:
+                net = chain.network()
+            except GbdnnError:
+                continue
+            if len(net):
+                yield name, net, why
+
+    def _is_last(self, head: Any) -> bool:
+        """Whether what follows a node makes labels and the like of its result, no sums."""
+        behind = {head.output[0]}
+        for node in self._graph.node:
+            if not behind.isdisjoint(node.input):
+                if node.op_type not in _BEHIND:
+                    return False
+                behind.update(node.output)
+        return True
+
+    def _no_chain(self) -> ArgumentError:
+        inputs = ", ".join(value.name for value in self._inputs)
+        return ArgumentError(
+            f"a graph with inputs {inputs or '(none)'} and outputs"
+            f" {', '.join(self._outputs) or '(none)'}; one of each has a meaning here"
         )
-    (first,) = (value.type.tensor_type for value in graph.input if value.name == inputs[0])
-    shape = [x.dim_value for x in first.shape.dim] if first.HasField("shape") else None
-    rank = 2 if shape is None else len(shape)
-    readers = Counter(name for node in graph.node for name in node.input)
-    readers.update(outputs)
-    flow, before = inputs[0], f"the input {inputs[0]!r}"
-    for k, node in enumerate(graph.node):
-        name = f"node {node.name or k!r} ({node.op_type})"
-        if node.domain not in ("", "ai.onnx"):
-            raise no_meaning(name, f"it is of the domain {node.domain!r}")
-        given = [constants.get(x) for x in node.input]
-        moving = [x for x in node.input if x and x not in constants]
-        if not moving:
-            constants[node.output[0]] = _constant(node, given, name)
-            continue
-        if node.op_type not in _OPERATORS:
-            raise no_meaning(name)
-        if moving != [flow]:
-            raise no_meaning(name, f"it reads {', '.join(moving)}, where the chain is at {flow}")
-        if readers[flow] > 1:
-            raise no_meaning(before, "its result is used more than once: a skip")
-        options = {x.name: _attribute(x) for x in node.attribute}
-        place = list(node.input).index(flow)
-        if node.op_type in ("Flatten", "Reshape"):
-            rank = 2
-        elif rank != 2 and node.op_type in ("Gemm", "MatMul"):
-            raise no_meaning(name, f"what it reads has {rank} dimensions, not a row per input")
-        _OPERATORS[node.op_type](chain, _Node(name, place, given, options, shape))
-        flow, before = node.output[0], name
-    if flow != outputs[0]:
-        raise no_meaning(before, f"the graph's output is {outputs[0]}, the chain ends at {flow}")
-    return chain
+
+    def _walk(
+        self,
+        flow: str,
+        before: str,
+        chain: Chain,
+        shape: list[int] | None,
+        node: Any = None,
+        done: set[str] | None = None,
+    ) -> tuple[str, str, str | None]:
+        """Follow a result from node to node, from `node` on if it is given.
+
+        Returns
+        -------
+        str, str, str or None
+            The last result, the node that it is of, and the Softmax or the like that reads it.
+        """
+        rank = 2 if shape is None else len(shape)
+        for _ in self._graph.node:
+            if node is not None:
+                name = before
+            elif flow not in self._readers or flow in self._outputs:
+                if flow in self._outputs and self._count[flow] > 1:
+                    raise no_meaning(before, "its result is used more than once: a skip")
+                break
+            else:
+                name, node = self._readers[flow]
+            if node.domain not in ("", "ai.onnx") and (node.domain, node.op_type) != _SCALER:
+                raise no_meaning(name, f"it is of the domain {node.domain!r}")
+            if node.op_type in _HEADS and chain.neurons is not None and self._is_last(node):
+                return flow, before, name
+            if node.op_type not in _OPERATORS:
+                raise no_meaning(name)
+            moving = [x for x in node.input if x and x not in self._constants]
+            for x in moving:
+                if x in self._unfolded:
+                    raise self._unfolded[x]
+            if moving != [flow]:
+                what = f"it reads {', '.join(moving)}, where the chain is at {flow}"
+                raise no_meaning(name, what)
+            if name != before and self._count[flow] > 1:
+                raise no_meaning(before, "its result is used more than once: a skip")
+            given = [self._constants.get(x) for x in node.input]
+            options = {x.name: _attribute(x) for x in node.attribute}
+            if node.op_type in ("Flatten", "Reshape"):
+                rank = 2
+            elif rank != 2 and node.op_type in _OF_ROWS:
+                many = any(x is not None and x.size > 1 for x in given)
+                if many or node.op_type in _PRODUCTS:
+                    what = f"what it reads has {rank} dimensions, not a row per input"
+                    raise no_meaning(name, what)
+            place = list(node.input).index(flow)
+            _OPERATORS[node.op_type](chain, _Node(name, place, given, options, shape))
+            flow, before, node = node.output[0], name, None
+            if done is not None:
+                done.add(flow)
+        return flow, before, None
 
 
 def _gemm(chain: Chain, node: _Node) -> None:
@@ -146,23 +243,89 @@ def _reshape(chain: Chain, node: _Node) -> None:
         raise no_meaning(node.name, f"a shape of {to} and not (-1, n), a row per input")
 
 
+def _cast(chain: Chain, node: _Node) -> None:
+    del chain
+    if node.options.get("to") not in (1, 11):  # FLOAT, DOUBLE
+        raise no_meaning(node.name, "it rounds, or makes other things of floats")
+
+
+def _norm(chain: Chain, node: _Node) -> None:
+    constants = node.given[1:5]
+    if node.place != 0 or len(constants) < 4 or any(x is None for x in constants):
+        raise no_meaning(node.name, "its means are not constant")
+    if node.options.get("training_mode", 0):
+        raise no_meaning(node.name, "it is normalised by the inputs at hand, as in training")
+    scale, shift, mean, variance = (_array(x).astype(np.float64) for x in constants)
+    if not scale.shape == shift.shape == mean.shape == variance.shape:
+        raise ShapeError(f"{node.name}: {scale.size} factors and {mean.size} means")
+    factors = scale / np.sqrt(variance + node.options.get("epsilon", 1e-5))
+    chain.scale(factors, shift - mean * factors, node.name)
+
+
+def _scale(chain: Chain, node: _Node) -> None:
+    """A factor, or what Scaler of ai.onnx.ml has: ``(x - offset) * scale``."""
+    if "scale" in node.options or "offset" in node.options:
+        offset, factors = (
+            np.atleast_1d(np.float64(node.options.get(key, default)))
+            for key, default in (("offset", 0), ("scale", 1))
+        )
+        factors, offset = (x.reshape(()) if x.shape == (1,) else x for x in (factors, offset))
+        chain.scale(factors, -offset * factors, node.name)
+    else:
+        factors = _vector(node.other(), chain.neurons, node).astype(np.float64)
+        chain.scale(factors, np.zeros(()), node.name)
+
+
+def _divide(chain: Chain, node: _Node) -> None:
+    if node.place != 0:
+        raise no_meaning(node.name, "it divides by its input")
+    with np.errstate(divide="ignore"):
+        factors = 1 / _vector(node.other(), chain.neurons, node).astype(np.float64)
+    chain.scale(factors, np.zeros(()), node.name)
+
+
+def _subtract(chain: Chain, node: _Node) -> None:
+    b = _vector(node.other(), chain.neurons, node)
+    if node.place == 0:
+        chain.add(-b, node.name)
+    else:
+        chain.scale(np.full((), -1.0), b, node.name)
+
+
+_PRODUCTS = ("Gemm", "MatMul")
+_SCALER = ("ai.onnx.ml", "Scaler")
+_OF_ROWS = (*_PRODUCTS, "Add", "BatchNormalization", "Div", "Mul", "Scaler", "Sub")
+_HEADS = ("LogSoftmax", "Sigmoid", "Softmax")  # what makes probabilities of sums, at the end
+_BEHIND = (  # and of probabilities labels
+    "ArgMax", "ArrayFeatureExtractor", "Binarizer", "Cast", "Concat", "Identity", "Reshape",
+    "Squeeze", "Sub", "TopK", "ZipMap",
+)  # fmt: skip
+_FOLDED = ("Cast", "DequantizeLinear", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_EVALUATED = {"DequantizeLinear": 19}  # the first version that ONNX's own evaluator has
 _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
     "Add": lambda chain, x: chain.add(_vector(x.other(), chain.neurons, x), x.name),
+    "BatchNormalization": _norm,
+    "Cast": _cast,
     "Clip": _clip,
+    "Div": _divide,
     "Dropout": _pass,
     "Flatten": _flatten,
     "Gemm": _gemm,
     "Identity": _pass,
     "MatMul": lambda chain, x: chain.linear(x.weights(), None, x.name),
     "Max": lambda chain, x: chain.clamp(_number(x.other()), None, x.name),
+    "Mul": _scale,
     "Min": lambda chain, x: chain.clamp(None, _number(x.other()), x.name),
     "Relu": lambda chain, x: chain.clamp(0, None, x.name),
     "Reshape": _reshape,
+    "Scaler": _scale,
+    "Sub": _subtract,
 }
 
 
-def _constant(node: Any, given: Sequence[Any], name: str) -> Any:
+def _constant(node: Any, constants: dict[str, Any], name: str, opsets: Any) -> Any:
     """Return the result of a node that has constant inputs alone."""
+    given: list[Any] = [constants.get(x) for x in node.input]
     if node.op_type == "Constant" and len(node.attribute) == 1:
         attribute = node.attribute[0]
         if attribute.name == "value":
@@ -176,7 +339,26 @@ def _constant(node: Any, given: Sequence[Any], name: str) -> Any:
     if node.op_type == "Transpose" and given[0].ndim == 2:
         order = next((list(x.ints) for x in node.attribute), [1, 0])
         return given[0].T if order == [1, 0] else given[0]
+    if node.op_type in _FOLDED and all(x is None or isinstance(x, np.ndarray) for x in given):
+        return _folded(node, {x: constants[x] for x in node.input if x}, opsets)
     raise no_meaning(name, "it computes with constants; fold them at the export")
+
+
+def _folded(node: Any, given: dict[str, np.ndarray], opsets: Any) -> np.ndarray:
+    """Return what ONNX's own evaluator makes of constants."""
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    inputs, output = (
+        [helper.make_value_info(name, helper.make_tensor_type_proto(1, None)) for name in names]
+        for names in (given, node.output[:1])
+    )
+    graph = helper.make_graph([node], "constants", inputs, output)
+    versions = [max(x.version, _EVALUATED.get(node.op_type, 0)) for x in opsets if not x.domain]
+    imports = [helper.make_opsetid("", version) for version in versions]
+    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=imports))
+    (found,) = evaluator.run(None, given)
+    return _without_halves(np.asarray(found))
 
 
 def _attribute(attribute: Any) -> Any:
@@ -193,7 +375,11 @@ def _dense(tensor: Any) -> np.ndarray:
         array: np.ndarray = numpy_helper.to_array(tensor)
     except Exception as err:  # a type that NumPy lacks, too few bytes
         raise FormatError(f"the constant {tensor.name!r}: {err}") from err
-    # float32 holds every value of half precision and bfloat16.
+    return _without_halves(array)
+
+
+def _without_halves(array: np.ndarray) -> np.ndarray:
+    """Return an array as it is, or as float32, which holds all values of shorter floats."""
     return array.astype(np.float32) if array.dtype.kind in "fV" and array.itemsize < 4 else array
 
 
