@@ -36,12 +36,15 @@ class RunProgress:
         Whether it has ended, or none has begun.
     done, possible : int
         See above.
+    forms : dict of str to int
+        Edges, summed over inputs and all runs, by the form that computed them.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.runs, self.ended = 0, True
         self.done = self.possible = 0
+        self.forms: dict[str, int] = {}
 
     def begin(self, infos: Sequence[LayerInfo], inputs: dict[int, int]) -> None:
         """Begin to count: so many inputs begin at each layer."""
@@ -51,12 +54,16 @@ class RunProgress:
         self.done = 0
         self.possible = sum(count * int(self._behind[k]) for k, count in inputs.items())
 
-    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int) -> None:
+    def computed(
+        self, k: int, counts: Sequence[int] | np.ndarray, left: int, form: str = "fused"
+    ) -> None:
         """Note how many inputs layer `k`, and those behind it, computed, and how many are left."""
         counts, stop = np.asarray(counts, np.int64), k + len(counts)
         dropped = counts - np.append(counts[1:], left)
+        done = int(counts @ self._edges[k:stop])
         with self._lock:
-            self.done += int(counts @ self._edges[k:stop])
+            self.done += done
+            self.forms[form] = self.forms.get(form, 0) + done
             self.possible -= int(dropped @ self._behind[k + 1 : stop + 1])
 
     def dropped(self, k: int, inputs: int) -> None:
