@@ -6,7 +6,7 @@ The truth is official, or computed independently by SciPy in FP64.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median, median_low
@@ -61,6 +61,8 @@ class Outcome:
         The categories they were compared with; None if they were not.
     checked_against : str
         The source of `truth`.
+    check_seconds : float, optional
+        What the check took; None without one.
     borderline : ndarray of int64
         0-based ids of inputs that are in one of `categories` and `truth` alone because a value lies
         so near to zero that rounding in the network's dtype decides; none of them fails the check.
@@ -68,6 +70,11 @@ class Outcome:
         Threads available to the run; of each worker, if there are workers.
     engine : str
         As given to `infer`.
+    forms : dict of str to float
+        Part of the processed edges that each form computed, ``{"fused": 1.0}``; empty where other
+        processes computed.
+    compiling : float
+        Seconds in which the fused form's code was compiled; 0 if it was on disk.
     compress : bool
         Whether equal inputs were computed once.
     processed : int, optional
@@ -99,6 +106,9 @@ class Outcome:
     nthreads: int
     engine: Engine
     compress: bool = False
+    forms: dict[str, float] = field(default_factory=dict)
+    compiling: float = 0.0
+    check_seconds: float | None = None
     borderline: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     processed: int | None = None
     balances: list[Balance] | None = None
@@ -131,6 +141,27 @@ class Outcome:
         """Inputs times edges over the median of the seconds."""
         return edge_rate(self.problem.inputs, self.problem.network.edges, self.seconds_median)
 
+    def checked(self, progress: Progress | None = None) -> Outcome:
+        """Return the outcome with its categories compared with the truth.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as ``progress(k, count)`` while SciPy computes.
+
+        Returns
+        -------
+        Outcome
+            This one with `truth`, `checked_against`, `borderline` and `check_seconds`.
+        """
+        began = perf_counter()
+        truth, source = _truth(self.problem, progress)
+        borderline = _borderline(self.problem, self.categories, truth)
+        return replace(
+            self, truth=truth, checked_against=source, borderline=borderline,
+            check_seconds=perf_counter() - began,
+        )  # fmt: skip
+
     def as_json(self) -> dict[str, Any]:
         """Return all but the matrices and records, for JSON; categories count from 1."""
         net = self.problem.network
@@ -147,6 +178,8 @@ class Outcome:
             "versions": self.versions,
             "nthreads": self.nthreads,
             "engine": self.engine,
+            "forms": self.forms,
+            "compile_seconds": self.compiling,
             "compress": self.compress,
             "edges_processed": self.processed,
             "workers": None if self.balances is None else len(self.balances[0].workers),
@@ -157,6 +190,7 @@ class Outcome:
             "categories": (self.categories + 1).tolist(),
             "check": self.check,
             "checked_against": self.checked_against,
+            "check_seconds": self.check_seconds,
             "borderline": (self.borderline + 1).tolist(),
         }
 
@@ -236,12 +270,10 @@ def run(
     features = problem.features
     seconds: list[float] = []
     balances: list[Balance] = []
-    if (
-        isinstance(engine, str)
-        and engine in ("auto", "fused")
-        and problem.network.dtype is not None
-    ):
-        FUSED.keep_code(problem.network.dtype)
+    dtype = problem.network.dtype
+    before = FUSED.seconds_compiling(dtype)
+    if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
+        FUSED.keep_code(dtype)
     with nullcontext(problem.network) if executor is None else readable(problem.network) as net:
         workers = None if executor is None else warmed(net, features, executor, options)
         for _ in range(repeat):
@@ -259,7 +291,6 @@ def run(
                 balances.append(balance(batches, workers))
                 nthreads = max(each.threads for each in batches)
     processed = work.done if executor is None else None
-    truth, source = _truth(problem, progress) if check else (None, "nothing")
     found = categories(Y)
     records: list[LayerStats] = []
     if callback is not None or record or (compress and executor is not None):
@@ -270,20 +301,22 @@ def run(
     if compress and executor is not None:
         edges = [info.edges for info in problem.network.infos]
         processed = sum(r.inputs * edges[r.layer] for r in records)
-    return Outcome(
+    outcome = Outcome(
         problem=problem,
         seconds=seconds,
         categories=found,
-        truth=truth,
-        checked_against=source,
-        borderline=_borderline(problem, found, truth),
+        truth=None,
+        checked_against="nothing",
         nthreads=nthreads or available(),
         engine=engine,
+        forms=_shares(work.forms),
+        compiling=FUSED.seconds_compiling(dtype) - before,
         compress=compress,
         balances=balances or None,
         processed=processed,
         records=records if record else None,
     )
+    return outcome.checked(progress) if check else outcome
 
 
 def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str]:
@@ -294,12 +327,17 @@ def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str
     return found, "SciPy in FP64"
 
 
-def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray | None) -> np.ndarray:
+def _shares(edges: dict[str, int]) -> dict[str, float]:
+    total = sum(edges.values())
+    return {form: each / total for form, each in edges.items() if each}
+
+
+def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the inputs in one of two answers alone for which rounding decides.
 
     Where more than one in a hundred differs, that is not looked for: it takes SciPy's time.
     """
-    differing = np.setxor1d(found, found if truth is None else truth)
+    differing = np.setxor1d(found, truth)
     if not 0 < len(differing) <= max(_FEW, problem.inputs // 100):
         return differing[:0]
     return differing[left_to_rounding(problem.network, problem.features[differing, :].new())]

@@ -13,7 +13,8 @@ import gbdnn
 from gbdnn import challenge as problems
 from gbdnn.cli import options
 from gbdnn.cli import workers as pools
-from gbdnn.cli.terminal import Bars, fact_lines, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import computed_in, counted, fact_lines, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io.atomic import require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
@@ -46,7 +47,11 @@ def challenge(
     engine: options.Engine = "auto",
     compress: Annotated[
         bool,
-        Option("--compress", help="Compute equal inputs once; the edge rate is effective."),
+        Option(
+            "--compress",
+            help="Compute equal inputs once (default: no: the edge rate would be an effective"
+            " one, of edges that nobody multiplied).",
+        ),
     ] = False,
     memory: options.Memory = "512MiB",
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
@@ -88,7 +93,7 @@ def challenge(
         else:
             problem = problems.official(
                 data, neurons, layers, images=images, inputs=inputs, truth=check,
-                progress=bars.add("reading layers"),
+                progress=bars.add("reading", begun=True),
             )  # fmt: skip
         with bars.inference(repeat):
             outcome = problems.run(
@@ -98,19 +103,23 @@ def challenge(
                 compress=compress,
                 memory=memory,
                 repeat=repeat,
-                check=check,
+                check=False,
                 record=plot is not None,
                 executor=executor,
-                stats=None if executor is None else pools.Records(bars.add("batches")).add,
-                progress=bars.add("checking"),
+                stats=None if executor is None else pools.Records(bars).add,
             )
-    # Where one of them cannot be written, the others are all the same: last in, first out.
-    with ExitStack() as told:
+    # What is found is told and kept, also where the check is interrupted or one of the files cannot
+    # be written: last in, first out.
+    with ExitStack() as kept:
         if plot is not None:
-            told.callback(_draw, outcome, plot)
-        told.callback(say, fact_lines(_facts(outcome)))
+            kept.callback(_draw, outcome, plot)
         if json_file is not None:
-            told.callback(_write, outcome, json_file)
+            kept.callback(lambda: _write(outcome, json_file))
+        say(fact_lines(_facts(outcome)))
+        if check:
+            with Bars() as bars:
+                outcome = outcome.checked(bars.add("checking", begun=True))
+        say(fact_lines({"check": _check(outcome)}))
     return _FAILED if outcome.check == "FAILED" else 0
 
 
@@ -127,10 +136,22 @@ def _draw(outcome: problems.Outcome, path: Path) -> None:
     save_figure(figure, path)
 
 
-def _but(outcome: problems.Outcome) -> str:
+def _check(outcome: problems.Outcome) -> str:
+    if outcome.truth is None:
+        return outcome.check
     count = len(outcome.borderline)
-    inputs = "1 input" if count == 1 else f"{count:,} inputs"
-    return f", but for {inputs} that rounding decides" if count else ""
+    but = f", but for {counted(count, 'input')} that rounding decides" if count else ""
+    return (
+        f"{outcome.check} (against {outcome.checked_against}{but}), {outcome.check_seconds:.1f} s"
+    )
+
+
+def _engine(outcome: problems.Outcome) -> str:
+    """Return the engine that was asked for, what computed, and whether it was compiled now."""
+    words: str = outcome.engine
+    if outcome.forms:
+        words += f", {computed_in(outcome.forms, outcome.compiling)}"
+    return words
 
 
 def _facts(outcome: problems.Outcome) -> dict[str, str]:
@@ -144,12 +165,11 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
             f"{words}; processed {outcome.processed:.4g} edges,"
             f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
         )
-    source = "" if outcome.truth is None else f" (against {outcome.checked_against}{_but(outcome)})"
     threads = f"{outcome.nthreads}"
     busy = {}
     if found := outcome.balance:
         spread = found.seconds
-        threads += f" on each of {len(found.workers)} workers"
+        threads += f" on each of {counted(len(found.workers), 'worker')}"
         busy["busy"] = (
             f"min {spread.min:.3f}, mean {spread.mean:.3f}, max {spread.max:.3f} s,"
             f" imbalance {spread.imbalance:.2f}"
@@ -159,11 +179,10 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "threads": threads,
-        "engine": outcome.engine,
+        "engine": _engine(outcome),
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
         "seconds": f"{outcome.seconds_median:.3f}{runs}",
         **busy,
         "edge rate": rate,
         "categories": f"{len(outcome.categories):,}",
-        "check": outcome.check + source,
     }

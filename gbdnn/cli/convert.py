@@ -9,7 +9,8 @@ from typer import Argument, Option
 
 from gbdnn import io
 from gbdnn.cli import options, outputs, resume
-from gbdnn.cli.terminal import Bars, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import say
 from gbdnn.io.formats import FormatName, format_of, target_format
 
 

@@ -48,11 +48,19 @@ class _Commands(TyperGroup):
         except (OSError, EOFError) as err:
             raise _PassedOn(err) from err
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with their whole first sentences, which typer would cut off."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(1000)) for name, each in commands.items() if each]
+            )
+
 
 app = typer.Typer(
     name="gbdnn",
     cls=_Commands,
-    help="Sparse deep neural network inference in the language of GraphBLAS.",
+    help="Sparse deep neural network inference and training in the language of GraphBLAS.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -113,7 +121,7 @@ def _fault(err: BaseException) -> tuple[int, str]:
     if isinstance(err, KeyboardInterrupt | typer.Abort):
         return _INTERRUPTED, "interrupted"
     if isinstance(err, typer.TyperException):
-        return _BAD_INPUT, err.format_message()
+        return _BAD_INPUT, err.format_message().replace("Value error, ", "")
     if isinstance(err, NonFiniteError):
         return _BAD_INPUT, f"{err} (layers count from 0)"
     if isinstance(err, GbdnnError):

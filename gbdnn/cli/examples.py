@@ -11,9 +11,9 @@ gbdnn challenge --inputs 60000 --workers 2
 """,
     "infer": """
 gbdnn infer net images.tsv.gz -o activations.tsv.gz
-gbdnn infer net X -o Y --to store --memory 4GiB
+gbdnn infer net X -o Y --memory 4GiB
 gbdnn infer model.onnx X -o ids.tsv --categories
-mpiexec -n 4 gbdnn infer net X -o Y --to store --pipeline
+mpiexec -n 4 gbdnn infer net X -o Y --pipeline
 """,
     "train": """
 gbdnn train images-idx3-ubyte.gz labels-idx1-ubyte.gz -o net

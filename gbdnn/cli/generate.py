@@ -9,13 +9,14 @@ from typer import Argument, Option
 
 import gbdnn
 from gbdnn.cli import options, outputs, resume
-from gbdnn.cli.terminal import Bars, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import counted, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import radix_layers
 from gbdnn.io import read_idx, write_tsv
 from gbdnn.io.conversion import losses, no_place, write
-from gbdnn.io.formats import FormatName, require_no_ending, target_format
+from gbdnn.io.formats import FormatName, target_format
 from gbdnn.io.store.unfinished import Origin
 
 
@@ -100,7 +101,7 @@ def generate(
     if resumed.was_complete:
         say(f"{out}: is complete: nothing was left to write")
     nrows, ncols = net.shape
-    count = "1 layer" if len(net) == 1 else f"{len(net)} layers"
+    count = counted(len(net), "layer")
     say(f"{out}: {form}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")
 
 
@@ -116,11 +117,12 @@ def _generate_features(
     """Write features into a store, or as tab-separated lines."""
     if to not in (None, "store", "tsv"):
         raise ArgumentError(f"--to {to}: features have the formats store and tsv")
-    name = to or ("tsv" if out.name.lower().endswith((".tsv", ".tsv.gz")) else "store")
-    if to is None and name == "store":
-        require_no_ending(out, ".tsv, .tsv.gz")
+    name = outputs.features_format(out, to)
     outputs.require_free(out, stored=name == "store", force=force)
-    pixels = digits() if images == "digits" else read_idx(Path(images))
-    X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
-    (write_tsv if name == "tsv" else gbdnn.save)(X, out)
+    with Bars() as bars:
+        with bars.busy("generating features"):
+            pixels = digits() if images == "digits" else read_idx(Path(images))
+            X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
+        with bars.busy("writing"):
+            (write_tsv if name == "tsv" else gbdnn.save)(X, out)
     say(f"{out}: {name}, {X.nrows} inputs of {X.ncols}, {X.nvals} entries")

@@ -13,7 +13,8 @@ from typer import Argument, Option
 import gbdnn
 from gbdnn.cli import options, outputs, ranks, resume
 from gbdnn.cli import workers as pools
-from gbdnn.cli.terminal import Bars, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import computed_in, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io import (
     open_features,
@@ -23,10 +24,12 @@ from gbdnn.io import (
 )
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.io.formats import read_network
+from gbdnn.kernels.fused import FUSED
 
 if TYPE_CHECKING:
     import graphblas as gb
 
+    from gbdnn.engine.progress import RunProgress
     from gbdnn.io import StoredFeatures
 
 _AT_ONCE = 1 << 16  # inputs of an answer in a store
@@ -38,11 +41,14 @@ def infer(
     features: Annotated[
         Path, Argument(metavar="FEATURES", help=f"{KINDS}; as gbdnn train reads them.")
     ],
-    out: Annotated[Path, Option("--out", "-o", metavar="OUT", help="Output; .gz compresses.")],
+    out: Annotated[
+        Path,
+        Option("--out", "-o", metavar="OUT", help="Output: a store, or a file .tsv or .tsv.gz."),
+    ],
     given: options.Given,
     to: Annotated[
         Literal["tsv", "store"] | None,
-        Option("--to", help="Format of OUT (default: tsv, or a store where one is)."),
+        Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
     inputs: Annotated[
         int | None, Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
@@ -67,7 +73,8 @@ def infer(
 ) -> None:
     """Run features through a network and write the activations of its last layer.
 
-    tsv is the challenge's format: tab-separated lines, 1-based, plain or gzip. The layers of a
+    OUT is a store, or the challenge's format, tsv: tab-separated lines, 1-based, plain or gzip. The
+    layers of a
     store are read during the run: the network may be larger than memory.
 
     The activations are written into a store part by part: the same command after a kill, a full
@@ -90,7 +97,7 @@ def infer(
     if scheduler is None and not mpi and not pipeline:  # which may be on other machines
         options.warn_of_threads(nthreads, workers)
     given_input = _Input(network, given, features, inputs)
-    result = _Output(out, to == "store" or (to is None and _is_store(out)), categories, force)
+    result = _Output(out, outputs.features_format(out, to) == "store", categories, force)
     in_parts = result.stored and not categories and not pipeline
     if not in_parts and (restart or batch is not None):
         option = "--restart" if restart else "--batch"
@@ -105,9 +112,11 @@ def infer(
     was_complete = False
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
-        X = given_input.read_features(net, stays=in_parts or executor is not None)
-        shown: AbstractContextManager[None] = nullcontext()
-        records = None if executor is None else pools.Records(bars.add("batches"))
+        before = FUSED.seconds_compiling(net.dtype)
+        with bars.busy("reading features"):
+            X = given_input.read_features(net, stays=in_parts or executor is not None)
+        shown: AbstractContextManager[RunProgress | None] = nullcontext()
+        records = None if executor is None else pools.Records(bars)
         if executor is None:
             shown = bars.inference()
         else:
@@ -119,7 +128,7 @@ def infer(
             settings |= {"executor": executor, "stats": records and records.add}
         if in_parts and len(net):
             resumed = resume.Resumed(out, bars.add("inputs"), restart=restart, force=force)
-            with shown:
+            with shown as work:
                 Y = gbdnn.infer_to_store(
                     net, X, out, batch=batch, restart=restart, progress=resumed, **settings
                 )
@@ -128,7 +137,7 @@ def infer(
                 living = _living(Y)
         else:
             result.require_free()
-            with shown:
+            with shown as work:
                 Y = gbdnn.infer(net, X, **settings)
             with bars.busy("writing"):
                 living = result.write(Y)
@@ -138,6 +147,8 @@ def infer(
     say(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
         say(str(records))
+    elif work is not None and work.forms:
+        say(computed_in(work.forms, FUSED.seconds_compiling(net.dtype) - before))
 
 
 def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> None:
@@ -214,10 +225,6 @@ class _Output:
     def summary(self, living: int, inputs: int, nvals: int) -> str:
         """Return the line that tells what was written."""
         return f"{self.path}: {living} of {inputs} inputs have a category, {nvals} activations"
-
-
-def _is_store(path: Path) -> bool:
-    return (path / "index.json").is_file()
 
 
 def _living(Y: StoredFeatures) -> int:

@@ -14,10 +14,12 @@ from typer import Argument, Option
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import options
-from gbdnn.cli.terminal import Bars, fact_lines, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import fact_lines, say
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
+from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
 from gbdnn.io.frameworks.onnx import chains_in
 from gbdnn.io.reading import UnzippedFile
@@ -78,7 +80,7 @@ def info(
             raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
         _print({"path": str(path), **_facts_of_unfinished(left)}, [], as_json)
         return
-    if given.from_ is None and path.is_file() and path.name.lower().endswith((".tsv", ".tsv.gz")):
+    if given.from_ is None and path.is_file() and _has_lines(path):
         if check:
             raise ArgumentError(f"--check: {path} is not a store")
         _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
@@ -119,6 +121,11 @@ def info(
     if left is not None:
         facts["unfinished"] = _facts_of_unfinished(left) if as_json else _words_of_unfinished(left)
     _print(facts, table, as_json)
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a file is one of tab-separated lines by its name: it may have no ending."""
+    return path.name.lower().endswith(TSV) or not path.suffix
 
 
 def _facts_of_unfinished(left: Unfinished) -> dict[str, Any]:

@@ -45,7 +45,9 @@ Engine = Annotated[
     Literal["auto", "sparse", "full", "fused"],
     Option(help="Form of the layers; auto: by estimated cost."),
 ]
-Compress = Annotated[bool, Option(help="Compute equal inputs once.")]
+Compress = Annotated[
+    bool, Option(help="Compute equal inputs once: the answer is the same, and takes less time.")
+]
 Memory = Annotated[
     Any,
     Option(parser=size, metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB."),

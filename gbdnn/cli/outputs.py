@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,8 @@ from typer import Option
 
 from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.io.atomic import is_own_output, output_errors, require_writable
-from gbdnn.io.formats import FORMATS
+from gbdnn.io.datasets import TSV
+from gbdnn.io.formats import FORMATS, require_no_ending
 from gbdnn.io.store import require_storable
 from gbdnn.io.store.index import INDEX, read_index
 from gbdnn.io.store.unfinished import finished_key
@@ -20,6 +22,25 @@ if TYPE_CHECKING:
     from gbdnn.io.formats import FormatName
 
 Force = Annotated[bool, Option("--force", help="Replace the store or the file that is there.")]
+
+
+def features_format(path: Path, to: str | None = None) -> str:
+    """Return the format of features, activations or categories to write: a store, or tsv.
+
+    That is `to`, or what the name's ending tells, else a store. A file, a FIFO or a device that is
+    there is written to as lines.
+    """
+    if to is not None:
+        return to
+    is_store = os.path.isdir(path) and (path / INDEX).is_file()  # noqa: PTH112 -- no name too long
+    if not is_store and (path.name.lower().endswith(TSV) or _is_no_folder(path)):
+        return "tsv"
+    require_no_ending(path, ", ".join(TSV))
+    return "store"
+
+
+def _is_no_folder(path: Path) -> bool:
+    return os.path.exists(path) and not os.path.isdir(path)  # noqa: PTH110, PTH112
 
 
 def require_free(

@@ -10,7 +10,8 @@ from typer import Argument, Option
 import gbdnn
 from gbdnn.cli import options
 from gbdnn.cli import outputs as places
-from gbdnn.cli.terminal import Bars, say
+from gbdnn.cli.bars import Bars
+from gbdnn.cli.terminal import say
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from gbdnn.cli.signals import end_with, held_back
+from gbdnn.cli.terminal import counted
 from gbdnn.distributed import balance
 from gbdnn.errors import ArgumentError, WorkerError
 from gbdnn.runtime.optional import require
@@ -19,6 +20,7 @@ from gbdnn.runtime.optional import require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gbdnn.cli.bars import Bars
     from gbdnn.distributed import BatchStats
 
 Workers = Annotated[int | None, Option(min=1, help="Compute in so many processes.")]
@@ -106,10 +108,10 @@ class _Pool(ProcessPoolExecutor):
 class Records:
     """Records of batches, and a progress bar of them."""
 
-    def __init__(self, show: Callable[[int, int | None], None] | None) -> None:
-        self._show, self._records = show, list[Any]()
-        if show is not None:
-            show(0, None)  # workers start, read weights, and are at their first batches
+    def __init__(self, bars: Bars) -> None:
+        # Workers start, read weights, and are at their first batches.
+        self._show = bars.add("batches", begun=True)
+        self._records = list[Any]()
 
     def add(self, record: BatchStats) -> None:
         """Take a record."""
@@ -122,7 +124,10 @@ class Records:
             return "nothing was left to compute"
         found = balance(self._records)
         seconds = found.seconds
+        words = f"{counted(len(self._records), 'batch')} on {counted(len(found.workers), 'worker')}"
+        if len(found.workers) == 1:
+            return f"{words}, busy for {seconds.max:.3g} s"
         return (
-            f"{len(self._records)} batches on {len(found.workers)} workers, busy for"
-            f" {seconds.min:.3g} to {seconds.max:.3g} s, imbalance {seconds.imbalance:.2f}"
+            f"{words}, busy for {seconds.min:.3g} to {seconds.max:.3g} s,"
+            f" imbalance {seconds.imbalance:.2f}"
         )

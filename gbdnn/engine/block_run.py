@@ -118,7 +118,7 @@ class BlockRun:
         )
         if counts is not None:
             counts = counts[: reached - k]
-            self._progress.computed(k, counts[:, 0], len(Y.inputs))
+            self._progress.computed(k, counts[:, 0], len(Y.inputs), self._chain.name)
             if self._tell is not None:
                 seconds = perf_counter() - began
                 for each in layer_stats(k, counts, number, self._chain.name, seconds):

@@ -44,22 +44,25 @@ class RunProgress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Noted, and counted when somebody looks: blocks come several times in a millisecond.
-        self._noted: deque[tuple[int, Sequence[int] | np.ndarray, int]] = deque()
+        self._noted: deque[tuple[int, Sequence[int] | np.ndarray, int, str]] = deque()
         self.runs, self.ended = 0, True
         self._done = self._possible = 0
+        self._forms: dict[str, int] = {}
 
     def begin(self, infos: Sequence[LayerInfo], inputs: dict[int, int]) -> None:
         """Begin to count: so many inputs begin at each layer."""
+        self._count()
         self._edges = np.array([info.edges for info in infos], np.int64)
         self._behind = np.append(np.cumsum(self._edges[::-1])[::-1], 0)  # from layer k to the end
         self.runs, self.ended = self.runs + 1, False
-        self._noted.clear()
         self._done = 0
         self._possible = sum(count * int(self._behind[k]) for k, count in inputs.items())
 
-    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int) -> None:
+    def computed(
+        self, k: int, counts: Sequence[int] | np.ndarray, left: int, form: str = "fused"
+    ) -> None:
         """Note how many inputs layer `k`, and those behind it, computed, and how many are left."""
-        self._noted.append((k, counts, left))
+        self._noted.append((k, counts, left, form))
         if len(self._noted) >= _AT_MOST:
             self._count()
 
@@ -85,12 +88,20 @@ class RunProgress:
         self._count()
         return self._possible
 
+    @property
+    def forms(self) -> dict[str, int]:
+        """Edges, summed over inputs and all runs, by the form that computed them."""
+        self._count()
+        return self._forms
+
     def _count(self) -> None:
         with self._lock:
             while self._noted:
-                k, counts, left = self._noted.popleft()
+                k, counts, left, form = self._noted.popleft()
                 dropped, stop = np.array(counts, np.int64), k + len(counts)
-                self._done += int(dropped @ self._edges[k:stop])
+                done = int(dropped @ self._edges[k:stop])
+                self._done += done
+                self._forms[form] = self._forms.get(form, 0) + done
                 dropped[:-1] -= dropped[1:]
                 dropped[-1] -= left
                 self._possible -= int(dropped @ self._behind[k + 1 : stop + 1])
@@ -110,7 +121,9 @@ class _Unwatched(RunProgress):
     def begin(self, infos: Sequence[LayerInfo], inputs: dict[int, int]) -> None:
         pass
 
-    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int) -> None:
+    def computed(
+        self, k: int, counts: Sequence[int] | np.ndarray, left: int, form: str = "fused"
+    ) -> None:
         pass
 
     def dropped(self, k: int, inputs: int) -> None:

@@ -237,7 +237,7 @@ class QueuedRun:
         check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
         Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
         release(Y)
-        self._progress.computed(plan.k, [len(ids)], len(ids))
+        self._progress.computed(plan.k, [len(ids)], len(ids), SPARSE.name)
         if self._callback is not None:
             some, _ = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
             live = ids[some.astype(np.int64)]

@@ -108,7 +108,8 @@ def radixnet(
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
-            f"neurons={neurons}: the challenge has {sizes}; radix_layers makes other sizes"
+            f"neurons={neurons}: the challenge has {sizes}; other RadiX-Nets:"
+            " gbdnn.gallery.radix_layers (gbdnn generate --radices)"
         )
     layers = _whole("layers", layers)
     constants = CHALLENGE[neurons]

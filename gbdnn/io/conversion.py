@@ -188,13 +188,31 @@ def of_layers(net: Network, origin: Origin | None = None) -> LayerSource:
 
 
 def losses(net: Network, form: FormatName) -> list[str]:
-    """Return what would be lost, as ``"clip 32 (layer 0)"``, each with the first layer of it."""
-    found: dict[str, str] = {}
+    """Return what would be lost, as ``"clip 32 (all layers)"``, each with the layers that have it.
+
+    Of a kind that is another one in each layer, the first is named.
+    """
+    found: dict[str, dict[str, list[int]]] = {}
     if assumed := _ASSUMED.get(form):
         for k, info in enumerate(net.infos):
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
-                found.setdefault(kind, f"{what} (layer {k})")
-    return list(found.values())
+                found.setdefault(kind, {}).setdefault(what, []).append(k)
+    return [_words(each, len(net)) for each in found.values()]
+
+
+def _words(found: dict[str, list[int]], layers: int) -> str:
+    """Return what is lost of a kind, and where."""
+    (what, first), *others = found.items()
+    where, more = f"layer {first[0]}", len(first) - 1
+    if more and len(first) == layers:
+        where = "all layers"
+    elif more and first[-1] - first[0] == more:
+        where = f"layers {first[0]} to {first[-1]}"
+    elif more:
+        where += f" and {more} more"
+    if others:
+        where += f"; others in {sum(map(len, (each for _, each in others)))} more"
+    return f"{what} ({where})"
 
 
 def no_place(lost: list[str], form: FormatName) -> str:
@@ -224,7 +242,7 @@ def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[s
     if not same and (low or high) and info.bias_rule != assumed.bias_rule:
         yield "rule", f"the bias rule {info.bias_rule}"
     if info.clip != assumed.clip:
-        yield "clip", "having no upper limit" if info.clip is None else f"clip {info.clip:g}"
+        yield "clip", "unbounded activations" if info.clip is None else f"clip {info.clip:g}"
     if info.activation != (assumed.last_activation if last else "relu"):
         yield "activation", f"the activation {info.activation}"
 

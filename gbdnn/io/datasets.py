@@ -22,12 +22,12 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINDS", "read_features", "read_labels", "tells_shape"]
+__all__ = ["KINDS", "TSV", "read_features", "read_labels", "tells_shape"]
 
 KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
 
 _MTX = (".mtx", ".mtx.gz")
-_TSV = (".tsv", ".tsv.gz")
+TSV = (".tsv", ".tsv.gz")
 _NUMPY = (".npy", ".npz")
 _LABEL = re.compile(rb"[ \t]*\+?([0-9]{1,18})[ \t]*\r?")
 
@@ -158,7 +158,7 @@ def tells_shape(path: Path) -> bool:
     name = path.name.lower()
     if _is_store(path):
         return True
-    if name.endswith(_TSV):
+    if name.endswith(TSV):
         return False
     if name.endswith((*_MTX, *_NUMPY)) or "idx" in name:
         return True

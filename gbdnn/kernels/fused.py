@@ -96,6 +96,14 @@ class FusedForm:
             found[name] = f"{each.file or 'not kept on disk'}{there}{suited}"
         return found
 
+    def seconds_compiling(self, dtype: np.dtype | None) -> float:
+        """Return what this process took to compile the code; 0 if it was on disk, or not needed."""
+        if dtype is None or dtype not in self._loaded:
+            return 0.0
+        from gbdnn.kernels.compiled.functions import library
+
+        return library(dtype.name).seconds
+
     def load(self, dtype: np.dtype) -> None:
         """Load or compile the code.
 

@@ -1,6 +1,8 @@
 """The shell, as a user meets it: its output and its exit code."""
 
+import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -9,6 +11,9 @@ from shell import as_process, fails, on_terminal, run
 
 import gbdnn
 from gbdnn.io import read_categories, read_tsv, write_categories, write_network, write_tsv
+from gbdnn.kernels.fused import FUSED
+
+BAR = "\N{BOX DRAWINGS HEAVY HORIZONTAL}\N{BOX DRAWINGS HEAVY LEFT}\N{BOX DRAWINGS HEAVY RIGHT}"
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +165,8 @@ def test_a_malformed_line_is_named_and_nothing_is_written(folder, tmp_path):
 
 def test_an_unwritable_output_is_told_before_the_work(folder, tmp_path):
     features = folder / "sparse-images-1024.tsv"
-    fails("infer", folder, features, "-o", tmp_path, match="is a folder")
+    fails("infer", folder, features, "-o", tmp_path, "--to", "tsv", match="is a folder")
+    fails("infer", folder, features, "-o", folder, match="is not empty")
     fails("infer", folder, features, "-o", tmp_path / "no" / "Y.tsv", match="does not exist")
 
 
@@ -177,7 +183,7 @@ def test_version_and_help():
         pytest.param(
             ["challenge", "--layers", "20", "--inputs", "300"],
             ["inference", "checking", "20/20"],
-            "check       PASSED (against SciPy in FP64)",
+            "check       PASSED (against SciPy in FP64), ",
             marks=pytest.mark.slow,
         ),
         (
@@ -195,7 +201,7 @@ def test_progress_only_for_a_terminal(arguments, shown, last, tmp_path, monkeypa
     code, written, left = on_terminal(*arguments)
     assert code == 0
     assert all(each in written for each in shown)
-    assert left[-1] == last
+    assert left[-1].startswith(last)
     assert not any(each in line for each in shown for line in left)
 
 
@@ -212,8 +218,17 @@ def test_compiling_is_told_once(tmp_path, monkeypatch):
         assert code == 0
         assert ("compiling for this processor, once" in written) == shown
         assert sum("compiling" in line for line in left) == shown
+        assert sum("compiled now" in line for line in left) == shown
+        assert ("gbdnn info --machine --compile" in "".join(left)) == shown
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    """Code on disk: what follows says nothing of compiling."""
+    FUSED.load(np.dtype(np.float32))
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize(
     "options",
     [
@@ -233,13 +248,108 @@ def test_a_bar_leaves_the_result(options, problem, folder, tmp_path):
     assert "\x1b[2K" in written  # there was a bar
     summary, *more = left
     assert summary.startswith(f"{Y}: {living} of 200 inputs have a category")
-    assert len(more) == ("--workers" in options)
-    assert all(" batches on " in line for line in more)
+    [more] = more
+    assert more.startswith(
+        "1 batch on 1 worker, busy " if "--workers" in options else "computed in "
+    )
     if "--to" in options:
         code, _, again = on_terminal(*command)
         assert code == 0
         assert again[0] == f"{Y}: is complete: nothing was left to compute"
         assert again[1] == summary
+
+
+SIZES = {"80 x 24": (80, 24), "40 x 10": (40, 10)}
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}], ids=["", "NO_COLOR"])
+def test_a_terminal_of_any_size_shows_all_of_a_bar_and_keeps_the_result(
+    size, environment, problem, folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    gbdnn.save(problem.network, tmp_path / "net")
+    columns, rows = size
+    X = folder / "sparse-images-1024.tsv"
+    command = ["infer", "net", X, "-o", "Y", "--to", "store", "--batch", 10, "--inputs", 200]
+    code, written, left = on_terminal(*command, columns=columns, rows=rows, **environment)
+    assert code == 0
+    living = len(gbdnn.categories(gbdnn.infer(problem.network, problem.features)))
+    assert "".join(left).startswith(f"Y: {living} of 200 inputs have a category, ")
+    assert "computed in " in "".join(left)
+    colors = re.findall(r"\x1b\[[\d;]*m", written)
+    assert all("3" not in each for each in colors) if environment else colors
+    drawn = re.split(r"[\r\n]+", re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", written))
+    bars = [line for line in drawn if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line]
+    assert {line.split()[0] for line in bars} >= {"inference", "inputs"}
+    assert max(map(len, drawn[: drawn.index(bars[-1]) + 1])) <= columns
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in bars)
+    # What, bar, how much of it, for how long, how long still.
+    layout = rf"[a-z ]+ [{BAR} ]+ (\d+%|\d+/\d+|)? ?\d+:\d\d( left \d+:\d\d)? *"
+    assert all(re.fullmatch(layout, line) for line in bars), bars
+    assert any(re.search(r" 200/200 \d:\d\d *$", line) for line in bars)
+
+
+def test_times_of_bars():
+    from types import SimpleNamespace
+
+    from gbdnn.cli.bars import _clock, _left
+
+    assert [_clock(each) for each in (0.9, 61, 3599, 36_061)] == [
+        "0:00",
+        "1:01",
+        "59:59",
+        "10:01:01",
+    ]
+    for finished, seconds, shown in [(False, 5, "left 0:05"), (False, None, ""), (True, 0, "")]:
+        assert _left(SimpleNamespace(finished=finished, time_remaining=seconds)) == shown
+
+
+def test_the_result_is_there_before_the_check(folder, tmp_path, monkeypatch):
+    """A check by SciPy takes longer than the run; who interrupts it loses nothing."""
+    from gbdnn.challenge import outcome
+
+    told = io.StringIO()
+
+    def interrupted(*_, **__):
+        assert "\ncategories  " in told.getvalue()
+        raise KeyboardInterrupt
+
+    few = ["challenge", "--layers", 6, "--inputs", 40, "--json", tmp_path / "outcome.json"]
+    streams = [told, io.StringIO()]
+    monkeypatch.setattr(outcome, "scipy_categories", interrupted)
+    done = run(*few, stream=lambda: streams.pop(0))
+    assert (done.returncode, done.stderr) == (130, "gbdnn: interrupted\n")
+    facts = json.loads((tmp_path / "outcome.json").read_text())
+    assert (facts["check"], facts["check_seconds"]) == ("NOT CHECKED", None)
+    assert "check " not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("sparse", "sparse, computed in the sparse form\n"),
+        ("full", "full, computed in the full form\n"),
+        ("fused", "fused, computed in the fused form\n"),
+    ],
+)
+def test_the_report_names_the_form_that_computed(engine, words, tmp_path):
+    few = ["challenge", "--layers", 6, "--inputs", 40, "--no-check", "--engine", engine]
+    done = run(*few, "--json", tmp_path / "outcome.json")
+    assert f"engine      {words}" in done.stdout
+    facts = json.loads((tmp_path / "outcome.json").read_text())
+    assert (facts["forms"], facts["compile_seconds"]) == ({engine: 1.0}, 0.0)
+
+
+def test_two_forms_have_their_parts():
+    from gbdnn.cli.terminal import computed_in
+
+    words = computed_in({"fused": 300, "sparse": 100, "full": 1}, 0.0)
+    assert words == "computed in the fused form (75 %) and the sparse form (25 %)"
+    words = computed_in({"fused": 1.0}, 6.78)
+    assert words.startswith("computed in the fused form; compiled now, in 6.8 s, ")
+    assert "gbdnn info --machine --compile" in words
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def test_a_signal_that_python_drops_comes_again(number, code, told, made, tmp_pa
 
     monkeypatch.setattr(gbdnn, "infer", infer)
     X = made / "right" / "sparse-images-1024.tsv"
-    done = run("infer", made / "net", X, "-o", tmp_path / "Y")
+    done = run("infer", made / "net", X, "-o", tmp_path / "Y.tsv")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
 
 
@@ -352,7 +352,7 @@ def test_a_fault_of_its_own_is_none_of_the_other_codes(kind, made, tmp_path, mon
 
     monkeypatch.setattr(gbdnn, "infer", fail)
     X = made / "right" / "sparse-images-1024.tsv"
-    done = run("infer", made / "net", X, "-o", tmp_path / "Y")
+    done = run("infer", made / "net", X, "-o", tmp_path / "Y.tsv")
     assert (done.returncode, done.stdout) == (3, "")
     assert "Traceback" in done.stderr
     last = done.stderr.splitlines()[-1]

@@ -217,12 +217,16 @@ def test_losses_are_those_of_the_answers():
     net = gbdnn.Network([gbdnn.Layer(W, 1.0), gbdnn.Layer(W, -1.0)])
     assert losses(net, "matrix-market") == []
     assert losses(net, "tsv") == [
-        "a bias of 1 (layer 0)",
-        "FP64 (layer 0)",
+        "a bias of 1 (layer 0; others in 1 more)",
+        "FP64 (all layers)",
         "the bias rule all (layer 0)",
-        "having no upper limit (layer 0)",
+        "unbounded activations (all layers)",
     ]
     assert losses(net, "torch") == ["the activation relu (layer 1)"]
+    clips = [None, 6.0, 6.0, None, 6.0]
+    net = gbdnn.Network([gbdnn.Layer(W, clip=clip) for clip in clips])
+    assert losses(net[:3], "matrix-market") == ["clip 6 (layers 1 to 2)"]
+    assert losses(net, "matrix-market") == ["clip 6 (layer 1 and 2 more)"]
 
 
 def test_other_radix_nets(tmp_path):

@@ -143,6 +143,36 @@ def test_an_ending_that_nobody_knows(made, tmp_path):
         assert len(gbdnn.load(tmp_path / name)) == 2
 
 
+def test_one_rule_says_the_format_and_every_command_finds_it(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, more, form in [
+        ("Y", [], "store"), ("Y.tsv", [], "tsv"), ("Z.TSV.GZ", [], "tsv"),
+        ("lines", ["--to", "tsv"], "tsv"), ("S.tsv", ["--to", "store"], "store"),
+        ("ids", ["--categories"], "store"),
+    ]:  # fmt: skip
+        well("infer", made / "net", made / "X", "-o", name, *more)
+        kind = "categories" if name == "ids" else "features"
+        facts = json.loads(well("info", name, "--json"))
+        assert (facts["format"], facts["kind"]) == (form, kind), name
+        assert Path(name).is_dir() == (form == "store")
+        assert " is complete" in well("infer", made / "net", made / "X", "-o", "Y")
+        # What is there stays what it is.
+        if name != "ids":
+            well("infer", made / "net", made / "X", "-o", name, "--force")
+            assert json.loads(well("info", name, "--json"))["format"] == form
+            well("infer", made / "net", name, "-o", "again", "--force")
+    fails(
+        "infer", made / "net", made / "X", "-o", "Y.csv", match="--to) says it, or .tsv, .tsv.gz; "
+    )
+    y = "".join(f"{k % 2}\n" for k in range(200))
+    Path("y").write_text(y)
+    Y = gbdnn.load("Y")
+    assert Y.nvals > 0
+    assert gbdnn.io.read_tsv("lines", nrows=200, ncols=1024).isequal(Y)
+    for name in ("Y", "S.tsv"):
+        well("train", name, "y", "-o", "trained", "--hidden", 4, "--epochs", 1, "--force")
+
+
 def test_errors_recommend_options_of_the_command(made, tmp_path):
     lost = fails("generate", tmp_path / "f", "--radices", "2,2", "--to", "tsv", match="no place")
     assert "--lossy" not in lost
@@ -263,12 +293,12 @@ def test_no_timed_run_has_a_callback(monkeypatch):
 def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch):
     from types import SimpleNamespace
 
-    from gbdnn.cli import terminal
+    from gbdnn.cli import bars
     from gbdnn.engine.progress import current
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with terminal.Bars() as bars, bars.inference(2):
+    with bars.Bars() as bars, bars.inference(2):
         work, seen = current(), []
 
         def look():
@@ -294,6 +324,50 @@ def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch)
         assert nearly[:3] == (True, 1.0, 0.99)
         assert not ended[0]
         assert begun[3] == (f"inference, run {number + 1} of 2" if number < 2 else "inference")
+
+
+def test_help_is_not_cut_off(monkeypatch):
+    for columns in ("80", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        told = well("--help")
+        assert "..." not in told.split("Commands:")[1]
+        words = " ".join(told.split())
+        assert "neural network inference and training in the language" in words
+        for name in EXAMPLES:
+            first = getattr(gbdnn.cli.entry, name).__doc__.split("\n\n")[0]
+            assert first.strip(".") in words
+
+
+def test_both_helps_say_why_equal_inputs_are_computed_once_or_not():
+    assert "(default: no: the edge rate would be an effective one" in " ".join(
+        well("challenge", "--help").split()
+    )
+    assert "the answer is the same" in " ".join(well("infer", "--help").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["challenge", "--engine", "cuda"], "'--engine': 'cuda' is not one of 'auto', "),
+        (["generate", "net", "--neurons", 1000], "gbdnn.gallery.radix_layers (gbdnn generate"),
+        (
+            ["convert", "NET", "net", "--to", "torch"],
+            "clip 32 (all layers), the activation relu (l",
+        ),
+        (["generate", "net", "--radices", "2,2", "--to", "tsv"], "unbounded activations (all l"),
+    ],
+)
+def test_messages_in_plain_words(arguments, message, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = fails(*[made / "net" if each == "NET" else each for each in arguments], match=message)
+    assert "Value error" not in told
+
+
+def test_one_of_a_thing_has_no_s():
+    from gbdnn.cli.terminal import counted
+
+    assert [counted(n, "layer") for n in (0, 1, 1200)] == ["0 layers", "1 layer", "1,200 layers"]
+    assert [counted(n, "batch") for n in (1, 2)] == ["1 batch", "2 batches"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -1,9 +1,12 @@
 """The command `gbdnn`, in this process; and how it is called as one of its own."""
 
+import fcntl
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from unittest.mock import patch
@@ -53,14 +56,16 @@ def fails(*arguments, match, run=run):
     return done.stderr
 
 
-def on_terminal(*arguments):
+def on_terminal(*arguments, columns=100, rows=24, **environment):
     """Exit code of the command on a terminal, all it writes there, and the lines that it leaves."""
     import pty
 
     watcher, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    here = {name: x for name, x in os.environ.items() if name not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
         [*GBDNN, *map(str, arguments)], stdout=terminal, stderr=terminal, stdin=terminal,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        env={**here, "TERM": "xterm-256color", **environment},
     )  # fmt: skip
     os.close(terminal)
     written = b""
@@ -74,23 +79,27 @@ def on_terminal(*arguments):
         written += part
     os.close(watcher)
     written = written.decode()
-    return process.wait(), written, _left(written)
+    return process.wait(), written, _left(written, columns, rows)
 
 
-def _left(written):
-    """Lines that a terminal shows, which erases some and goes back to others."""
+def _left(written, columns, rows):
+    """Lines that a terminal shows and has shown, which erases some and goes back to others."""
     lines, row, column = [""], 0, 0
-    for word in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", written):
+    for word in re.findall(r"\x1b\[[?\d;]*[A-Za-z]|[^\x1b]", written):
         if word == "\r":
             column = 0
         elif word == "\n":
             row += 1
-            lines += [""] * (row == len(lines))
         elif word.endswith("A") and word.startswith("\x1b"):
-            row = max(0, row - int(word[2:-1] or 1))
+            # What has left the screen is out of reach.
+            row = max(0, len(lines) - rows, row - int(word[2:-1] or 1))
         elif word == "\x1b[2K":
             lines[row] = ""
         elif not word.startswith("\x1b"):
-            lines[row] = lines[row][:column].ljust(column) + word + lines[row][column + len(word) :]
-            column += len(word)
+            if column == columns:
+                row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+            lines[row] = lines[row][:column].ljust(column) + word + lines[row][column + 1 :]
+            column += 1
+        lines += [""] * (row + 1 - len(lines))
     return [line for line in map(str.rstrip, lines) if line]

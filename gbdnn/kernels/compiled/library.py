@@ -25,6 +25,7 @@ import warnings
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
@@ -58,6 +59,11 @@ class Library:
         The files that the functions come from.
     label : str
         Part of the file's name.
+
+    Attributes
+    ----------
+    seconds : float
+        What this process took to compile the functions; 0 if it has not.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Library:
         self._label = label
         self._lock = threading.Lock()
         self._functions: dict[str, Callable] | None = None
+        self.seconds = 0.0
 
     def functions(self) -> dict[str, Callable]:
         """Return the functions, from disk or compiled now."""
@@ -81,7 +88,9 @@ class Library:
                 code = self._read()
                 if code is None:
                     _log.info("compiling for this processor, once (%s, some seconds)", self._label)
+                    began = perf_counter()
                     code = self.compile()
+                    self.seconds = perf_counter() - began
                     if (file := self._code_file) is not None:
                         file.write(code)
                 self._functions = self._load(code)
