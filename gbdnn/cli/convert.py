@@ -10,8 +10,8 @@ from typer import Argument, Option
 from gbdnn import io
 from gbdnn.cli import options, outputs, resume
 from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import say
-from gbdnn.io.formats import FormatName, format_of, target_format
+from gbdnn.cli.terminal import in_bytes, say
+from gbdnn.io.formats import FormatName, format_of, network_files, target_format
 
 
 @options.takes_given()
@@ -51,3 +51,10 @@ def convert(
         say(f"{out}: is complete: nothing was left to write")
     left_out = f", without {', '.join(lost)}" if lost else ""
     say(f"{out}: {target}, from {form}{left_out}")
+    before, after = (
+        sum(file.stat().st_size for file in network_files(path, name, dict(known)))
+        for path, name, known in ((source, form, given.keywords()), (out, target, {}))
+    )
+    if after > before:
+        why = "; it has all zeros, too" if target in ("onnx", "torch") else ""
+        say(f"{out}: {in_bytes(after)}, {after / before:.3g} times {source}{why}")

@@ -13,6 +13,7 @@ gbdnn challenge --inputs 60000 --workers 2
 gbdnn infer net images.tsv.gz -o activations.tsv.gz
 gbdnn infer net X -o Y --memory 4GiB
 gbdnn infer model.onnx X -o ids.tsv --categories
+gbdnn infer classifier.onnx X.npy -o labels.tsv --argmax --logits
 mpiexec -n 4 gbdnn infer net X -o Y --pipeline
 """,
     "train": """

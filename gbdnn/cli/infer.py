@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from typer import Argument, Option
 
 import gbdnn
@@ -22,6 +23,7 @@ from gbdnn.io import (
     write_categories,
     write_tsv,
 )
+from gbdnn.io.challenge.table import write_columns
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.io.formats import read_network
 from gbdnn.kernels.fused import FUSED
@@ -56,6 +58,10 @@ def infer(
     categories: Annotated[
         bool, Option("--categories", help="Write the categories, not the activations.")
     ] = False,
+    argmax: Annotated[
+        bool,
+        Option("--argmax", help="Write lines with the number, from 0, of each largest activation."),
+    ] = False,
     nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
     compress: options.Compress = True,
@@ -74,8 +80,8 @@ def infer(
     """Run features through a network and write the activations of its last layer.
 
     OUT is a store, or the challenge's format, tsv: tab-separated lines, 1-based, plain or gzip. The
-    layers of a
-    store are read during the run: the network may be larger than memory.
+    layers of a store are read during the run: the network may be larger than memory. Labels, by
+    --argmax, are a number in each line, as gbdnn train reads them.
 
     The activations are written into a store part by part: the same command after a kill, a full
     disk or a reboot goes on with the missing parts. Another answer, or a file, that is there
@@ -97,8 +103,13 @@ def infer(
     if scheduler is None and not mpi and not pipeline:  # which may be on other machines
         options.warn_of_threads(nthreads, workers)
     given_input = _Input(network, given, features, inputs)
-    result = _Output(out, outputs.features_format(out, to) == "store", categories, force)
-    in_parts = result.stored and not categories and not pipeline
+    if argmax and categories:
+        raise ArgumentError("--argmax beside --categories: one of them")
+    what = "labels" if argmax else "categories" if categories else "activations"
+    result = _Output(out, outputs.features_format(out, to) == "store", what, force)
+    if argmax and result.stored:
+        raise ArgumentError(f"{out}: --argmax writes lines: a file .tsv or .tsv.gz, or --to tsv")
+    in_parts = result.stored and what == "activations" and not pipeline
     if not in_parts and (restart or batch is not None):
         option = "--restart" if restart else "--batch"
         raise ArgumentError(f"{option} goes with activations in a store, and not with --pipeline")
@@ -198,11 +209,11 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Output:
-    """What is written: activations or categories, into a store or a tsv file."""
+    """What is written: activations, categories or labels, into a store or a tsv file."""
 
     path: Path
     stored: bool
-    categories: bool
+    what: str
     force: bool
 
     def require_free(self, *, resumes: bool = False, restart: bool = False) -> None:
@@ -212,11 +223,15 @@ class _Output:
         )
 
     def write(self, Y: gb.Matrix) -> int:
-        """Write the answer, and return how many inputs have a category."""
+        """Write the answer, and return how many inputs have a category, or how many labels."""
+        if self.what == "labels":
+            labels = gbdnn.argmax(Y)
+            write_columns({"label": labels}, self.path)
+            return len(np.unique(labels))
         found = gbdnn.categories(Y)
         if self.stored:
-            gbdnn.save(found if self.categories else Y, self.path)
-        elif self.categories:
+            gbdnn.save(found if self.what == "categories" else Y, self.path)
+        elif self.what == "categories":
             write_categories(found, self.path)
         else:
             write_tsv(Y, self.path)
@@ -224,6 +239,8 @@ class _Output:
 
     def summary(self, living: int, inputs: int, nvals: int) -> str:
         """Return the line that tells what was written."""
+        if self.what == "labels":
+            return f"{self.path}: labels of {inputs} inputs, {living} different ones"
         return f"{self.path}: {living} of {inputs} inputs have a category, {nvals} activations"
 
 

@@ -15,7 +15,7 @@ from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import options
 from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import fact_lines, say
+from gbdnn.cli.terminal import fact_lines, in_bytes, say
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
@@ -151,7 +151,7 @@ def _words_of_unfinished(left: Unfinished) -> str:
     words = [f"{left.done:,} of {left.total:,} {left.what}"]
     if left.layer is not None:
         words.append(f"a part at layer {left.layer:,} of {left.layers:,}")
-    return f"{', '.join(words)}, {_in_bytes(left.nbytes)}"
+    return f"{', '.join(words)}, {in_bytes(left.nbytes)}"
 
 
 def _facts_of_machine(compiled: bool) -> dict[str, Any]:
@@ -250,14 +250,14 @@ def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
         if name in shown:
             shown[name] = ", ".join(f"{key} {x}" for key, x in facts[name].items())
     if "bytes" in facts:
-        shown["bytes"] += f" ({_in_bytes(facts['bytes'])})"
+        shown["bytes"] += f" ({in_bytes(facts['bytes'])})"
     if "density" in facts:
         shown["density"] = f"{facts['density']:.4g}"
     if "memory" in facts:
         needed = dict(facts["memory"])
         count, total = needed.pop("inputs"), needed.pop("total")
-        parts = ", ".join(f"{name} {_in_bytes(part)}" for name, part in needed.items())
-        shown["memory"] = f"{_in_bytes(total)} for {count:,} inputs: {parts}"
+        parts = ", ".join(f"{name} {in_bytes(part)}" for name, part in needed.items())
+        shown["memory"] = f"{in_bytes(total)} for {count:,} inputs: {parts}"
     say("\n".join([fact_lines(shown), *table]))
 
 
@@ -278,11 +278,3 @@ def _print_chains(
         if why:
             lines.append(f"  ends: {why}")
     say("\n".join(lines))
-
-
-def _in_bytes(size: int) -> str:
-    """Return a number of bytes in the largest unit that it reaches."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.4g} {unit}"
-    return f"{size} bytes"

@@ -118,3 +118,11 @@ class Told(logging.Handler):
             words = f"{record.getMessage()}; {COMPILE} does it beforehand"
             sys.stderr.write(f"gbdnn: {words}\n")
             sys.stderr.flush()
+
+
+def in_bytes(size: int) -> str:
+    """Return a number of bytes in the largest unit that it reaches."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.4g} {unit}"
+    return f"{size} bytes"

@@ -1,6 +1,7 @@
 """`gbdnn generate`, `convert` and `info`: networks from format to format, and what is told."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,59 @@ def test_answers_in_a_store(made, tmp_path):
     # A store stays one.
     well("infer", made / "net", made / "X", "-o", out, "--categories", "--force")
     np.testing.assert_array_equal(gbdnn.load(out), gbdnn.categories(Y))
+
+
+def test_labels(tmp_path):
+    trained = tmp_path / "net"
+    W = np.random.default_rng(1).normal(size=(4, 3))
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(W, activation="identity", dtype="FP32")]), trained)
+    X = np.random.default_rng(3).normal(size=(50, 4)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    out = tmp_path / "labels.tsv"
+    told = well("infer", trained, tmp_path / "X.npy", "-o", out, "--argmax")
+    expected = gbdnn.infer(gbdnn.load(trained), X).to_dense(fill_value=0).argmax(axis=1)
+    assert len(np.unique(expected)) == 3
+    assert told.startswith(f"{out}: labels of 50 inputs, 3 different ones\n")
+    np.testing.assert_array_equal(io.read_labels(out), expected)
+    fails("infer", trained, tmp_path / "X.npy", "-o", tmp_path / "Y", "--argmax",
+          match="--argmax writes lines")  # fmt: skip
+    fails("infer", trained, tmp_path / "X.npy", "-o", out, "--argmax", "--categories", "--force",
+          match="one of them")  # fmt: skip
+    np.testing.assert_array_equal(io.read_labels(out), expected)
+
+
+def test_a_result_that_is_larger_is_told(made, tmp_path):
+    out = tmp_path / "net.onnx"
+    pytest.importorskip("onnx")
+    told = well("convert", made / "net", out)
+    factor = out.stat().st_size / sum(file.stat().st_size for file in (made / "net").iterdir())
+    assert factor > 5
+    assert f"\n{out}: 32 MiB, {factor:.3g} times {made / 'net'}; it has all zeros, too\n" in told
+    again = well("convert", out, tmp_path / "again")
+    assert again == f"{tmp_path / 'again'}: store, from onnx\n"
+
+
+def test_a_classifier_of_onnx(tmp_path):
+    """With a Softmax at the end; and a model that is no network, of which parts are chains."""
+    onnx = pytest.importorskip("onnx")
+    net = gbdnn.Network([gbdnn.Layer(np.eye(4)[:, [2, 0, 3]], activation="identity", dtype="FP32")])
+    io.write_onnx(net, tmp_path / "sums.onnx")
+    model = onnx.load(tmp_path / "sums.onnx")
+    model.graph.node[-1].output[0] = "sums"
+    model.graph.node.append(onnx.helper.make_node("Softmax", ["sums"], ["outputs"], name="last"))
+    onnx.save(model, tmp_path / "net.onnx")
+    np.save(tmp_path / "X.npy", np.eye(4, dtype=np.float32))
+    command = ["infer", tmp_path / "net.onnx", tmp_path / "X.npy", "-o", tmp_path / "y.tsv"]
+    fails(*command, "--argmax", match="--logits) it is left out")
+    well(*command, "--argmax", "--logits")
+    assert io.read_labels(tmp_path / "y.tsv").tolist() == [1, 0, 0, 2]
+    told = well("info", tmp_path / "net.onnx")
+    assert re.search(r"no network +.*'last' \(Softmax\)", told)
+    assert "from node 'layer0' (Gemm):\n" in told
+    assert " 4 x 3 " in told
+    facts = json.loads(well("info", tmp_path / "net.onnx", "--json"))
+    assert facts["chains"][0]["runs"][0]["shape"] == [4, 3]
+    assert json.loads(well("info", tmp_path / "net.onnx", "--logits", "--json"))["layers"] == 1
 
 
 def test_info_of_a_network(made):
