@@ -1,6 +1,7 @@
 """Sphinx's settings: ``python -m sphinx -nW --keep-going docs docs/_build`` builds these pages."""
 
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,14 +11,10 @@ import gbdnn
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import beside_figure  # noqa: E402
-import dense_tables  # noqa: E402
 import figures  # noqa: E402
 import notebook_runs  # noqa: E402
 import scaling_page  # noqa: E402
 import structure  # noqa: E402
-import tables  # noqa: E402
-import training_tables  # noqa: E402
 
 project = "gbdnn"
 author = "The gbdnn developers"
@@ -64,6 +61,7 @@ nitpick_ignore_regex = [
 # and those whose packages are missing, are shown with the outputs that they are kept with.
 nb_execution_mode = "cache"
 nb_execution_timeout = 300
+nb_merge_streams = True
 nb_execution_raise_on_error = True
 nb_execution_excludepatterns = ["gallery/thread_scaling.ipynb", "gallery/workers.ipynb"]
 if find_spec("torch") is None:
@@ -74,17 +72,19 @@ html_theme = "pydata_sphinx_theme"
 html_title = "gbdnn"
 html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["own.css"]
 html_show_sourcelink = False
 # Pages without pages below them: the left bar would be empty.
 ALONE = "index tutorial how-it-works when-to-use comparison results training paper benchmarks"
-ALONE += " architecture store glossary scaling changelog"
+ALONE += " architecture modules store glossary scaling changelog upstream"
 html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
 # What is copied of a session is what was typed.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 html_theme_options = {
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 6,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -101,14 +101,26 @@ def setup(app):
 def _generate():
     generated = HERE / "_generated"
     generated.mkdir(exist_ok=True)
-    (generated / "claim.md").write_text(beside_figure.claim(), encoding="utf-8")
     notebook_runs.copy()
     figures.make(generated)
     structure.make(generated)
-    tables.make(HERE / "results.toml", generated)
-    dense_tables.make(HERE / "real-networks.toml", generated)
-    training_tables.make(HERE / "training.toml", generated)
+    (generated / "api.rst").write_text(_public_names(), encoding="utf-8")
     scaling_page.make(generated)
+
+
+def _public_names():
+    """Return tables of all public names with a line each, from the pages of the modules."""
+    parts = []
+    for page in ("gbdnn", "io", "training", "gallery", "graph", "challenge", "distributed", "viz"):
+        text = (HERE / "api" / f"{page}.rst").read_text(encoding="utf-8")
+        module = re.search(r"currentmodule:: (\S+)", text)[1]
+        blocks = re.findall(r"autosummary::\n(?:   :.*\n)*\n((?:   .+\n)+)", text)
+        names = "".join(blocks)
+        parts.append(f"{module}\n{'-' * len(module)}\n\n")
+        parts.append(
+            f".. currentmodule:: {module}\n\n.. autosummary::\n   :nosignatures:\n\n{names}\n"
+        )
+    return "".join(parts)
 
 
 def _public_name(app, env, node, contnode):

@@ -84,7 +84,10 @@ def _right(cells: list[dict[str, Any]]) -> str:
     for name, share in last["right"].items():
         shares.setdefault(f"{share:.2%}", []).append(_PROGRAMS[name].removesuffix(", ms"))
     told = "; ".join(f"{share} by {', '.join(names)}" for share, names in shares.items())
-    return f"Images that the trained network gets right: {told}.\n\n"
+    return (
+        "Of MNIST's 10,000 test images the trained network has learnt from 2,000; of the other"
+        f" 8,000 it gets right: {told}.\n\n"
+    )
 
 
 def _short(ms: float | None) -> str:

@@ -22,10 +22,8 @@ MARKERS = "osD^vP*X"
 
 
 def make(folder: Path) -> None:
-    """Write ``scaling.md`` and ``scaling.svg``."""
-    reports = read(SOURCE)
-    (folder / "scaling.md").write_text(rows(reports), encoding="utf-8")
-    draw(reports).savefig(folder / "scaling.svg")
+    """Write ``scaling.svg``."""
+    draw(read(SOURCE)).savefig(folder / "scaling.svg")
 
 
 def read(folder: Path) -> list[dict[str, Any]]:

@@ -171,7 +171,7 @@ def listing() -> str:
     text = ""
     for room in sorted(rooms().values(), key=lambda room: (-level[room.name], room.name)):
         if room.is_folder:
-            text += f"\n### {room.name}\n\n{room.summary}\n\n| module | |\n|---|---|\n"
+            text += f"\n## {room.name}\n\n{room.summary}\n\n| module | |\n|---|---|\n"
             for file in sorted(room.file.parent.rglob("*.py")):
                 if file.name != "__init__.py":
                     name = file.relative_to(room.file.parent).as_posix()

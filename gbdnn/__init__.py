@@ -37,6 +37,7 @@ from gbdnn.model.network import Network
 from gbdnn.serving import CompiledNetwork, compile  # noqa: A004
 
 if TYPE_CHECKING:
+    from gbdnn.challenge.machine import show_versions
     from gbdnn.distributed.mpi.pipeline import pipeline
     from gbdnn.io import load, save
     from gbdnn.training.train import train
@@ -74,6 +75,7 @@ __all__ = [
     "pipeline",
     "radixnet",
     "save",
+    "show_versions",
     "train",
 ]
 
@@ -90,6 +92,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module("gbdnn.io"), name)
     if name == "pipeline":
         return importlib.import_module("gbdnn.distributed.mpi.pipeline").pipeline
+    if name == "show_versions":
+        return importlib.import_module("gbdnn.challenge.machine").show_versions
     if name == "train":
         return importlib.import_module("gbdnn.training.train").train
     raise AttributeError(f"module 'gbdnn' has no attribute {name!r}")

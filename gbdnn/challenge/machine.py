@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 
 from gbdnn._version import __version__
+from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import gb
+
+_PACKAGES = (
+    "python-graphblas suitesparse-graphblas numpy numba llvmlite scipy polars safetensors xxhash"
+    " scikit-learn typer rich onnx torch distributed mpi4py matplotlib"
+)
+_SETTINGS = ("GBDNN_", "GRB_", "KMP_", "NUMBA_", "OMP_", "OPENBLAS_")
 
 
 def machine() -> dict[str, str | int | float | None]:
@@ -45,6 +56,36 @@ def versions() -> dict[str, str]:
         "SuiteSparse:GraphBLAS": ".".join(map(str, gb.ss.about["library_version"])),
         "numpy": np.__version__,
     }
+
+
+def show_versions() -> None:
+    """Print what a report of a fault needs: versions, machine, compiled code, settings.
+
+    What is not installed is left out, and what cannot be told says why: it prints as well where
+    GraphBLAS does not start.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.show_versions()  # doctest: +ELLIPSIS
+    gbdnn ...
+    """
+    facts = {"gbdnn": lambda: __version__, "Python": lambda: sys.version.replace("\n", " ")}
+    facts |= {name: partial(str, value) for name, value in machine().items()}
+    facts["SuiteSparse:GraphBLAS"] = lambda: ".".join(map(str, gb.ss.about["library_version"]))
+    for name in _PACKAGES.split():
+        with suppress(PackageNotFoundError):
+            facts[name] = partial(str, version(name))
+    facts["fused form"] = lambda: ", ".join(f"{kind} {at}" for kind, at in FUSED.code().items())
+    for name, value in sorted(os.environ.items()):
+        if name.startswith(_SETTINGS):
+            facts[name] = partial(str, value)
+    for name, told in facts.items():
+        try:
+            found = told()
+        except Exception as err:  # whatever it is, the report is about it
+            found = f"{type(err).__name__}: {err}"
+        print(f"{name:<21} {found}")  # noqa: T201 -- what it is for
 
 
 def _processor() -> str:

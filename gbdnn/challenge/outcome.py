@@ -152,7 +152,7 @@ class Outcome:
         Returns
         -------
         Outcome
-            This one with `truth`, `checked_against`, `borderline` and `check_seconds`.
+            This one, with what the check found.
         """
         began = perf_counter()
         truth, source = _truth(self.problem, progress)

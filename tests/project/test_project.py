@@ -1,12 +1,16 @@
 """What stands in several files of the project is the same in all."""
 
 import ast
+import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import gbdnn
 
@@ -23,6 +27,53 @@ def test_one_version():
     assert cited == latest == gbdnn.__version__
 
 
+def test_a_release_is_described_the_same_everywhere():
+    zenodo = json.loads(text(".zenodo.json"))
+    cited, recipe = (
+        yaml.safe_load(text(each)) for each in ("CITATION.cff", ".ci/conda/recipe.yaml")
+    )
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    for name in ("title", "keywords", "license"):
+        assert zenodo[name] == cited[name]
+    assert zenodo["description"] == " ".join(cited["abstract"].split())
+    assert zenodo["creators"] == cited["authors"] == project["authors"]
+    assert recipe["context"]["version"] == gbdnn.__version__
+    assert recipe["about"]["summary"] == project["description"]
+    assert (ROOT / recipe["about"]["license_file"]).is_file()
+    # conda has another name for one of them.
+    run = {
+        re.sub("^python-(?=suitesparse)", "", each.replace(" ", ""))
+        for each in recipe["requirements"]["run"]
+    }
+    assert run == {*project["dependencies"], f"python{project['requires-python']}"}
+    path = recipe["source"]["path"].replace("${{ version }}", gbdnn.__version__)
+    assert (ROOT / ".ci" / "conda" / path).resolve().parent == ROOT / "dist"
+
+
+def test_a_release_is_checked_before_it_is_published():
+    found = yaml.safe_load(text(".github/workflows/release.yml"))
+    build, publish = found["jobs"]["build"], found["jobs"]["publish"]
+    steps = [each.get("run", "") for each in build["steps"]]
+    assert any(".ci/run package" in each for each in steps)
+    assert publish["needs"] == "build"
+    assert publish["permissions"] == {"id-token": "write"}
+    assert found["permissions"] == {"contents": "read"}
+    [line] = [each for each in steps if "_version.py" in each]
+    for tag, code in ((f"v{gbdnn.__version__}", 0), ("v9.9.9", 1)):
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag},
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == code
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.stem
+)
+def test_files_of_the_host_are_yaml(file):
+    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)
+
+
 def test_python_versions():
     project = tomllib.loads(text("pyproject.toml"))["project"]
     named = {each.rsplit(" ", 1)[1] for each in project["classifiers"] if ":: 3." in each}
@@ -31,10 +82,14 @@ def test_python_versions():
     assert project["requires-python"] == f">={min(named)}"
 
 
+def steps_of(script):
+    return " ".join(re.findall(r'^(?:all|more)="(.*?)"', script, re.MULTILINE)).split()
+
+
 @pytest.mark.parametrize("workflow", ["tests.yml", "checks.yml"])
 def test_workflows_run_steps_that_there_are(workflow):
     script, found = text(".ci/run"), text(f".github/workflows/{workflow}")
-    steps = re.search(r'^all="(.*)"$', script, re.MULTILINE)[1].split()
+    steps = steps_of(script)
     assert all(re.search(rf"^{step}\(\) \{{$", script, re.MULTILINE) for step in steps)
     run = re.findall(r"\.ci/run (\w+)", found)
     run += re.search(r"step: \[(.*)\]", found)[1].split(", ")
@@ -43,7 +98,7 @@ def test_workflows_run_steps_that_there_are(workflow):
 
 
 def test_every_step_is_run_by_a_workflow():
-    steps = re.search(r'^all="(.*)"$', text(".ci/run"), re.MULTILINE)[1].split()
+    steps = steps_of(text(".ci/run"))
     found = text(".github/workflows/tests.yml") + text(".github/workflows/checks.yml")
     assert all(re.search(rf"\b{step}\b", found) for step in steps)
 

@@ -1,0 +1,33 @@
+"""What a report of a fault prints."""
+
+import numpy as np
+
+import gbdnn
+from gbdnn.kernels.fused import FUSED
+
+
+def facts(capsys):
+    gbdnn.show_versions()
+    return dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+
+
+def test_versions_and_settings_are_shown(capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("SECRET", "hidden")
+    found = facts(capsys)
+    assert found["gbdnn"] == gbdnn.__version__
+    assert found["numpy"] == np.__version__
+    assert found["SuiteSparse:GraphBLAS"].count(".") == 2
+    assert found["OMP_NUM_THREADS"] == "3"
+    assert {"Python", "processor", "cores", "system", "python-graphblas", "fused"} <= found.keys()
+    assert "SECRET" not in found
+
+
+def test_a_fault_is_part_of_the_report(capsys, monkeypatch):
+    def fail():
+        raise OSError("no such library")
+
+    monkeypatch.setattr(FUSED, "code", fail)
+    found = facts(capsys)
+    assert found["fused"].endswith("OSError: no such library")
+    assert "numpy" in found
