@@ -65,6 +65,7 @@ MOVE_ROW = 10.0  # to begin with a neuron's row
 PREPARE_EDGE = 12.0  # to prepare weights for the fused form
 PREPARE_LAYER = 200_000.0
 COMPILE = 5e9  # to compile the fused form, once on a machine
+COMPILE_GATHER = 3e9  # the same for products with a graph
 
 # Cache lines of inputs that training computes at a time: gradients read a layer's activations once
 # for each edge, so they are to stay in the second cache, and a dot product is to be worth its sum.

@@ -34,6 +34,7 @@ SHARE = 1 << 16  # edges and nodes that a thread takes at a time
 HEAVY = 1 << 17  # edges of a node that are cut into pieces of SHARE
 
 _faults: set[str] = set()  # why there is no compiled code: said once
+_without: dict[np.dtype, float] = {}  # ns of products in GraphBLAS
 
 
 def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Matrix:
@@ -178,13 +179,19 @@ class Gather:
 
 
 def _compiled(dtype: np.dtype, work: float) -> Callable[..., Any] | None:
-    """Return the compiled product, if it is at hand, or due for `work`, ns in GraphBLAS."""
+    """Return the compiled product if it is at hand, or due.
+
+    It is due once the products of this process, with this one of `work` ns, would have taken longer
+    in GraphBLAS than compiling takes.
+    """
     try:
         from gbdnn.kernels.compiled.functions import gather_library
         from gbdnn.kernels.compiled.library import has_fma
 
         library = gather_library(dtype.name)
-        if not _faults and has_fma() and (library.is_at_hand or work > costs.COMPILE):
+        _without[dtype] = _without.get(dtype, 0.0) + work
+        is_due = _without[dtype] > costs.COMPILE_GATHER
+        if not _faults and has_fma() and (library.is_at_hand or is_due):
             return library.functions()["gather"]
     except Exception as error:
         _faults.add(str(error))

@@ -64,7 +64,7 @@ FORMS = {"compiled": False, "GraphBLAS": True}
 
 @pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE", 0)
+    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
     if FORMS[request.param]:
         monkeypatch.setattr(gather, "_compiled", lambda *_: None)
 

@@ -26,7 +26,7 @@ FORMS = {"compiled": [], "GraphBLAS": [uncompiled], "in pieces": [in_pieces]}
 
 @pytest.fixture(params=FORMS)
 def form(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE", 0)  # also of small products
+    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)  # also of small products
     for patch in FORMS[request.param]:
         patch(monkeypatch)
     return request.param
@@ -95,7 +95,7 @@ def test_a_stored_zero_and_a_missing_one_are_the_same():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE", 0)
+    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
     in_pieces(monkeypatch)
     A, X, _ = case(3 * seed + 1, np.float32)
     assert np.diff(A.indptr).max() > 16
@@ -210,3 +210,27 @@ def test_without_compiled_code(monkeypatch):
     monkeypatch.setattr(functions, "gather_library", lambda _: 1 / 0)
     with pytest.warns(RuntimeWarning, match="no compiled product with a graph"):
         np.testing.assert_allclose(graph.propagate(A, X), A @ X, atol=1e-12)
+
+
+def test_products_are_compiled_once_they_have_taken_as_long(monkeypatch):
+    """The ski-rental rule: many small products, too."""
+    monkeypatch.setattr(gather, "_without", {})
+    monkeypatch.setattr(gather, "_faults", set())
+    loaded = []
+
+    class Library:
+        is_at_hand = False
+
+        def functions(self):
+            loaded.append(True)
+            return {"gather": None}
+
+    monkeypatch.setattr("gbdnn.kernels.compiled.functions.gather_library", lambda _: Library())
+    dtype, part = np.dtype("f4"), 0.3 * gather.costs.COMPILE_GATHER
+    for _ in range(3):
+        gather._compiled(dtype, part)
+    assert not loaded
+    gather._compiled(np.dtype("f8"), part)
+    assert not loaded
+    gather._compiled(dtype, part)
+    assert loaded
