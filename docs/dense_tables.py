@@ -116,7 +116,7 @@ def toml_of(found: dict[str, Any]) -> str:
         "machine": f"{on['processor']}, {on['cores']} cores, {on['system']}",
         "versions": ", ".join(f"{name} {is_}" for name, is_ in versions.items() if is_),
         "date": date.today().isoformat(),
-        "command": f"python benchmarks/real_networks.py {counts} --mnist DIR",
+        "command": f"python benchmarks/comparison/real_networks.py {counts} --mnist DIR",
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in facts.items()]
     return "\n".join([_HEAD, *lines, "cells = [", *map(_cell, found["cells"]), "]", ""])
@@ -127,8 +127,8 @@ _HEAD = """\
 #
 #     python docs/dense_tables.py real-networks.json
 #
-# from what benchmarks/real_networks.py writes. `ms`: medians; `right`: share of images, of the
-# trained network.
+# from what benchmarks/comparison/real_networks.py writes. `ms`: medians; `right`: share of images,
+# of the trained network.
 """
 
 

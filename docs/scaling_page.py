@@ -1,4 +1,4 @@
-"""Table and picture of the page on threads, from files of ``benchmarks/thread_scaling.py``.
+"""Table and picture of the page on threads, from files of ``benchmarks/scale/thread_scaling.py``.
 
 The serial share is that of Amdahl's law, fitted to the measured speed-ups. Nothing is drawn beyond
 what was measured.

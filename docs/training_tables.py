@@ -23,9 +23,9 @@ _PROGRAMS = {
 }
 _RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
 _COMMANDS = {
-    "steps": "python benchmarks/training_steps.py --nthreads 1 --nthreads 2",
-    "accuracy": "python benchmarks/training_accuracy.py",
-    "structure": "python benchmarks/fssl.py --strength S",
+    "steps": "python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2",
+    "accuracy": "python benchmarks/learning/training_accuracy.py",
+    "structure": "python benchmarks/learning/fssl.py --strength S",
 }
 
 
@@ -136,7 +136,8 @@ _HEAD = """\
 #
 #     python docs/training_tables.py steps.json accuracy.json fssl.json
 #
-# from what benchmarks/training_steps.py, training_accuracy.py and fssl.py write. `ms`: medians.
+# from what benchmarks/comparison/training_steps.py, and training_accuracy.py and fssl.py in
+# benchmarks/learning, write. `ms`: medians.
 """
 
 

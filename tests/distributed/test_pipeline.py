@@ -316,7 +316,7 @@ def test_cuts_are_for_a_pipeline(small, tmp_path):
 
 def test_benchmark(tmp_path):
     pytest.importorskip("typer")
-    script = RANKS.parents[2] / "benchmarks" / "pipeline.py"
+    script = RANKS.parents[2] / "benchmarks" / "scale" / "pipeline.py"
     problem = ["--neurons", 1024, "--layers", 6, "--inputs", 300]
     options = ["--cuts", 2, "--rounds", 1, "--json", tmp_path / "found.json"]
     done = start(2, *problem, *options, script=script)

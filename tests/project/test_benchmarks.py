@@ -23,7 +23,8 @@ pytest.importorskip("typer")
 
 
 def start(script, *options):
-    command = [sys.executable, str(BENCHMARKS / script), *map(str, options)]
+    (file,) = BENCHMARKS.glob(f"*/{script}")
+    command = [sys.executable, str(file), *map(str, options)]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=300
     )
@@ -247,7 +248,7 @@ def test_workers(tmp_path):
 
 
 def test_batches_are_dealt_to_the_next_idle_worker(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "scale"))
     replay = importlib.import_module("workers").replay
     assert replay([4, 1, 1, 1, 1], 2) == 4
     assert replay([1, 1, 1, 4], 2) == 5

@@ -1,4 +1,4 @@
-"""What the model of `benchmarks/splits.py` says of ways to share a run out."""
+"""What the model of `benchmarks/scale/splits.py` says of ways to share a run out."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ pytest.importorskip("sklearn")
 
 @pytest.fixture(scope="module")
 def splits():
-    folder = str(Path(__file__).parents[2] / "benchmarks")
+    folder = str(Path(__file__).parents[2] / "benchmarks" / "scale")
     sys.path.insert(0, folder)
     import splits
 

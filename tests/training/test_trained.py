@@ -13,7 +13,7 @@ from gbdnn import io
 torch = pytest.importorskip("torch")
 
 _SPEC = importlib.util.spec_from_file_location(
-    "trained", Path(__file__).parents[2] / "benchmarks" / "trained.py"
+    "trained", Path(__file__).parents[2] / "benchmarks" / "support" / "trained.py"
 )
 the_network = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(the_network)

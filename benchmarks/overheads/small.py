@@ -1,6 +1,6 @@
 """Few inputs: milliseconds of a call, with compiled code on disk, without, and in the full form.
 
-    python benchmarks/small.py --json small.json
+    python benchmarks/overheads/small.py --json small.json
 
 Each number of inputs and each way has a process of its own, and calls are made in turn. Compiled
 code is in a folder made for this run: the user's own is neither read nor written. Where the folder
@@ -17,9 +17,11 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 from processes import Process, answering, requests
 
 if TYPE_CHECKING:

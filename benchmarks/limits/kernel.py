@@ -1,6 +1,6 @@
 """How fast a layer is by itself: the fused form's, and the full form's product, by width.
 
-    python benchmarks/kernel.py --nthreads 1 --nthreads 2 --json kernel.json
+    python benchmarks/limits/kernel.py --nthreads 1 --nthreads 2 --json kernel.json
 
 The product is SuiteSparse's `saxpy5`; bias and activation, which the fused form's layer includes,
 come on top of it. Both are timed on blocks of several widths, with the neurons as given and
@@ -9,16 +9,16 @@ reordered, on layers of the network sampled evenly. Each thread has blocks of it
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import graphblas as gb
 import numpy as np
-import problems
-import report
 import typer
 
 from gbdnn.kernels import full
@@ -28,6 +28,10 @@ from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.reorder import orders
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems
+import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

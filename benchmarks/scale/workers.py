@@ -1,6 +1,6 @@
 """Workers beside one process; and a simulation of many workers from measured times of batches.
 
-    python benchmarks/workers.py --images MNIST --no-compress --json workers.json
+    python benchmarks/scale/workers.py --images MNIST --no-compress --json workers.json
 
 Measured: one process with all threads and a spawned pool of one thread each, in turn, warm; the
 pool's first calls apart. Simulated: the inputs, sorted by class and repeated, are computed in
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import heapq
 import multiprocessing
+import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
@@ -22,9 +23,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """A step of training on a fixed pattern: forward, backward, update, for a minibatch of 128.
 
-    python benchmarks/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
-    python benchmarks/training_steps.py --network 784-1024x2-10@5 --nthreads 2
+    python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
+    python benchmarks/comparison/training_steps.py --network 784-1024x2-10@5 --nthreads 2
 
 gbdnn beside PyTorch (dense with a mask; CSR weights, without autograd) and sparselab, each in a
 process of its own, in turn, from the same weights on the same minibatches. Losses of the first
@@ -11,17 +11,21 @@ one thread is what the multiply-adds alone take, at the rates that `floor` measu
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from time import sleep
 from typing import Annotated, Any
 
-import dense_problems
 import numpy as np
+import typer
+
+SUPPORT = Path(__file__).parents[1] / "support"
+sys.path.insert(0, str(SUPPORT))
+import dense_problems
 import problems
 import report
-import typer
 from processes import Process, prepared
 from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE, TITLES
 
@@ -76,7 +80,7 @@ def main(
         print(f"{problem.name} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             problem.save(Path(folder))
-            script = str(Path(__file__).with_name("training_programs.py"))
+            script = str(SUPPORT / "training_programs.py")
             started = [Process(each, script, each, folder) for each in names]
             try:
                 able = prepared(started, found)

@@ -1,6 +1,6 @@
 """A pipeline of ranks beside one process with as many threads: seconds, bytes sent, by cut.
 
-    mpiexec -n 2 --bind-to none python benchmarks/pipeline.py --images FOLDER --cuts 3 --cuts 60
+    mpiexec -n 2 --bind-to none python benchmarks/scale/pipeline.py --images DIR --cuts 3 --cuts 60
 
 Each rank has one thread. All ranks of this script are on one machine: what moves goes through its
 memory.
@@ -9,13 +9,17 @@ memory.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 from typing import Annotated, Any
 
-import problems
 import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems
 
 
 def main(

@@ -1,10 +1,10 @@
 """Products of a graph's matrix with features, and layers of convolutions, beside other programs.
 
-    python benchmarks/graph.py --features 64 --features 256
-    python benchmarks/graph.py --what layers --features 256
-    python benchmarks/graph.py --what nodes --features 256
-    python benchmarks/graph.py --what large --features 128 --scale 22 --edges 31_000_000
-    python benchmarks/graph.py --what shapes --features 16
+    python benchmarks/comparison/graph.py --features 64 --features 256
+    python benchmarks/comparison/graph.py --what layers --features 256
+    python benchmarks/comparison/graph.py --what nodes --features 256
+    python benchmarks/comparison/graph.py --what large --features 128 --scale 22 --edges 31_000_000
+    python benchmarks/comparison/graph.py --what shapes --features 16
 
 The graph is a symmetric R-MAT graph with a loop at each node, normalised as GCN does; the default
 has the size of ogbn-arxiv. Each program is a process of its own, and they run in turn: another's
@@ -29,9 +29,11 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import report
 import scipy.sparse as sp
 import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Edges per second at which a network comes into memory: from a store, and from TSV files.
 
-    python benchmarks/loading.py --json loading.json
+    python benchmarks/overheads/loading.py --json loading.json
 
 Files are warm: they have just been written. A network from a store is read with its checksums
 verified, every layer materialised.
@@ -9,15 +9,18 @@ verified, every layer materialised.
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

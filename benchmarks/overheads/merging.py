@@ -1,6 +1,6 @@
 """The gain of computing equal inputs once, by depth; the loss where none are equal.
 
-    python benchmarks/merging.py --json merging.json
+    python benchmarks/overheads/merging.py --json merging.json
 
 Every depth of one network runs with and without, in turn. A converged layer's time is what the
 deepest network takes beyond the shallowest one, over the layers between. The network where nothing
@@ -10,15 +10,19 @@ becomes equal has weights drawn at random, without a clip, and dense inputs draw
 from __future__ import annotations
 
 import gc
+import sys
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     import graphblas as gb

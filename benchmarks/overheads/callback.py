@@ -1,6 +1,6 @@
 """What a callback costs: runs with and without one, in turn.
 
-    python benchmarks/callback.py --images ../shared/data/mnist --engine fused --json callback.json
+    python benchmarks/overheads/callback.py --images MNIST --engine fused --json callback.json
 
 The callback keeps its records and does nothing else. Ratios are of each pair of runs: medians, and
 the quartiles in brackets, of the wall's clock and of the processor's.
@@ -8,13 +8,17 @@ the quartiles in brackets, of the wall's clock and of the processor's.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem

@@ -1,6 +1,6 @@
 """How close `gbdnn.infer` is to the hardware's limit.
 
-    python benchmarks/floor.py --nthreads 1 --nthreads 2 --json floor.json
+    python benchmarks/limits/floor.py --nthreads 1 --nthreads 2 --json floor.json
 
     floor = sum over layers of (living inputs x edges) / rate
 
@@ -17,14 +17,18 @@ form's own product reaches stands beside the hardware's rates.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem

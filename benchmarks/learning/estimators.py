@@ -1,17 +1,21 @@
 """The estimators with their defaults beside scikit-learn's dense networks with theirs.
 
-    python benchmarks/estimators.py --seeds 3
+    python benchmarks/learning/estimators.py --seeds 3
 
 Mean of five-fold cross-validation by seed, of folds and networks alike, and seconds for all folds.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from time import perf_counter
 from typing import Annotated
 
-import report
 import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import report
 
 
 def main(seeds: Annotated[int, typer.Option(min=1, help="Repeats.")] = 3) -> None:

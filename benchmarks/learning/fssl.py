@@ -1,6 +1,6 @@
 """FSSL: how small a network becomes, and how many images it then takes for another digit.
 
-    GBDNN_DATA=data python benchmarks/fssl.py --json fssl.json
+    GBDNN_DATA=data python benchmarks/learning/fssl.py --json fssl.json
 
 A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. MNIST
 where its files are (see images_to_learn.py); without, the digits of scikit-learn and a smaller
@@ -10,18 +10,22 @@ that way.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
-import report
 import typer
-from images_to_learn import Images, images
-from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 import gbdnn
 from gbdnn.training import SGD, StructuredRun, erdos_renyi, fssl
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import report
+from images_to_learn import Images, images
+from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 # By the name of the images: sizes, strengths, and the rest.
 _PROBLEMS: dict[str, tuple[list[int], list[float], dict[str, Any]]] = {

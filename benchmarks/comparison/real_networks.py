@@ -1,7 +1,7 @@
 """Networks that people have: a few layers, 1 to 60 % of their edges, dense features and answers.
 
-    python benchmarks/real_networks.py --nthreads 1 --nthreads 2 --json real.json
-    python benchmarks/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32,64,128,256,512
+    python benchmarks/comparison/real_networks.py --nthreads 1 --nthreads 2 --json real.json
+    python benchmarks/comparison/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32
 
 gbdnn beside PyTorch (dense, and CSR weights) and ONNX Runtime, each in a process of its own, in
 turn. In each round a program calls one after the other for at least `--at-least` seconds, and its
@@ -11,17 +11,21 @@ time is the median of the calls; ratios are of the same round. Answers are compa
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from statistics import geometric_mean, median
 from time import sleep
 from typing import Annotated, Any
 
-import dense_problems
 import numpy as np
+import typer
+
+SUPPORT = Path(__file__).parents[1] / "support"
+sys.path.insert(0, str(SUPPORT))
+import dense_problems
 import problems
 import report
-import typer
 from dense_programs import OWN, PROGRAMS, PYTORCH, TITLES
 from processes import Process, prepared
 
@@ -136,7 +140,7 @@ def _run(
         _write_onnx(problem, folder / "net.onnx")
         for size in sizes:
             np.save(folder / f"answer-{size}.npy", problem.answer(size))
-        script = str(Path(__file__).with_name("dense_programs.py"))
+        script = str(SUPPORT / "dense_programs.py")
         started = [Process(each, script, each, str(folder)) for each in names]
         try:
             able = prepared(started, found)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import problems
+import report
+import typer
 from programs import DEFAULT, DISTINCT, PROGRAMS
 from worker import Worker
 
@@ -206,3 +208,68 @@ def strongest(rows: list[dict[str, Any]], nthreads: int) -> dict[str, Any] | Non
         if row["beside_nthreads"] == nthreads and not PROGRAMS[row["program"]].own
     ]
     return min(peers, key=lambda row: row["to_distinct"], default=None)
+
+
+def chosen(programs: list[str] | None, *, slow: bool) -> list[str]:
+    """Return the names asked for, those first that the others are compared with."""
+    usual = [name for name, program in PROGRAMS.items() if slow or not program.slow]
+    asked = [name for item in programs or [] for name in item.split(",")] or usual
+    for name in asked:
+        if name not in PROGRAMS:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(PROGRAMS)}")
+    return list(dict.fromkeys([DISTINCT, DEFAULT, *asked]))
+
+
+def show(found: dict[str, Any], counts: list[int]) -> None:
+    """Print a table per number of threads, and the ratios that matter."""
+    rows = found["summary"]
+    head = ["program", "threads", "inputs", "batch", "median s", "min s", "first s"]
+    head += ["to distinct", "to default", "edges/s", "cpu/wall", "categories"]
+    for nthreads in counts:
+        report.table(
+            head,
+            [
+                (
+                    row["title"],
+                    row["nthreads"],
+                    row["inputs"],
+                    row["batch"] or "-",
+                    f"{row['seconds_median']:.3f}",
+                    f"{row['seconds_min']:.3f}",
+                    f"{row['seconds_first']:.3f}",
+                    f"x {row['to_distinct']:.2f}",
+                    f"x {row['to_default']:.2f}",
+                    f"{row['edges_per_second']:.3g}",
+                    f"{row['cpu_to_wall']:.2f}",
+                    "right" if row["check"] == "PASSED" else "WRONG",
+                )
+                for row in rows
+                if row["beside_nthreads"] == nthreads
+            ],
+        )
+    print(
+        "\nto distinct, to default: seconds per input over those of gbdnn auto in the same round,"
+        "\nmedian; with compress=False (every input computed), and as it is by default."
+        "\nPrograms that ran on fewer inputs say so; their seconds are not scaled."
+    )
+    for nthreads in counts:
+        best = strongest(rows, nthreads)
+        if best is not None:
+            print(
+                f"strongest peer beside {nthreads} threads: {best['title']}, batches of"
+                f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn compress=False,"
+                f" x {best['to_default']:.2f} by default"
+            )
+    for row in rows:
+        if PROGRAMS[row["program"]].own and row["beside_nthreads"] != counts[0]:
+            print(
+                f"{row['title']}: {row['nthreads']} threads x {row['speed_up']:.2f} as fast as"
+                f" {counts[0]}"
+            )
+    for name, prepared in found["prepared"].items():
+        if "code_seconds" in prepared:
+            form = "fused form" if prepared["compiled"] else "no compiled code"
+            print(
+                f"{PROGRAMS[name].title}: {form}, code loaded or compiled in"
+                f" {prepared['code_seconds']:.3f} s, before all runs"
+            )

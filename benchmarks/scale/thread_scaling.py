@@ -1,6 +1,6 @@
 """Seconds of `gbdnn.infer` on 1, 2, ... threads, in turn.
 
-    python benchmarks/thread_scaling.py --nthreads 1,2,4,8 --json thread_scaling.json
+    python benchmarks/scale/thread_scaling.py --nthreads 1,2,4,8 --json thread_scaling.json
 
 Strong scaling: the same inputs on any number of threads. With ``--weak`` n threads compute n times
 the inputs of one: the last of the numbers takes all inputs, and the ideal is a constant time.
@@ -11,14 +11,18 @@ otherwise; they are recorded. Blocks side by side run in Python threads, which t
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 
 def main(

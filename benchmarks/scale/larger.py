@@ -1,7 +1,7 @@
 """Gbdnn on the larger networks: its engines in turn, memory, and the peers beside it.
 
-    python benchmarks/larger.py --neurons 4096 --no-compress --peers 20000 --json larger-4096.json
-    python benchmarks/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
+    python benchmarks/scale/larger.py --neurons 4096 --no-compress --peers 20000 --json 4096.json
+    python benchmarks/scale/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
 With `--store` the network is not in memory: it is streamed from a store, which is made if it is not
 there. Memory is that of this process, pages of mapped files left out: with the libraries alone,
@@ -16,16 +16,19 @@ process of its own, as `side_by_side.py` runs them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
-from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     import gbdnn
@@ -204,10 +207,9 @@ def _peers(
     truth: np.ndarray,
 ) -> dict[str, Any]:
     """Return what gbdnn and other programs take, in turn."""
-    import side_by_side
     import turns
 
-    names = side_by_side.chosen(programs or list(_PEERS), slow=False)
+    names = turns.chosen(programs or list(_PEERS), slow=False)
     sizes = problems.numbers(batch, "--batch", list(turns.BATCHES))
     found: dict[str, Any] = {"inputs": problem.inputs, "versions": {}}
     with turns.workers(problem, names, found) as able:
@@ -216,7 +218,7 @@ def _peers(
     found["runs"] = runs
     found["summary"] = turns.summary(problem, runs, [nthreads], rounds)
     found["strongest"] = turns.strongest(found["summary"], nthreads)
-    side_by_side.show(found, [nthreads])
+    turns.show(found, [nthreads])
     if not all(run["check"] == "PASSED" for run in runs):
         raise SystemExit("a program found wrong categories")
     return found

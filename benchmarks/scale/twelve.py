@@ -1,6 +1,6 @@
 """The challenge's twelve networks, every input computed and equal inputs once; safe to stop.
 
-    python benchmarks/twelve.py RESULTS --images ../shared/data/mnist --nthreads 2
+    python benchmarks/scale/twelve.py RESULTS --images ../shared/data/mnist --nthreads 2
 
 Each case is a run of ``larger.py`` in a process of its own, and a file in RESULTS, which is written
 when the case is done: what is there is not measured again. Networks that take more than a quarter
@@ -19,9 +19,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems  # noqa: TC002 -- typer reads the annotations
 import report
-import typer
 
 HERE = Path(__file__).parent
 NETWORKS = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
@@ -101,7 +103,7 @@ def measure(file: Path, options: list[object]) -> None:
 
 def show(results: Path) -> None:
     """Print a table of all cases, and their lines for the results page."""
-    sys.path.insert(0, str(HERE.parent / "docs"))
+    sys.path.insert(0, str(HERE.parents[1] / "docs"))
     import tables
 
     rows: list[list[str]] = []

@@ -1,6 +1,6 @@
 """How long a layer of a block holds Python's lock, and for how many threads side by side that is.
 
-    python benchmarks/lock.py --json lock.json
+    python benchmarks/limits/lock.py --json lock.json
 
 A layer of a block that is as small as can be takes the time of its calls alone. Part of it is
 inside GraphBLAS, where the lock is released; the rest is the most that a layer can hold it. Threads
@@ -10,14 +10,18 @@ products.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 
 if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats

@@ -1,6 +1,6 @@
 """Pruned modules by `gbdnn.torch.accelerate`, beside PyTorch's dense ones.
 
-    python benchmarks/accelerate.py --zeros 0.9 --tokens 1 --tokens 128 --nthreads 2
+    python benchmarks/comparison/accelerate.py --zeros 0.9 --tokens 1 --tokens 128 --nthreads 2
 
 A feed-forward part of a transformer (768-3072-768, GELU), an encoder of six such layers with
 attention, and a classifier (784-512-512-10), with weights of which a share is 0 at random. Both are

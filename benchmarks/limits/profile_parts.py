@@ -1,6 +1,6 @@
 """Where the time of `gbdnn.infer` goes: seconds per part and per layer, on one thread.
 
-    python benchmarks/profile_parts.py --json profile_parts.json
+    python benchmarks/limits/profile_parts.py --json profile_parts.json
 
 Timers are put around gbdnn's own functions from outside. What they cost shows as the difference
 between the runs with them and without. The fused form takes many layers in one call: its seconds
@@ -9,14 +9,18 @@ per layer are those of another run, which a callback makes take them one by one.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-import typer
 from timers import Timers
 
 if TYPE_CHECKING:

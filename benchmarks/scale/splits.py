@@ -1,7 +1,7 @@
 """What it costs to share a run out over processes, by a model: three ways, side by side.
 
-    python benchmarks/splits.py --neurons 4096 --layers 120 --ranks 2 --inputs 20000
-    python benchmarks/splits.py NET --ranks 4 --bandwidth 1e8
+    python benchmarks/scale/splits.py --neurons 4096 --layers 120 --ranks 2 --inputs 20000
+    python benchmarks/scale/splits.py NET --ranks 4 --bandwidth 1e8
 
 The network is generated, or read from a store.
 
@@ -21,14 +21,13 @@ images: it compares ways, and is no forecast.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import problems  # noqa: TC002 -- typer reads the annotations
-import report
 import typer
 
 import gbdnn
@@ -37,6 +36,10 @@ from gbdnn.distributed.mpi.cuts import balanced_cuts
 from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems  # noqa: TC002 -- typer reads the annotations
+import report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

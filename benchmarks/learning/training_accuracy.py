@@ -1,6 +1,6 @@
 """Accuracy of sparse networks by density and by rule for the edges.
 
-    GBDNN_DATA=data python benchmarks/training_accuracy.py --json accuracy.json
+    GBDNN_DATA=data python benchmarks/learning/training_accuracy.py --json accuracy.json
 
 784-1024-1024-10 (digits of scikit-learn: 64-256-256-10) with random edges, Erdős–Rényi by layer,
 trained with the same options at each density. `--validation` tests with images that are part of
@@ -9,18 +9,22 @@ the training images: options are chosen that way.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
-import report
 import typer
-from images_to_learn import Images, images
-from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 import gbdnn
 from gbdnn.training import SET, SGD, Adjustment, RigL, erdos_renyi
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import report
+from images_to_learn import Images, images
+from problems import Json  # noqa: TC002 -- typer reads the annotations
 
 RULES: dict[str, tuple[Adjustment, ...]] = {"fixed": (), "rigl": (RigL(),), "set": (SET(),)}
 _SIZES = {"MNIST": [784, 1024, 1024, 10], "digits of scikit-learn": [64, 256, 256, 10]}

@@ -1,0 +1,72 @@
+"""Gbdnn and other programs on one problem, in turn, each checked for the right categories.
+
+    python benchmarks/comparison/side_by_side.py --nthreads 1 --nthreads 2 --json side_by_side.json
+
+Every program has a process of its own (`worker`) and runs once per round, one after the other: what
+disturbs the machine for a while disturbs all of them. Each runs at the best of several batch sizes,
+which it has looked for before (`turns`). The first run of each, which prepares what it keeps, is
+not among the timed ones. A run begins with the features in the program's own format and ends with
+the categories.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems
+import report
+import turns
+from programs import PROGRAMS
+
+
+def main(
+    neurons: problems.Neurons = 1024,
+    layers: problems.Layers = 120,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    nthreads: problems.Threads = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each program.")] = 5,
+    programs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
+    ] = None,
+    slow_inputs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run the slow programs as well, on the first so many inputs."),
+    ] = None,
+    batch: problems.Batches = None,
+    search_inputs: Annotated[
+        int, typer.Option(min=1, help="First inputs on which batch sizes are tried.")
+    ] = turns.SEARCH_INPUTS,
+    json_file: problems.Json = None,
+) -> None:
+    """Run gbdnn and others on one problem, interleaved."""
+    names = turns.chosen(programs, slow=slow_inputs is not None)
+    counts = problems.thread_counts(nthreads, [2])
+    sizes = problems.numbers(batch, "--batch", list(turns.BATCHES))
+    problem = problems.build(neurons, layers, inputs, data, images, seed)
+    found = report.facts(problem, rounds=rounds)
+    report.heading(found)
+    print("computing the right categories ...", flush=True)
+    truth, found["checked_against"] = problems.true_categories(problem)
+    found["categories"] = len(truth)
+    with turns.workers(problem, names, found, slow_inputs) as able:
+        found["batches"] = turns.search(able, counts, sizes, search_inputs)
+        found["runs"] = turns.interleaved(able, counts, rounds, truth, found["batches"])
+    found["summary"] = turns.summary(problem, found["runs"], counts, rounds)
+    found["strongest"] = {n: turns.strongest(found["summary"], n) for n in counts}
+    turns.show(found, counts)
+    report.write(json_file, found)
+    if not all(run["check"] == "PASSED" for run in found["runs"]):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

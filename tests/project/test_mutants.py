@@ -1,0 +1,89 @@
+"""What `tests/support/mutants.py` changes, and what it leaves as it is."""
+
+import ast
+
+import mutants
+import pytest
+
+SOURCE = '''
+"""A 1 < 2 of a docstring."""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    LIMIT = 9
+__all__ = ["f"]
+
+@cache(maxsize=None, typed=True)
+def f(x: Literal[3] = 4, y=True) -> Literal[5]:
+    """And 6."""
+    if x < 7 and not y:
+        raise ValueError("above %d" % (8 + x))
+    self.total += x
+    return x - 1 if y else f"{x + 2}"
+'''
+
+
+def test_what_is_changed():
+    found = mutants.mutants(SOURCE, "f.py")
+    told = {each.told(SOURCE).removeprefix("f.py:") for each in found}
+    assert told == {
+        "9: number: 4  ->  (5)",
+        "9: truth: True  ->  False",
+        "11: condition: x < 7 and not y  ->  (not (x < 7 and (not y)))",
+        "11: operator: x < 7 and not y  ->  (x < 7 or not y)",
+        "11: comparison: x < 7  ->  (x >= 7)",
+        "11: boundary: x < 7  ->  (x <= 7)",
+        "11: number: 7  ->  (8)",
+        "11: condition: not y  ->  (y)",
+        '12: removed: raise ValueError("above %d" % (8 + x))  ->  pass',
+        "13: removed: self.total += x  ->  pass",
+        "14: condition: x - 1 if y else f\"{x + 2}\"  ->  (x - 1 if not y else f'{x + 2}')",
+        "14: operator: x - 1  ->  (x + 1)",
+        "14: number: 1  ->  (2)",
+    }
+    whole = ast.dump(ast.parse(SOURCE))
+    assert all(ast.dump(ast.parse(each.applied(SOURCE))) != whole for each in found)
+
+
+def test_conditions_are_negated():
+    source = "if a(b):\n    pass\nwhile c:\n    d()\n"
+    told = [each.told(source) for each in mutants.mutants(source, "f.py")]
+    assert "f.py:1: condition: a(b)  ->  (not a(b))" in told
+    assert "f.py:3: condition: c  ->  (not c)" in told
+
+
+def test_a_seed_draws_the_same_mutants_of_a_part():
+    drawn = mutants.drawn(20, 3, "gbdnn/io/")
+    assert drawn == mutants.drawn(20, 3, "gbdnn/io/")
+    assert drawn != mutants.drawn(20, 4, "gbdnn/io/")
+    assert len(set(drawn)) == 20
+    assert all(each.file.startswith("gbdnn/io/") for each in drawn)
+
+
+def test_the_nearest_tests_come_first():
+    near, room, last = mutants.nearest("gbdnn/io/idx.py", mutants.ROOT)
+    assert near == ["tests/io/test_idx.py"]
+    assert room == ["tests/io"]
+    assert "tests/integration" in last
+    assert "tests/test_answers.py" in last
+
+
+@pytest.mark.slow  # processes that run pytest
+def test_a_mutant_that_no_test_reaches_survives(tmp_path):
+    (tmp_path / "gbdnn/io").mkdir(parents=True)
+    (tmp_path / "gbdnn/__init__.py").touch()
+    (tmp_path / "gbdnn/io/half.py").write_text(
+        "def half(x):\n    if x < 0:\n        pass\n    return x / 2\n"
+    )
+    (tmp_path / "tests/io").mkdir(parents=True)
+    (tmp_path / "tests/io/test_half.py").write_text(
+        "from gbdnn.io.half import half\n\ndef test_half():\n    assert half(4) == 2\n"
+    )
+    found = mutants.drawn(9, 0, "gbdnn/io/", tmp_path)
+    outcomes = {
+        each.kind: mutants.outcome(each, tmp_path, 60, 0)
+        for each in found
+        if each.kind in ("operator", "boundary")
+    }
+    assert outcomes["operator"] == "caught"
+    assert outcomes["boundary"] == "survived"
+    assert "x / 2" in (tmp_path / "gbdnn/io/half.py").read_text()
