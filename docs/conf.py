@@ -13,7 +13,6 @@ sys.path.insert(0, str(HERE))
 
 import figures  # noqa: E402
 import notebook_runs  # noqa: E402
-import scaling_page  # noqa: E402
 import structure  # noqa: E402
 
 project = "gbdnn"
@@ -105,7 +104,6 @@ def _generate():
     figures.make(generated)
     structure.make(generated)
     (generated / "api.rst").write_text(_public_names(), encoding="utf-8")
-    scaling_page.make(generated)
 
 
 def _public_names():

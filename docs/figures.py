@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-import published_figure
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -56,8 +55,6 @@ def make(folder: Path) -> None:
             file = folder / name
             if not file.exists() or file.stat().st_mtime < changed:
                 _save(draw(), file)
-        # It is drawn from numbers in other files, and in no time.
-        _save(published_figure.draw(), folder / "published.svg")
 
 
 def _save(figure: Figure, file: Path) -> None:

@@ -1,25 +1,33 @@
-"""Tables in the pages, where a code host shows them, too.
+"""Tables and figures of results in the pages, where a code host shows them, too.
 
-A page has them between ``<!-- table: NAME -->`` and ``<!-- end -->``; a test compares these with
-the files of results. ``python docs/inlined.py`` writes them anew.
+A page has tables between ``<!-- table: NAME -->`` and ``<!-- end -->``, figures are in ``_static``;
+a test compares both with the files of results. ``python docs/inlined.py`` makes them anew.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from matplotlib import rc_context
+
+from gbdnn.challenge import published
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import beside_figure  # noqa: E402
 import dense_tables  # noqa: E402
+import figures  # noqa: E402
+import published_figure  # noqa: E402
 import scaling_page  # noqa: E402
 import tables  # noqa: E402
 import training_tables  # noqa: E402
 
+FIGURES = HERE / "_static"
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
 
 
@@ -51,7 +59,32 @@ def pages() -> dict[Path, str]:
     return {file: text for file, text in found.items() if _TABLE.search(text)}
 
 
+def sources() -> dict[str, str]:
+    """Return for each figure a digest of the files that it is drawn from: its description."""
+    files = {
+        "published.svg": [published_figure.RESULTS, Path(published.__file__).with_suffix(".toml")],
+        "scaling.svg": sorted(scaling_page.SOURCE.glob("*.json")),
+    }
+    return {
+        name: sha256(b"".join(file.read_bytes() for file in each)).hexdigest()
+        for name, each in files.items()
+    }
+
+
+def draw() -> None:
+    """Draw the figures."""
+    drawn = {
+        "published.svg": published_figure.draw(),
+        "scaling.svg": scaling_page.draw(scaling_page.read(scaling_page.SOURCE)),
+    }
+    for name, digest in sources().items():
+        told = {"Date": None, "Description": digest}
+        drawn[name].savefig(FIGURES / name, facecolor="white", metadata=told, bbox_inches="tight")
+
+
 if __name__ == "__main__":
+    with rc_context(figures.STYLE):
+        draw()
     found = made()
     for file, text in pages().items():
         file.write_text(filled(text, found), encoding="utf-8")

@@ -21,11 +21,6 @@ SOURCE = Path(__file__).parent / "scaling"
 MARKERS = "osD^vP*X"
 
 
-def make(folder: Path) -> None:
-    """Write ``scaling.svg``."""
-    draw(read(SOURCE)).savefig(folder / "scaling.svg")
-
-
 def read(folder: Path) -> list[dict[str, Any]]:
     """Return the reports of a folder, in the order of their names."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]

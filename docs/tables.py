@@ -30,8 +30,10 @@ def make(source: Path, folder: Path) -> None:
     found = tomllib.loads(source.read_text(encoding="utf-8"))
     require_sound(found)
     pages = {
-        "runs-every-input.md": runs(found, compress=False),
-        "runs-equal-once.md": runs(found, compress=True),
+        "runs-every-input.md": runs(found, "zen3", compress=False),
+        "runs-equal-once.md": runs(found, "zen3", compress=True),
+        "runs-zen4-every-input.md": runs(found, "zen4", compress=False),
+        "runs-zen4-equal-once.md": runs(found, "zen4", compress=True),
         "setups.md": setups(found),
         "commands.md": commands(found),
         "beside-zen3.md": beside(found, "zen3"),
@@ -70,10 +72,10 @@ def edge_rate(run: dict[str, Any]) -> float:
     return run["inputs"] * DEGREE * run["neurons"] * run["layers"] / run["seconds"]
 
 
-def runs(found: dict[str, Any], *, compress: bool) -> str:
-    """Return a row for each of the twelve networks, measured or not."""
+def runs(found: dict[str, Any], group: str, *, compress: bool) -> str:
+    """Return a row for each of the twelve networks, measured on a machine or not."""
     rate = "**effective** edges/s" if compress else "edges/s"
-    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "weights", "machine", "date"]
+    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "weights", "date"]
     rows = []
     for neurons in NEURONS:
         for layers in LAYERS:
@@ -81,6 +83,7 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                 run
                 for run in found["runs"]
                 if (run["neurons"], run["layers"], run["compress"]) == (neurons, layers, compress)
+                and run["setup"].startswith(group)
             ]
             rows += [
                 [
@@ -91,11 +94,10 @@ def runs(found: dict[str, Any], *, compress: bool) -> str:
                     f"{edge_rate(run):.3g}".replace("e+", "e"),
                     f"{run['gib']:.1f}" if "gib" in run else "",
                     run["weights"],
-                    found["setups"][run["setup"]]["short"],
                     run["date"],
                 ]
                 for run in here
-            ] or [[str(neurons), str(layers), "not measured", *[""] * 6]]
+            ] or [[str(neurons), str(layers), "not measured", *[""] * 5]]
     return table(head, rows, right=(0, 1, 2, 4, 5))
 
 

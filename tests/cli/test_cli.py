@@ -265,24 +265,27 @@ SIZES = {"80 x 24": (80, 24), "40 x 10": (40, 10)}
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}], ids=["", "NO_COLOR"])
+@pytest.mark.parametrize(
+    "workers", [[], pytest.param(["--workers", 2], marks=pytest.mark.slow)], ids=["", "workers"]
+)
 def test_a_terminal_of_any_size_shows_all_of_a_bar_and_keeps_the_result(
-    size, environment, problem, folder, tmp_path, monkeypatch
+    size, environment, workers, problem, folder, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     gbdnn.save(problem.network, tmp_path / "net")
     columns, rows = size
     X = folder / "sparse-images-1024.tsv"
-    command = ["infer", "net", X, "-o", "Y", "--to", "store", "--batch", 10, "--inputs", 200]
+    command = ["infer", "net", X, "-o", "Y", "--batch", 10, "--inputs", 200, *workers]
     code, written, left = on_terminal(*command, columns=columns, rows=rows, **environment)
-    assert code == 0
+    assert code == 0, written
     living = len(gbdnn.categories(gbdnn.infer(problem.network, problem.features)))
     assert "".join(left).startswith(f"Y: {living} of 200 inputs have a category, ")
-    assert "computed in " in "".join(left)
+    assert (" workers, busy for " if workers else "computed in ") in "".join(left)
     colors = re.findall(r"\x1b\[[\d;]*m", written)
     assert all("3" not in each for each in colors) if environment else colors
     drawn = re.split(r"[\r\n]+", re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", written))
     bars = [line for line in drawn if "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line]
-    assert {line.split()[0] for line in bars} >= {"inference", "inputs"}
+    assert {line.split()[0] for line in bars} >= {"batches" if workers else "inference", "inputs"}
     assert max(map(len, drawn[: drawn.index(bars[-1]) + 1])) <= columns
     assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in bars)
     # What, bar, how much of it, for how long, how long still.

@@ -29,6 +29,13 @@ def test_every_table_is_made_of_the_results(inlined):
     assert not [name for name in found if f"<!-- table: {name} -->" not in shown]
 
 
+def test_every_figure_is_drawn_from_the_results(inlined):
+    """Otherwise: python docs/inlined.py."""
+    for name, digest in inlined.sources().items():
+        assert digest in (inlined.FIGURES / name).read_text(encoding="utf-8"), name
+        assert any(f"_static/{name}" in text for text in inlined.pages().values())
+
+
 def test_another_number_is_seen(inlined):
     found = inlined.made()
     text = inlined.pages()[DOCS / "results.md"]
