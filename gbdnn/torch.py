@@ -103,7 +103,7 @@ class SparseLinear(nn.Module):
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = network
+        self.network, self._shape = network, network.shape
         self._dtype = torch.float64 if network.dtype == "f8" else torch.float32
         self._compiled: dict[int, CompiledNetwork] = {}
         self._names: tuple[str, ...] | None = ("",)
@@ -145,16 +145,16 @@ class SparseLinear(nn.Module):
                 "an accelerated module has no gradient: call it under torch.no_grad(), or train the"
                 " original model"
             )
-        nrows, ncols = self.network.shape
+        nrows, ncols = self._shape
         if not x.ndim or x.shape[-1] != nrows:
             raise ShapeError(f"the tensor has shape {tuple(x.shape)}; (..., {nrows}) is needed")
         threads = torch.get_num_threads()
         if (run := self._compiled.get(threads)) is None:
             run = self._compiled[threads] = CompiledNetwork(self.network, threads)
-        rows = x.detach().reshape(-1, nrows)
-        out = torch.empty((len(rows), ncols), dtype=self._dtype)
-        run(rows.numpy(), out=out.numpy())
-        return out.reshape(*x.shape[:-1], ncols)
+        rows = x.detach() if x.requires_grad else x
+        if x.ndim == 2:
+            return torch.from_numpy(run(rows.numpy()))
+        return torch.from_numpy(run(rows.reshape(-1, nrows).numpy())).reshape(*x.shape[:-1], ncols)
 
     def extra_repr(self) -> str:
         """Return what stands between the parentheses."""
