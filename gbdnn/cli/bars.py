@@ -139,7 +139,7 @@ class Bars(rich.progress.Progress):
         if work.runs != task.fields["seen"]:  # until a layer is done, weights are read and prepared
             task.fields["seen"] = work.runs
             numbered = 1 < task.fields["repeat"] >= work.runs
-            of = f", run {work.runs} of {task.fields['repeat']}" if numbered else ""
+            of = f" {work.runs} of {task.fields['repeat']}" if numbered else ""
             task.total = None
             self.reset(task.id, description=f"inference{of}")  # draws
         if (part := work.fraction) > 0:

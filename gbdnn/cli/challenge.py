@@ -86,7 +86,7 @@ def challenge(
         require_plottable(plot)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         if data is None:
-            with bars.busy("generating the problem"):
+            with bars.busy("generating"):
                 problem = problems.generated(
                     neurons, layers, images=images, inputs=inputs, seed=seed or 0
                 )

@@ -120,7 +120,7 @@ def _generate_features(
     name = outputs.features_format(out, to)
     outputs.require_free(out, stored=name == "store", force=force)
     with Bars() as bars:
-        with bars.busy("generating features"):
+        with bars.busy("generating"):
             pixels = digits() if images == "digits" else read_idx(Path(images))
             X = features_from_images(pixels, neurons, inputs=inputs, dtype=dtype)
         with bars.busy("writing"):

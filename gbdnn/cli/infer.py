@@ -124,7 +124,7 @@ def infer(
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         before = FUSED.seconds_compiling(net.dtype)
-        with bars.busy("reading features"):
+        with bars.busy("reading"):
             X = given_input.read_features(net, stays=in_parts or executor is not None)
         shown: AbstractContextManager[RunProgress | None] = nullcontext()
         records = None if executor is None else pools.Records(bars)
@@ -144,7 +144,7 @@ def infer(
                     net, X, out, batch=batch, restart=restart, progress=resumed, **settings
                 )
             was_complete = resumed.was_complete
-            with bars.busy("counting categories"):
+            with bars.busy("counting"):
                 living = _living(Y)
         else:
             result.require_free()

@@ -323,7 +323,7 @@ def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch)
         assert half[:3] == (True, 1.0, 0.5)
         assert nearly[:3] == (True, 1.0, 0.99)
         assert not ended[0]
-        assert begun[3] == (f"inference, run {number + 1} of 2" if number < 2 else "inference")
+        assert begun[3] == (f"inference {number + 1} of 2" if number < 2 else "inference")
 
 
 def test_help_is_not_cut_off(monkeypatch):
