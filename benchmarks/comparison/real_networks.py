@@ -26,7 +26,7 @@ sys.path.insert(0, str(SUPPORT))
 import dense_problems
 import problems
 import report
-from dense_programs import OWN, PROGRAMS, PYTORCH, TITLES
+from dense_programs import OWN, PROGRAMS, TITLES
 from processes import Process, prepared
 from turns import in_turn
 
@@ -164,17 +164,17 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
     errors = {
         name: max(run["error"] for run in (*turns.first[name], *turns.runs[name])) for name in calls
     }
-    peers = [seconds[name] for name in PYTORCH if name in seconds]
-    better = [min(taken) for taken in zip(*peers, strict=True)]
+    others = [taken for name, taken in seconds.items() if name not in OWN]
+    best = [min(taken) for taken in zip(*others, strict=True)]
     return {
         "seconds": seconds,
         "first": {name: runs[0]["seconds"] for name, runs in turns.first.items()},
         "median": {name: turns.median(name) for name in calls},
-        # How many times as long the better of PyTorch's two takes.
+        # How many times as long the best of all others takes.
         "times": {
-            name: median(b / own for b, own in zip(better, seconds[name], strict=True))
+            name: median(b / own for b, own in zip(best, seconds[name], strict=True))
             for name in calls
-            if better and name not in PYTORCH
+            if best and name in OWN
         },
         "error": errors,
         "right": {name: runs[-1]["right"] for name, runs in turns.runs.items()},
@@ -183,7 +183,7 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
 
 
 def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
-    """Return geometric mean and least ratio to PyTorch by density and number of inputs."""
+    """Return geometric mean and least ratio to the best other by density and number of inputs."""
     rows = []
     for title, belongs in GROUPS.items():
         here = [
@@ -251,7 +251,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
             print(f"\n{cell['network']}, right: {json.dumps(right)}")
     print(
-        "\ntimes: the better of PyTorch's two over the program, in the same round, median."
+        "\ntimes: the best of all others over the program, in the same round, median."
         f"\nAnswers are right to {TOLERANCE:g} of their largest value, against FP64."
     )
 

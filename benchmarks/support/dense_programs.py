@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Ready = Callable[[int], Callable[[np.ndarray], Any]]
 
 OWN = ("infer", "compiled")
-PYTORCH = ("torch", "torch_csr")
 TITLES = {
     "infer": "gbdnn.infer",
     "compiled": "gbdnn.compile",

@@ -202,8 +202,8 @@ def test_real_networks(tmp_path):
         assert cell["check"] == "PASSED"
         assert cell["median"].keys() == ran
         assert {len(taken) for taken in cell["seconds"].values()} == {2}
-        if "torch" in ran:
-            assert cell["times"].keys() == ran - {"torch", "torch_csr"}
+        if ran > {"infer", "compiled"}:
+            assert cell["times"].keys() == {"infer", "compiled"}
             assert min(cell["times"].values()) > 0
             assert "x " in done.stdout
     if "torch" in ran:
