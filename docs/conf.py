@@ -64,7 +64,7 @@ nb_merge_streams = True
 nb_execution_raise_on_error = True
 nb_execution_excludepatterns = ["gallery/thread_scaling.ipynb", "gallery/workers.ipynb"]
 if find_spec("torch") is None:
-    nb_execution_excludepatterns.append("gallery/from_pytorch.ipynb")
+    nb_execution_excludepatterns += ["gallery/accelerate.ipynb", "gallery/from_pytorch.ipynb"]
 os.environ.pop("GBDNN_DATA", None)  # with what everyone has
 
 html_theme = "pydata_sphinx_theme"

@@ -10,8 +10,10 @@ gbdnn was not slower, and the largest difference of the answers.
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
 from typing import Annotated
 
 import torch
@@ -19,6 +21,9 @@ import typer
 from torch import nn
 
 import gbdnn.torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from turns import in_turn, timed
 
 
 class FeedForward(nn.Module):
@@ -80,14 +85,11 @@ def main(
 
 
 def _row(title: str, fast: nn.Module, dense: nn.Module, x: torch.Tensor, rounds: int) -> None:
-    times: tuple[list[float], list[float]] = ([], [])
     with torch.inference_mode():
         found, expected = fast(x), dense(x)
-        for _ in range(rounds):
-            for each, to in zip((fast, dense), times, strict=True):
-                began = perf_counter()
-                each(x)
-                to.append(1e3 * (perf_counter() - began))
+        calls = {each: timed(partial(each, x)) for each in (fast, dense)}
+        turns = in_turn(calls, rounds)
+    times = [[1e3 * seconds for seconds in turns.seconds(each)] for each in calls]
     ours, theirs = map(median, times)
     p99 = [quantiles(each, n=100)[98] for each in times]
     won = sum(a <= b for a, b in zip(*times, strict=True))

@@ -16,16 +16,11 @@ a path, a star and a random tree.
 
 from __future__ import annotations
 
-import json
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import warnings
 from pathlib import Path
-from statistics import median
-from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -34,6 +29,8 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import report
+from processes import Process, prepared, serve
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,80 +147,45 @@ def total(Y: np.ndarray) -> float:
     return float(np.abs(Y).sum(dtype=np.float64))
 
 
-def child(name: str, what: str, folder: Path, features: int, nthreads: int) -> None:
-    """Answer each line with the seconds of a run, and a sum over the answer."""
-    A = sp.csr_array(sp.load_npz(folder / "A.npz"))
-    X = np.random.default_rng(0).normal(size=(A.shape[0], features)).astype(np.float32)
-    run = program(name, what, A, X, nthreads)
+def prepared_program(
+    name: str, what: str, folder: str, features: str, nthreads: str
+) -> Callable[[], dict[str, Any]]:
+    """Return what runs a program, and tells a sum over its answer and the memory it took."""
+    A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"))
+    X = np.random.default_rng(0).normal(size=(A.shape[0], int(features))).astype(np.float32)
+    call = program(name, what, A, X, int(nthreads))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
-        began = perf_counter()
-        Y = run()
-        seconds = perf_counter() - began
+
+    def then(Y: Any) -> dict[str, float]:
         taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
         if not isinstance(Y, np.ndarray):
             Y = Y.numpy() if hasattr(Y, "numpy") else Y.to_coo(rows=False, columns=False)[2]
-        found = 0.0 if what == "large" else total(Y)
-        del Y
-        print(json.dumps({"seconds": seconds, "sum": found, "GiB": taken}), flush=True)
+        return {"sum": 0.0 if what == "large" else total(Y), "GiB": taken}
 
-
-class Process:
-    """A program in a process of its own."""
-
-    def __init__(self, name: str, *arguments: Any, nthreads: int) -> None:
-        limits = ("OMP", "MKL", "OPENBLAS", "NUMBA")
-        environment = os.environ | {f"{each}_NUM_THREADS": str(nthreads) for each in limits}
-        command = [sys.executable, __file__, "--child", name, *map(str, arguments)]
-        self.name, self.seconds = name, []
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.is_there = bool(self._process.stdout.readline())
-
-    def run(self, *, counts: bool = True) -> dict[str, float]:
-        """Run once."""
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        found: dict[str, float] = json.loads(self._process.stdout.readline())
-        if counts:
-            self.seconds.append(found["seconds"])
-        return found
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.stdin.close()
-        self._process.wait()
+    return timed(call, then)
 
 
 def compare(
     what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int
 ) -> dict[str, Any]:
     """Run the programs in turn; return seconds by program."""
+    limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     with tempfile.TemporaryDirectory() as folder:
         sp.save_npz(Path(folder) / "A.npz", sp.csr_matrix(A), compressed=False)
-        names = ("gbdnn", *OTHERS.get(what, ()))
-        arguments = what, folder, features, nthreads
-        started = [Process(name, *arguments, nthreads=nthreads) for name in names]
-        processes = [each for each in started if each.is_there]
-        try:
-            first = {each.name: each.run(counts=False) for each in processes}
-            for _ in range(rounds):
-                for each in processes:
-                    sleep(PAUSE)
-                    last = each.run()
-        finally:
-            for each in started:
-                each.close()
+        started = [
+            Process(name, __file__, "--child", name, what, folder, features, nthreads, **limits)
+            for name in ("gbdnn", *OTHERS.get(what, ()))
+        ]
+        with prepared(started, {}) as able:
+            turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=PAUSE)
     if what in ("product", "layers"):
-        sums = [each["sum"] for each in first.values()]
-        if not np.allclose(sums, sums[0], rtol=1e-4):
-            raise SystemExit(f"answers differ: {first}")
+        sums = {name: runs[0]["sum"] for name, runs in turns.first.items()}
+        if not np.allclose([*sums.values()], sums["gbdnn"], rtol=1e-4):
+            raise SystemExit(f"answers differ: {sums}")
     return {
-        "seconds": {each.name: median(each.seconds) for each in processes},
-        "runs": {each.name: each.seconds for each in processes},
-        "GiB": last["GiB"] if what == "large" else None,
+        "seconds": {name: turns.median(name) for name in turns.runs},
+        "runs": {name: turns.seconds(name) for name in turns.runs},
+        "GiB": turns.runs["gbdnn"][-1]["GiB"] if what == "large" else None,
     }
 
 
@@ -276,7 +238,6 @@ def main(
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        name, what, folder, features, nthreads = sys.argv[2:]
-        child(name, what, Path(folder), int(features), int(nthreads))
+        serve(lambda: prepared_program(*sys.argv[2:]))
     else:
         typer.run(main)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
-from time import sleep
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,8 +26,9 @@ sys.path.insert(0, str(SUPPORT))
 import dense_problems
 import problems
 import report
-from dense_programs import OWN, PROGRAMS, PYTORCH, TITLES
+from dense_programs import OWN, PROGRAMS, TITLES
 from processes import Process, prepared
+from turns import in_turn
 
 NETWORKS = (
     "784-512x2-10@2",
@@ -87,10 +88,7 @@ def main(
     """Run gbdnn, PyTorch and ONNX Runtime on networks with dense features."""
     sizes = problems.numbers(inputs, "--inputs", list(INPUTS))
     counts = problems.thread_counts(nthreads, [2])
-    names = problems.words(programs, list(PROGRAMS))
-    for each in names:
-        if each not in PROGRAMS:
-            raise typer.BadParameter(f"{each!r} is none of {', '.join(PROGRAMS)}")
+    names = problems.names(programs, PROGRAMS, PROGRAMS)
     for spec in network or []:
         if not dense_problems.is_spec(spec):
             raise typer.BadParameter(f"{spec!r} is not as 784-512x2-10@5")
@@ -140,17 +138,12 @@ def _run(
         _write_onnx(problem, folder / "net.onnx")
         for size in sizes:
             np.save(folder / f"answer-{size}.npy", problem.answer(size))
-        script = str(SUPPORT / "dense_programs.py")
-        started = [Process(each, script, each, str(folder)) for each in names]
-        try:
-            able = prepared(started, found)
+        script = SUPPORT / "dense_programs.py"
+        with prepared([Process(each, script, each, folder) for each in names], found) as able:
             for count in counts:
                 for size in sizes:
                     asked = {"nthreads": count, "inputs": size, "at_least": at_least}
                     found["cells"].append(facts | asked | _cell(able, asked, rounds))
-        finally:
-            for each in started:
-                each.close()
 
 
 def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
@@ -163,40 +156,34 @@ def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
         return
 
 
-def _cell(able: list[Process], asked: dict[str, Any], rounds: int) -> dict[str, Any]:
+def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[str, Any]:
     """Return what the programs took, in turn; the round before the first is not counted."""
-    seconds: dict[str, list[float]] = {each.name: [] for each in able}
-    errors: dict[str, float] = dict.fromkeys(seconds, 0.0)
-    right: dict[str, float | None] = {}
-    for turn in range(rounds + 1):
-        first = turn % len(able)
-        for each in able[first:] + able[:first]:
-            answer = each.ask(**asked)
-            seconds[each.name].append(answer["seconds"])
-            errors[each.name] = max(errors[each.name], answer["error"])
-            right[each.name] = answer["right"]
-            sleep(_PAUSE)
-    timed = {name: taken[1:] for name, taken in seconds.items()}
-    peers = [timed[name] for name in PYTORCH if name in timed]
-    better = [min(taken) for taken in zip(*peers, strict=True)]
+    calls = {name: partial(each.ask, **asked) for name, each in able.items()}
+    turns = in_turn(calls, rounds, pause=_PAUSE)
+    seconds = {name: turns.seconds(name) for name in calls}
+    errors = {
+        name: max(run["error"] for run in (*turns.first[name], *turns.runs[name])) for name in calls
+    }
+    others = [taken for name, taken in seconds.items() if name not in OWN]
+    best = [min(taken) for taken in zip(*others, strict=True)]
     return {
-        "seconds": timed,
-        "first": {name: taken[0] for name, taken in seconds.items()},
-        "median": {name: median(taken) for name, taken in timed.items()},
-        # How many times as long the better of PyTorch's two takes.
+        "seconds": seconds,
+        "first": {name: runs[0]["seconds"] for name, runs in turns.first.items()},
+        "median": {name: turns.median(name) for name in calls},
+        # How many times as long the best of all others takes.
         "times": {
-            name: median(b / own for b, own in zip(better, timed[name], strict=True))
-            for name in timed
-            if better and name not in PYTORCH
+            name: median(b / own for b, own in zip(best, seconds[name], strict=True))
+            for name in calls
+            if best and name in OWN
         },
         "error": errors,
-        "right": right,
+        "right": {name: runs[-1]["right"] for name, runs in turns.runs.items()},
         "check": "PASSED" if max(errors.values()) <= TOLERANCE else "FAILED",
     }
 
 
 def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
-    """Return geometric mean and least ratio to PyTorch by density and number of inputs."""
+    """Return geometric mean and least ratio to the best other by density and number of inputs."""
     rows = []
     for title, belongs in GROUPS.items():
         here = [
@@ -264,7 +251,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
             print(f"\n{cell['network']}, right: {json.dumps(right)}")
     print(
-        "\ntimes: the better of PyTorch's two over the program, in the same round, median."
+        "\ntimes: the best of all others over the program, in the same round, median."
         f"\nAnswers are right to {TOLERANCE:g} of their largest value, against FP64."
     )
 

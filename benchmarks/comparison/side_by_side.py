@@ -2,11 +2,11 @@
 
     python benchmarks/comparison/side_by_side.py --nthreads 1 --nthreads 2 --json side_by_side.json
 
-Every program has a process of its own (`worker`) and runs once per round, one after the other: what
-disturbs the machine for a while disturbs all of them. Each runs at the best of several batch sizes,
-which it has looked for before (`turns`). The first run of each, which prepares what it keeps, is
-not among the timed ones. A run begins with the features in the program's own format and ends with
-the categories.
+Every program has a process of its own (`programs`) and runs once per round, one after the other:
+what disturbs the machine for a while disturbs all of them. Each runs at the best of several batch
+sizes, which it has looked for before (`challenge_turns`). The first run of each, which prepares
+what it keeps, is not among the timed ones. A run begins with the features in the program's own
+format and ends with the categories.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Annotated
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import challenge_turns
 import problems
 import report
-import turns
 from programs import PROGRAMS
 
 
@@ -44,25 +44,25 @@ def main(
     batch: problems.Batches = None,
     search_inputs: Annotated[
         int, typer.Option(min=1, help="First inputs on which batch sizes are tried.")
-    ] = turns.SEARCH_INPUTS,
+    ] = challenge_turns.SEARCH_INPUTS,
     json_file: problems.Json = None,
 ) -> None:
     """Run gbdnn and others on one problem, interleaved."""
-    names = turns.chosen(programs, slow=slow_inputs is not None)
+    names = challenge_turns.chosen(programs, slow=slow_inputs is not None)
     counts = problems.thread_counts(nthreads, [2])
-    sizes = problems.numbers(batch, "--batch", list(turns.BATCHES))
+    sizes = problems.numbers(batch, "--batch", list(challenge_turns.BATCHES))
     problem = problems.build(neurons, layers, inputs, data, images, seed)
     found = report.facts(problem, rounds=rounds)
     report.heading(found)
     print("computing the right categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
     found["categories"] = len(truth)
-    with turns.workers(problem, names, found, slow_inputs) as able:
-        found["batches"] = turns.search(able, counts, sizes, search_inputs)
-        found["runs"] = turns.interleaved(able, counts, rounds, truth, found["batches"])
-    found["summary"] = turns.summary(problem, found["runs"], counts, rounds)
-    found["strongest"] = {n: turns.strongest(found["summary"], n) for n in counts}
-    turns.show(found, counts)
+    with challenge_turns.workers(problem, names, found, slow_inputs) as able:
+        found["batches"] = challenge_turns.search(able, counts, sizes, search_inputs)
+        found["runs"] = challenge_turns.interleaved(able, counts, rounds, truth, found["batches"])
+    found["summary"] = challenge_turns.summary(problem, found["runs"], counts, rounds)
+    found["strongest"] = {n: challenge_turns.strongest(found["summary"], n) for n in counts}
+    challenge_turns.show(found, counts)
     report.write(json_file, found)
     if not all(run["check"] == "PASSED" for run in found["runs"]):
         raise typer.Exit(1)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import sleep
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ import problems
 import report
 from processes import Process, prepared
 from training_programs import BATCH, MOMENTUM, PROGRAMS, RATE, TITLES
+from turns import in_turn
 
 NETWORKS = (
     "784-1024x2-10@10",
@@ -65,10 +66,7 @@ def main(
 ) -> None:
     """Time steps of training."""
     counts = problems.thread_counts(nthreads, [2])
-    names = problems.words(programs, list(PROGRAMS))
-    for each in names:
-        if each not in PROGRAMS:
-            raise typer.BadParameter(f"{each!r} is none of {', '.join(PROGRAMS)}")
+    names = problems.names(programs, PROGRAMS, PROGRAMS)
     for spec in network or []:
         if not dense_problems.is_spec(spec):
             raise typer.BadParameter(f"{spec!r} is not as 784-1024x2-10@5")
@@ -80,15 +78,10 @@ def main(
         print(f"{problem.name} ...", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             problem.save(Path(folder))
-            script = str(SUPPORT / "training_programs.py")
-            started = [Process(each, script, each, folder) for each in names]
-            try:
-                able = prepared(started, found)
+            script = SUPPORT / "training_programs.py"
+            with prepared([Process(each, script, each, folder) for each in names], found) as able:
                 for count in counts:
                     found["cells"].append(_cell(problem, able, count, rounds, at_least))
-            finally:
-                for each in started:
-                    each.close()
     _show(found, counts)
     report.write(json_file, found)
     if any(cell["check"] == "FAILED" for cell in found["cells"]):
@@ -107,7 +100,7 @@ def _with_labels(problem: dense_problems.DenseProblem, seed: int) -> dense_probl
 
 def _cell(
     problem: dense_problems.DenseProblem,
-    able: list[Process],
+    able: dict[str, Process],
     nthreads: int,
     rounds: int,
     at_least: float,
@@ -116,34 +109,28 @@ def _cell(
     truth = _first_loss(problem)
     # One by one: gbdnn draws the order of an epoch's inputs.
     losses = {
-        each.name: float(
+        name: float(
             np.mean([each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED)])
         )
-        for each in able
+        for name, each in able.items()
     }
-    steps, seconds = {}, {each.name: [] for each in able}
-    for each in able:
+    calls = {}
+    for name, each in able.items():
         taken = each.ask(nthreads=nthreads, steps=2)["seconds"]
-        steps[each.name] = max(2, min(60, int(at_least / taken)))
-    for turn in range(rounds + 1):
-        first = turn % len(able)
-        for each in able[first:] + able[:first]:
-            answer = each.ask(nthreads=nthreads, steps=steps[each.name])
-            if turn:
-                seconds[each.name].append(answer["seconds"])
-            sleep(_PAUSE)
-    own = seconds.get("gbdnn", [])
+        steps = max(2, min(60, int(at_least / taken)))
+        calls[name] = partial(each.ask, nthreads=nthreads, steps=steps)
+    turns = in_turn(calls, rounds, pause=_PAUSE)
     right = all(abs(loss - truth) <= TOLERANCE * truth for loss in losses.values())
     return {
         "network": problem.name,
         "nthreads": nthreads,
         "edges": problem.edges,
-        "seconds": seconds,
-        "median": {name: median(taken) for name, taken in seconds.items()},
+        "seconds": {name: turns.seconds(name) for name in calls},
+        "median": {name: turns.median(name) for name in calls},
         "times": {
-            name: median(a / b for a, b in zip(taken, own, strict=True))
-            for name, taken in seconds.items()
-            if own and name != "gbdnn"
+            name: median(turns.ratios(name, "gbdnn"))
+            for name in calls
+            if "gbdnn" in calls and name != "gbdnn"
         },
         "floor": _floor(problem) / nthreads,
         "loss": losses | {"FP64": truth},

@@ -18,9 +18,9 @@ form's own product reaches stands beside the hardware's rates.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
@@ -96,17 +97,17 @@ def main(
             found["check"] = "FAILED"
     print(f"{work / 1e9:.2f} G multiply-adds for living inputs; categories: {found['check']}")
 
-    seconds: dict[Way, list[float]] = {way: [] for way in ways}
-    rates: dict[Way, list[dict[str, float]]] = {way: [] for way in ways}
-    for turn in range(rounds):
-        for way in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
-            before = hardware.rates(way.nthreads, repeat)
-            began = perf_counter()
-            gbdnn.infer(problem.network, problem.features, **way.options)
-            seconds[way].append(perf_counter() - began)
-            after = hardware.rates(way.nthreads, repeat)
-            rates[way].append({cache: (before[cache] + after[cache]) / 2 for cache in before})
-    found["summary"] = [_summary(work, way, rates[way], seconds[way]) for way in ways]
+    def run(way: Way) -> dict[str, Any]:
+        before = hardware.rates(way.nthreads, repeat)
+        taken = timed(lambda: gbdnn.infer(problem.network, problem.features, **way.options))()
+        after = hardware.rates(way.nthreads, repeat)
+        return taken | {"rates": {cache: (before[cache] + after[cache]) / 2 for cache in before}}
+
+    turns = in_turn({way: partial(run, way) for way in ways}, rounds, warm=0)
+    found["summary"] = [
+        _summary(work, way, [each["rates"] for each in turns.runs[way]], turns.seconds(way))
+        for way in ways
+    ]
     found["products"] = _products(problem, counts) if product else {}
     _print(found, counts)
     report.write(json_file, found)

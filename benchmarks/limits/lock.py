@@ -11,9 +11,9 @@ products.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, repeated, timed
 
 if TYPE_CHECKING:
     from gbdnn.engine.stats import LayerStats
@@ -74,16 +75,14 @@ def _calls(repeat: int) -> float:
     net = gbdnn.Network([layer] * layers)
     X = gb.Matrix.from_dense(np.ones((inputs, neurons), np.float32))
 
-    def seconds(depth: int) -> float:
-        some, taken = net[:depth], []
-        for _ in range(repeat + 1):
-            began = perf_counter()
-            gbdnn.infer(some, X, engine="full", compress=False, nthreads=1)
-            taken.append(perf_counter() - began)
-        return median(taken[1:])
-
+    options: dict[str, Any] = {"engine": "full", "compress": False, "nthreads": 1}
     few = layers // 10
-    return (seconds(layers) - seconds(few)) / (layers - few)
+    parts = {depth: net[:depth] for depth in (few, layers)}
+    turns = in_turn(
+        {depth: timed(partial(gbdnn.infer, some, X, **options)) for depth, some in parts.items()},
+        repeat,
+    )
+    return (turns.median(layers) - turns.median(few)) / (layers - few)
 
 
 def _inside_graphblas(repeat: int) -> float:
@@ -99,13 +98,12 @@ def _inside_graphblas(repeat: int) -> float:
     W = gb.Matrix.from_coo(range(16), range(16), np.ones(16, np.float32))
     plus, plus_times = gb.binary.plus["FP32"].gb_obj, gb.semiring.plus_times["FP32"].gb_obj
     z, y, w, calls = Z.matrix.gb_obj[0], Y.matrix.gb_obj[0], W.gb_obj[0], 2000
-    taken = []
-    for _ in range(repeat + 1):
-        began = perf_counter()
+
+    def products() -> None:
         for _ in range(calls):
             lib.GrB_mxm(z, ffi.NULL, plus, plus_times, y, w, ffi.NULL)
-        taken.append((perf_counter() - began) / calls)
-    return median(taken[1:])
+
+    return median(repeated(products, repeat)) / calls
 
 
 def _whole(neurons: int, layers: int, inputs: int, repeat: int) -> tuple[float, int]:

@@ -10,9 +10,9 @@ per layer are those of another run, which a callback makes take them one by one.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
 from timers import Timers
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
@@ -107,23 +108,23 @@ def main(
     report.heading(found)
     truth = problems.true_categories(problem)[0] if check else None
 
-    plain: list[float] = []
-    timed: list[float] = []
     timers = Timers()
     first = Timers()  # the first run renumbers the network: that is told apart
     with first.around(PLACES):
         Y = gbdnn.infer(problem.network, problem.features, nthreads=nthreads, **options)
     right = truth is not None and np.array_equal(gbdnn.categories(Y), truth)
-    for _ in range(rounds):
-        for seconds, places in ((plain, {}), (timed, PLACES)):
-            with timers.around(places):
-                began = perf_counter()
-                gbdnn.infer(problem.network, problem.features, nthreads=nthreads, **options)
-                seconds.append(perf_counter() - began)
+
+    def run(places: dict[str, str]) -> dict[str, Any]:
+        with timers.around(places):
+            return timed(
+                lambda: gbdnn.infer(problem.network, problem.features, nthreads=nthreads, **options)
+            )()
+
+    turns = in_turn({"plain": partial(run, {}), "timed": partial(run, PLACES)}, rounds, warm=0)
     found |= {
         "check": "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED",
-        "seconds": plain,
-        "seconds_with_timers": timed,
+        "seconds": turns.seconds("plain"),
+        "seconds_with_timers": turns.seconds("timed"),
         "prepare_first": first.seconds["prepare"],
         "parts": {part: total / rounds for part, total in timers.seconds.items()},
         "calls": {part: total / rounds for part, total in timers.calls.items()},

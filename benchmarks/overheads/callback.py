@@ -9,9 +9,8 @@ the quartiles in brackets, of the wall's clock and of the processor's.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
-from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +18,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, quartiles, timed
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
@@ -43,37 +43,40 @@ def main(
     found["runs"] = {}
     rows = []
     for form in problems.words(engine, ["fused", "full"]):
-        _run(problem, form, nthreads, None)
-        pairs = []
-        for turn in range(rounds):
-            records: list[Any] = []
-            order = [None, records.append] if turn % 2 else [records.append, None]
-            taken = {
-                callback is None: _run(problem, form, nthreads, callback) for callback in order
-            }
-            pairs.append({"without": taken[True], "with": taken[False], "records": len(records)})
+        infer = partial(_infer, problem, form, nthreads)
+        turns = in_turn(
+            {
+                "without": timed(infer),
+                "with": timed(lambda run=infer: run([]), lambda kept: {"records": len(kept)}),
+            },
+            rounds,
+        )
+        pairs = [
+            {way: (run["seconds"], run["cpu"]) for way, run in zip(turns.runs, both, strict=True)}
+            | {"records": both[1]["records"]}
+            for both in zip(*turns.runs.values(), strict=True)
+        ]
         found["runs"][form] = pairs
         rows.append([form, pairs[0]["records"], *(_added(pairs, at) for at in (0, 1))])
     report.table(["engine", "records", "wall", "processor"], rows)
     report.write(json_file, found)
 
 
-def _run(problem: Problem, engine: str, nthreads: int, callback: Any) -> tuple[float, float]:
-    """Return seconds of the wall's clock and of the processor."""
+def _infer(problem: Problem, engine: str, nthreads: int, kept: list[Any] | None = None) -> Any:
+    """Run without a callback, or with one that keeps its records; return them."""
     import gbdnn
 
-    cpu, began = process_time(), perf_counter()
     gbdnn.infer(
         problem.network, problem.features, engine=engine, nthreads=nthreads, compress=False,
-        callback=callback,
+        callback=None if kept is None else kept.append,
     )  # fmt: skip
-    return perf_counter() - began, process_time() - cpu
+    return kept
 
 
 def _added(pairs: list[dict[str, Any]], at: int) -> str:
     percent = [100 * (pair["with"][at] / pair["without"][at] - 1) for pair in pairs]
-    low, _, high = quantiles(percent, n=4)
-    return f"{median(percent):+.1f} % ({low:+.1f} to {high:+.1f})"
+    low, middle, high = quartiles(percent)
+    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
 if __name__ == "__main__":

@@ -8,24 +8,18 @@ verified, every layer materialised.
 
 from __future__ import annotations
 
-import gc
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import gbdnn
+from turns import repeated
 
 
 def main(
@@ -53,10 +47,10 @@ def main(
         net = gbdnn.radixnet(neurons, layers, lazy=True)
         with tempfile.TemporaryDirectory() as folder, gb.ss.Context(nthreads=nthreads):
             gbdnn.save(net, Path(folder) / "store")
-            store = _seconds(lambda at=folder: gbdnn.load(Path(at) / "store").loaded(), rounds)
+            store = repeated(lambda at=folder: gbdnn.load(Path(at) / "store").loaded(), rounds)
             few = net[:tsv_layers]
             write_network(few.loaded(), Path(folder) / "tsv")
-            tsv = _seconds(
+            tsv = repeated(
                 lambda at=folder, n=neurons: read_challenge_network(Path(at) / "tsv", n), 2
             )
         rows.append(
@@ -83,18 +77,6 @@ def main(
         ],
     )
     report.write(json_file, found)
-
-
-def _seconds(read: Callable[[], gbdnn.Network], rounds: int) -> list[float]:
-    """Return the seconds of some reads; the first one is not among them."""
-    taken = []
-    for _ in range(rounds + 1):
-        began = perf_counter()
-        net = read()
-        taken.append(perf_counter() - began)
-        del net
-        gc.collect()
-    return taken[1:]
 
 
 if __name__ == "__main__":

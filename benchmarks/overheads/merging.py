@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     import graphblas as gb
@@ -62,25 +63,21 @@ def main(
 
 
 def _beside(net: gbdnn.Network, X: gb.Matrix, rounds: int, nthreads: int) -> dict[str, Any]:
-    """Return seconds with and without, in changing order; the first runs are not among them."""
+    """Return seconds with and without; the first runs are not among them."""
     import gbdnn
 
-    seconds: dict[str, list[float]] = {"without": [], "with": []}
-    equal = True
-    for turn in range(rounds + 1):
-        answers = []
-        ways = [("without", False), ("with", "auto")]
-        for way, compress in ways if turn % 2 else ways[::-1]:
-            began = perf_counter()
-            Y = gbdnn.infer(net, X, compress=compress, nthreads=nthreads)
-            if turn:
-                seconds[way].append(perf_counter() - began)
-            else:
-                answers.append(Y)
-            del Y
-            gc.collect()  # an answer's memory is there again before the next run
-        equal = equal and (bool(turn) or answers[0].isequal(answers[1]))
-    ratios = [a / b for a, b in zip(seconds["without"], seconds["with"], strict=True)]
+    ways = {
+        way: partial(gbdnn.infer, net, X, compress=compress, nthreads=nthreads)
+        for way, compress in (("without", False), ("with", "auto"))
+    }
+    equal = ways["with"]().isequal(ways["without"]())
+    gc.collect()
+    # An answer's memory is there again before the next run.
+    turns = in_turn(
+        {way: timed(run) for way, run in ways.items()}, rounds, warm=0, told=lambda *_: gc.collect()
+    )
+    ratios = turns.ratios("without", "with")
+    seconds = {way: turns.seconds(way) for way in ways}
     return {**seconds, "ratio": median(ratios), "ratios": ratios, "equal": equal}
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,9 +21,12 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
-from processes import Process, answering, requests
+from processes import Process, prepared, serve
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
 SIZES = (1, 10, 100, 1000)
@@ -73,79 +75,70 @@ def main(
 
 def _warm(folder: Path) -> None:
     """Compile the fused form into the folder for those that are to find it."""
-    call = _Calls(folder, 1, "fused", folder / "warm")
-    call.run(1)
-    call.close()
+    with prepared([_process("warm", folder, 1, "fused", folder / "warm")], {}) as able:
+        able["warm"].ask(nthreads=1)
 
 
 def _beside(
     folder: Path, inputs: int, nthreads: int, rounds: int, truth: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return a row per way for one number of inputs."""
-    calls = {
-        way: _Calls(folder, inputs, engine, folder / ("warm" if warm else f"{inputs}-{engine}"))
+    codes = {
+        way: folder / ("warm" if warm else f"{inputs}-{engine}")
         for way, (engine, warm) in WAYS.items()
     }
-    rows: dict[str, dict[str, Any]] = {
-        way: {"inputs": inputs, "way": way, "seconds": [], "compiled_in": None, "check": "PASSED"}
-        for way in WAYS
-    }
+    started = [
+        _process(way, folder, inputs, engine, codes[way]) for way, (engine, _) in WAYS.items()
+    ]
+    compiled_in = {way: None for way in WAYS if not any(codes[way].glob("*.o"))}
+
+    def note(turn: int, way: str, _: dict[str, Any]) -> None:
+        if way in compiled_in and compiled_in[way] is None and any(codes[way].glob("*.o")):
+            compiled_in[way] = turn
+
+    with prepared(started, {}) as able:
+        calls = {way: partial(each.ask, nthreads=nthreads) for way, each in able.items()}
+        turns = in_turn(calls, rounds, pause=_PAUSE, told=note)
     right = truth[truth < inputs].tolist()
-    for turn in range(rounds + 1):
-        for way, call in calls.items():
-            had = call.has_code
-            answer = call.run(nthreads)
-            rows[way]["seconds"].append(answer["seconds"])
-            if call.has_code and not had:
-                rows[way]["compiled_in"] = turn
-            if answer["categories"] != right:
-                rows[way]["check"] = "FAILED"
-            sleep(_PAUSE)
-    for call in calls.values():
-        call.close()
-    base = median(rows["full"]["seconds"][1:])
-    for row in rows.values():
-        first, *others = row["seconds"]
-        row |= {
-            "first": first,
-            "median": median(others),
-            "longest": max(others),
-            "to_full": median(others) / base,
+    rows = []
+    for way, runs in turns.runs.items():
+        first, *_ = every = [*turns.first[way], *runs]
+        is_right = all(run["categories"] == right for run in every)
+        row = {
+            "inputs": inputs,
+            "way": way,
+            "seconds": [run["seconds"] for run in every],
+            "compiled_in": compiled_in.get(way),
+            "check": "PASSED" if is_right else "FAILED",
+            "first": first["seconds"],
+            "median": turns.median(way),
+            "longest": max(turns.seconds(way)),
+            "to_full": turns.median(way) / turns.median("full"),
         }
-    return list(rows.values())
+        rows.append(row)
+    return rows
 
 
-class _Calls(Process):
-    """A process that calls `infer` on the first inputs of a problem, again and again."""
-
-    def __init__(self, folder: Path, inputs: int, engine: str, code: Path) -> None:
-        command = (__file__, "--serve", str(folder), str(inputs), engine)
-        super().__init__(f"infer, {engine}", *command, GBDNN_CACHE_DIR=str(code))
-        self._code = code
-
-    @property
-    def has_code(self) -> bool:
-        """Whether there is compiled code on disk."""
-        return any(self._code.glob("*.o"))
-
-    def run(self, nthreads: int) -> dict[str, Any]:
-        """Return seconds and categories of one call."""
-        return self.ask(nthreads=nthreads)
+def _process(name: str, folder: Path, inputs: int, engine: str, code: Path) -> Process:
+    """Return a process that calls `infer` on the first inputs of a problem, again and again."""
+    return Process(name, __file__, "--serve", folder, inputs, engine, GBDNN_CACHE_DIR=str(code))
 
 
-def _serve(folder: Path, inputs: int, engine: str) -> None:
-    """The side that runs."""
+def _prepared(folder: str, inputs: str, engine: str) -> Callable[..., dict[str, Any]]:
+    """Return what the side that runs calls."""
     import peers
 
     import gbdnn
 
-    net, X = peers.network(problems.load(folder, inputs))
-    with answering() as answer:
-        for asked in requests():
-            began = perf_counter()
-            Y = gbdnn.infer(net, X, engine=engine, nthreads=asked["nthreads"])
-            seconds = perf_counter() - began
-            answer(seconds=seconds, categories=gbdnn.categories(Y).tolist())
+    net, X = peers.network(problems.load(Path(folder), int(inputs)))
+
+    def run(nthreads: int) -> dict[str, Any]:
+        return timed(
+            lambda: gbdnn.infer(net, X, engine=engine, nthreads=nthreads),
+            lambda Y: {"categories": gbdnn.categories(Y).tolist()},
+        )()
+
+    return run
 
 
 def _print(rows: list[dict[str, Any]], nthreads: int) -> None:
@@ -172,6 +165,6 @@ def _print(rows: list[dict[str, Any]], nthreads: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        _serve(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+        serve(lambda: _prepared(*sys.argv[2:]))
     else:
         typer.run(main)

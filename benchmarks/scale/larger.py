@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,6 +30,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     import gbdnn
@@ -118,20 +120,17 @@ def main(
     before = memory.now()
     engines = problems.words(engine, ["auto"])
     options = problems.merging(compress) | {"memory": budget_bytes, "nthreads": nthreads}
-    runs: dict[str, list[float]] = {each: [] for each in engines}
-    first_run: dict[str, float] = {}
-    answers = []
     with memory.Peak() as peak:
-        answers.append(_run(problem, engines[0], options, first_run))
-    for each in engines[1:]:
-        answers.append(_run(problem, each, options, first_run))
-    for turn in range(rounds):
-        for at in range(len(engines)):
-            each = engines[(turn + at) % len(engines)]
-            taken: dict[str, float] = {}
-            answers.append(_run(problem, each, options, taken))
-            runs[each].append(taken[each])
-    if not rounds:
+        first = {engines[0]: _run(problem, engines[0], options)}
+    first |= {each: _run(problem, each, options) for each in engines[1:]}
+    first_run = {each: run["seconds"] for each, run in first.items()}
+    answers = [run["rows"] for run in first.values()]
+    if rounds:
+        calls = {each: partial(_run, problem, each, options) for each in engines}
+        turns = in_turn(calls, rounds, warm=0)
+        runs = {each: turns.seconds(each) for each in engines}
+        answers += [run["rows"] for each in engines for run in turns.runs[each]]
+    else:
         runs = {each: [seconds] for each, seconds in first_run.items()}
     rows, seconds = answers[0], runs[engines[0]]
     agree = all(np.array_equal(rows, other) for other in answers)
@@ -185,17 +184,16 @@ def main(
         raise typer.Exit(1)
 
 
-def _run(
-    problem: Problem, engine: str, options: dict[str, Any], seconds: dict[str, float]
-) -> np.ndarray:
-    """Return the categories; note the seconds."""
+def _run(problem: Problem, engine: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return seconds and categories (`rows`)."""
     import gbdnn
 
-    began = perf_counter()
-    Y = gbdnn.infer(problem.network, problem.features, engine=engine, **options)
-    seconds[engine] = perf_counter() - began
-    print(f"{engine}: {seconds[engine]:.3f} s", flush=True)
-    return gbdnn.categories(Y)
+    run = timed(
+        lambda: gbdnn.infer(problem.network, problem.features, engine=engine, **options),
+        lambda Y: {"rows": gbdnn.categories(Y)},
+    )()
+    print(f"{engine}: {run['seconds']:.3f} s", flush=True)
+    return run
 
 
 def _peers(
@@ -207,18 +205,20 @@ def _peers(
     truth: np.ndarray,
 ) -> dict[str, Any]:
     """Return what gbdnn and other programs take, in turn."""
-    import turns
+    import challenge_turns
 
-    names = turns.chosen(programs or list(_PEERS), slow=False)
-    sizes = problems.numbers(batch, "--batch", list(turns.BATCHES))
+    names = challenge_turns.chosen(programs or list(_PEERS), slow=False)
+    sizes = problems.numbers(batch, "--batch", list(challenge_turns.BATCHES))
     found: dict[str, Any] = {"inputs": problem.inputs, "versions": {}}
-    with turns.workers(problem, names, found) as able:
-        found["batches"] = turns.search(able, [nthreads], sizes, turns.SEARCH_INPUTS)
-        runs = turns.interleaved(able, [nthreads], rounds, truth, found["batches"])
+    with challenge_turns.workers(problem, names, found) as able:
+        found["batches"] = challenge_turns.search(
+            able, [nthreads], sizes, challenge_turns.SEARCH_INPUTS
+        )
+        runs = challenge_turns.interleaved(able, [nthreads], rounds, truth, found["batches"])
     found["runs"] = runs
-    found["summary"] = turns.summary(problem, runs, [nthreads], rounds)
-    found["strongest"] = turns.strongest(found["summary"], nthreads)
-    turns.show(found, [nthreads])
+    found["summary"] = challenge_turns.summary(problem, runs, [nthreads], rounds)
+    found["strongest"] = challenge_turns.strongest(found["summary"], nthreads)
+    challenge_turns.show(found, [nthreads])
     if not all(run["check"] == "PASSED" for run in runs):
         raise SystemExit("a program found wrong categories")
     return found

@@ -11,15 +11,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter, sleep
+from time import sleep
 from typing import Annotated, Any
 
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
+from turns import in_turn, timed
 
 
 def main(
@@ -48,33 +49,37 @@ def main(
     problem = problems.build(neurons, layers, *given, seed)
     net, X, options = problem.network, problem.features, problems.merging(compress)
     asked = [None, *(list(map(int, each.split(","))) for each in cuts or [])]
-    seconds: dict[str, list[float]] = {}
     reports: dict[str, Any] = {}
-    equal = True
-    expected = None
-    for _ in range(rounds + 1):  # the first one prepares
-        if comm.rank == 0:
-            began = perf_counter()
-            expected = gbdnn.infer(net, X, nthreads=comm.size, **options)
-            seconds.setdefault("one process", []).append(perf_counter() - began)
+    expected = None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)
+
+    def one_process() -> Any:
+        return None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)
+
+    def pipeline(name: str, cuts: list[int] | None) -> Any:
+        return gbdnn.pipeline(
+            net, X, comm=comm, cuts=cuts, nthreads=1, **options,
+            report=lambda stats: reports.__setitem__(name, stats),
+        )  # fmt: skip
+
+    def checked(Y: Any) -> dict[str, bool]:
         _wait(comm)
-        for each in asked:
-            name = "cut by a sample" if each is None else f"cut at {each}"
-            began = perf_counter()
-            Y = gbdnn.pipeline(
-                net, X, comm=comm, cuts=each, nthreads=1, **options,
-                report=lambda stats, name=name: reports.__setitem__(name, stats),
-            )  # fmt: skip
-            seconds.setdefault(name, []).append(perf_counter() - began)
-            equal = equal and (Y is None or Y.isequal(expected, check_dtype=True))
+        return {"equal": Y is None or Y.isequal(expected, check_dtype=True)}
+
+    calls = {"one process": timed(one_process, checked)}
+    for each in asked:
+        name = "cut by a sample" if each is None else f"cut at {each}"
+        calls[name] = timed(partial(pipeline, name, each), checked)
+    turns = in_turn(calls, rounds)
     if comm.rank:
         return
     rows = []
-    for name, each in seconds.items():
+    for name in calls:
         ranks = [asdict(stats) for stats in reports.get(name, ())]
-        rows.append({"name": name, "seconds": each[1:], "ranks": ranks})
+        rows.append({"name": name, "seconds": turns.seconds(name), "ranks": ranks})
         sent = ", ".join(f"{rank['layers']} sent {rank['sent'] / 1e6:.1f} MB" for rank in ranks)
-        print(f"{name:<18} {median(each[1:]):.2f} s  {sent}")
+        print(f"{name:<18} {turns.median(name):.2f} s  {sent}")
+    every = [run for kept in (turns.first, turns.runs) for runs in kept.values() for run in runs]
+    equal = all(run["equal"] for run in every)
     print("answers are equal" if equal else "FAILED: answers differ")
     if json_file is not None:
         found = {"ranks": comm.size, "equal": equal, "runs": rows}

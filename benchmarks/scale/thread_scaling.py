@@ -12,9 +12,9 @@ otherwise; they are recorded. Blocks side by side run in Python threads, which t
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, timed
 
 
 def main(
@@ -55,18 +56,22 @@ def main(
     print({name: found["environment"][name] for name in ("OMP_PROC_BIND", "OMP_PLACES")})
     truth = problems.true_categories(problem)[0] if check else None
     runs: list[dict[str, Any]] = []
-    for turn in range(rounds + 1):  # the first one prepares the network
-        for count in counts if turn else counts[-1:]:
-            cpu, began = process_time(), perf_counter()
-            Y = gbdnn.infer(problem.network, features[count], nthreads=count, **options)
-            seconds = perf_counter() - began
-            cpu = process_time() - cpu
-            run = {"round": turn, "nthreads": count, "inputs": part[count]}
-            run |= {"seconds": seconds, "cpu": cpu}
-            expected = None if truth is None else truth[truth < part[count]]
-            right = expected is not None and np.array_equal(gbdnn.categories(Y), expected)
-            run["check"] = "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED"
-            runs.append(run)
+
+    def checked(count: int, Y: Any) -> dict[str, str]:
+        if truth is None:
+            return {"check": "NOT CHECKED"}
+        right = np.array_equal(gbdnn.categories(Y), truth[truth < part[count]])
+        return {"check": "PASSED" if right else "FAILED"}
+
+    def note(turn: int, count: int, run: dict[str, Any]) -> None:
+        runs.append({"round": turn, "nthreads": count, "inputs": part[count], **run})
+
+    infer = partial(gbdnn.infer, problem.network, **options)
+    calls = {
+        count: timed(partial(infer, features[count], nthreads=count), partial(checked, count))
+        for count in counts
+    }
+    in_turn(calls, rounds, told=note)
     found["runs"] = runs
     found["summary"] = _summary(runs, counts)
     _print(found["summary"])

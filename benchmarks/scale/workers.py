@@ -16,6 +16,7 @@ import multiprocessing
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import problems
 import report
+from turns import in_turn, timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,30 +90,26 @@ def _measured(
         problem.network, problem.features, nthreads=workers, **option
     )
     want = whole()
-    one: list[float] = []
-    pool_seconds: dict[str, list[float]] = {"stored": [], "in memory": []}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
 
-        def over(features: Any) -> float:
-            began = perf_counter()
-            Y = gbdnn.infer(net, features, executor=pool, nthreads=1, **option)
-            seconds = perf_counter() - began
+        def checked(Y: Any) -> dict[str, Any]:
             if not np.array_equal(gbdnn.categories(Y), gbdnn.categories(want)):
                 raise SystemExit("the categories differ")
-            return seconds
+            return {}
 
-        calls = [over(X) for _ in range(3)]
-        for _ in range(rounds):
-            began = perf_counter()
-            whole()
-            one.append(perf_counter() - began)
-            pool_seconds["stored"].append(over(X))
-            pool_seconds["in memory"].append(over(problem.features))
-    ratio = {
-        kind: [a / b for a, b in zip(seconds, one, strict=True)]
-        for kind, seconds in pool_seconds.items()
+        infer = partial(gbdnn.infer, net, executor=pool, nthreads=1, **option)
+        pools = {
+            kind: timed(partial(infer, features), checked)
+            for kind, features in (("stored", X), ("in memory", problem.features))
+        }
+        calls = [pools["stored"]()["seconds"] for _ in range(3)]
+        turns = in_turn({"one": timed(whole), **pools}, rounds, warm=0)
+    return {
+        "one_process": turns.seconds("one"),
+        "pool": {kind: turns.seconds(kind) for kind in pools},
+        "ratio": {kind: turns.ratios(kind, "one") for kind in pools},
+        "calls": calls,
     }
-    return {"one_process": one, "pool": pool_seconds, "ratio": ratio, "calls": calls}
 
 
 def _simulated(

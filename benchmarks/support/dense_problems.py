@@ -153,12 +153,18 @@ def trained_problem(mnist: Path) -> DenseProblem:
 
     images, labels = trained.images(mnist), trained.labels(mnist)
     net = io.from_torch(trained.trained(images, labels))
-    weights = [layer.weights.to_dense(fill_value=0, dtype="FP32") for layer in net]
+    features = np.roll(images, -trained.LEARNT, axis=0).astype(np.float32)
+    name = "784-128-64-10, trained on MNIST, 15 %"
+    return of_network(name, net, features, labels[trained.LEARNT :])
+
+
+def of_network(name: str, net: Any, features: np.ndarray, *labels: np.ndarray) -> DenseProblem:
+    """Return a problem of gbdnn's network."""
     return DenseProblem(
-        "784-128-64-10, trained on MNIST, 15 %",
-        weights,
-        [np.asarray(layer.bias, np.float32) for layer in net],
+        name,
+        [layer.weights.to_dense(fill_value=0, dtype="FP32") for layer in net],
+        [np.full(layer.ncols, layer.bias, np.float32) for layer in net],
         [(0.0 if layer.activation == "relu" else None, layer.clip) for layer in net],
-        np.roll(images, -trained.LEARNT, axis=0).astype(np.float32),
-        labels[trained.LEARNT :],
+        features,
+        *labels,
     )

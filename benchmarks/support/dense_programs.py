@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
-from processes import answering, requests
+from processes import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Ready = Callable[[int], Callable[[np.ndarray], Any]]
 
 OWN = ("infer", "compiled")
-PYTORCH = ("torch", "torch_csr")
 TITLES = {
     "infer": "gbdnn.infer",
     "compiled": "gbdnn.compile",
@@ -117,8 +116,9 @@ def onnxruntime(folder: Path) -> Ready:
         session = onnxruntime.InferenceSession(
             str(folder / "net.onnx"), options, providers=["CPUExecutionProvider"]
         )
-        name = session.get_inputs()[0].name
-        return lambda x: session.run(None, {name: x})[0]
+        (given,) = session.get_inputs()
+        rest = [each if isinstance(each, int) else -1 for each in given.shape[1:]]
+        return lambda x: session.run(None, {given.name: x.reshape(len(x), *rest)})[0]
 
     return ready
 
@@ -144,41 +144,42 @@ def _csr(torch: Any, W: np.ndarray) -> Any:
     )
 
 
-def _serve(name: str, folder: Path) -> None:
-    with answering() as answer:
-        try:
-            began = perf_counter()
-            ready = PROGRAMS[name](folder)
-            seconds = perf_counter() - began
-        except ImportError as err:
-            answer(missing=str(err).splitlines()[0])
-            return
-        packages = [each for each in ("torch", "onnxruntime", "numba") if each in sys.modules]
-        answer(seconds=seconds, versions={each: version(each) for each in packages})
-        features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
-        for asked in requests():
-            inputs = asked["inputs"]
-            seconds, Y = _timed(ready(asked["nthreads"]), features[:inputs], asked["at_least"])
-            Y = Y.to_dense(fill_value=0) if name == "infer" else Y
-            truth = np.load(folder / f"answer-{inputs}.npy")
-            largest = np.abs(truth).max() or 1.0
-            error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / largest
-            known = labels[:inputs]
-            right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
-            shape = list(Y.shape) == [inputs, truth.shape[1]]
-            answer(seconds=seconds, error=float(error) if shape else np.inf, right=right)
+def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
+    """Return what times calls of a program, and compares its answer."""
+    ready = PROGRAMS[name](folder)
+    features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
+
+    def run(nthreads: int, inputs: int, at_least: float) -> dict[str, Any]:
+        calls, Y = _timed(ready(nthreads), features[:inputs], at_least)
+        Y = Y.to_dense(fill_value=0) if name == "infer" else Y
+        truth = np.load(folder / f"answer-{inputs}.npy")
+        largest = np.abs(truth).max() or 1.0
+        error = np.abs(Y[dense_problems.checked(inputs)] - truth).max() / largest
+        known = labels[:inputs]
+        right = float((Y.argmax(1)[: len(known)] == known).mean()) if len(known) else None
+        is_shaped = list(Y.shape) == [inputs, truth.shape[1]]
+        return {
+            "seconds": median(calls),
+            "calls": calls,
+            "error": float(error) if is_shaped else np.inf,
+            "right": right,
+        }
+
+    return run
 
 
-def _timed(run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float) -> tuple[float, Any]:
-    """Return the median seconds of calls, one after the other, and an answer."""
+def _timed(
+    run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float
+) -> tuple[list[float], Any]:
+    """Return the seconds of calls, one after the other, and an answer."""
     taken: list[float] = []
     while True:
         began = perf_counter()
         Y = run(x)
         taken.append(perf_counter() - began)
         if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
-            return float(np.median(taken)), Y
+            return taken, Y
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Path(sys.argv[2]))
+    serve(lambda: _prepared(sys.argv[1], Path(sys.argv[2])))

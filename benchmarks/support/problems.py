@@ -15,6 +15,8 @@ import numpy as np
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import scipy.sparse as sp
 
     from gbdnn.challenge import Problem
@@ -135,6 +137,15 @@ def numbers(asked: list[str] | None, option: str, default: list[int]) -> list[in
 def words(asked: list[str] | None, default: list[str]) -> list[str]:
     """Return the words of an option, by comma or repetition, each once, in order."""
     return list(dict.fromkeys(word for item in asked or default for word in item.split(",")))
+
+
+def names(asked: list[str] | None, default: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return the words of an option that are names of something that is there."""
+    found = words(asked, list(default))
+    for each in found:
+        if each not in known:
+            raise typer.BadParameter(f"{each!r} is none of {', '.join(known)}")
+    return found
 
 
 def merging(compress: bool) -> dict[str, Any]:

@@ -11,10 +11,17 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.metadata import version
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+_PACKAGES = (
+    "scipy", "torch", "torch_geometric", "sparse_dot_mkl", "sparselab", "onnxruntime", "numba",
+    "deepsparse",
+)  # fmt: skip
 
 
 class Process:
@@ -24,16 +31,21 @@ class Process:
     ----------
     name : str
         For messages.
-    *command : str
-        A script and its arguments; it runs in this Python, and calls `answering`.
+    *command : object
+        A script and its arguments; it calls `serve`.
+    python : str
+        The interpreter; default: this one.
     **environment : str
         Variables to set.
     """
 
-    def __init__(self, name: str, *command: str, **environment: str) -> None:
+    def __init__(
+        self, name: str, *command: object, python: str = sys.executable, **environment: str
+    ) -> None:
         self.name = name
+        self.prepared: dict[str, Any] = {}
         self._process = subprocess.Popen(
-            [sys.executable, *command],
+            [python, *map(str, command)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,24 +75,36 @@ class Process:
         self._process.wait()
 
 
-def prepared(started: list[Process], found: dict[str, Any]) -> list[Process]:
-    """Return the programs whose packages are there."""
-    able = []
-    for each in started:
-        answer = each.answer()
-        if "missing" in answer:
-            if each.name not in found["skipped"]:
-                print(f"{each.name}: skipped: {answer['missing']}")
-            found["skipped"][each.name] = answer["missing"]
-        else:
-            found["versions"] |= answer["versions"]
-            able.append(each)
-    return able
-
-
 @contextmanager
-def answering() -> Iterator[Callable[..., None]]:
-    """The side that answers: within, what a library prints goes to standard error."""
+def prepared(started: Sequence[Process], found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Wait until programs have prepared what they run, and end them afterwards.
+
+    Those whose packages are missing are left out and noted in ``found["skipped"]``; the versions of
+    the others in ``found["versions"]``.
+    """
+    skipped, able = found.setdefault("skipped", {}), {}
+    try:
+        for each in started:
+            each.prepared = each.answer()
+            if "missing" in each.prepared:
+                if each.name not in skipped:
+                    print(f"{each.name}: skipped: {each.prepared['missing']}")
+                skipped[each.name] = each.prepared["missing"]
+            else:
+                found.setdefault("versions", {}).update(each.prepared["versions"])
+                able[each.name] = each
+        yield able
+    finally:
+        for each in started:
+            each.close()
+
+
+def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
+    """The side that answers; what a library prints meanwhile goes to standard error.
+
+    `prepare` returns what is called with each request. The first answer is how long it took, with
+    versions and the ``facts`` that the call may have, or ``missing`` if a package is.
+    """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
 
@@ -88,10 +112,21 @@ def answering() -> Iterator[Callable[..., None]]:
             answers.write(json.dumps(what) + "\n")
             answers.flush()
 
-        yield answer
+        began = perf_counter()
+        try:
+            run = prepare()
+        except ImportError as err:
+            answer(missing=str(err).splitlines()[0])
+            return
+        seconds = perf_counter() - began
+        answer(seconds=seconds, versions=_versions(), facts=getattr(run, "facts", {}))
+        for line in sys.stdin:
+            answer(**run(**json.loads(line)))
 
 
-def requests() -> Iterator[dict[str, Any]]:
-    """Yield what is asked, until there is no more."""
-    for line in sys.stdin:
-        yield json.loads(line)
+def _versions() -> dict[str, str]:
+    """Return the versions of what this program has brought in."""
+    found = {name: version(name) for name in _PACKAGES if name in sys.modules}
+    if "sparse_dot_mkl" in found:
+        found["mkl"] = sys.modules["sparse_dot_mkl"].get_version_string()
+    return found

@@ -1,9 +1,17 @@
-"""The programs of the side-by-side run: what each is called, and how it is prepared."""
+"""The programs of the side-by-side run: what each is called, how it is prepared, and its process.
+
+As a script it is one program: it prepares the problem once, and runs it when it is told to.
+"""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from processes import Process, serve
+from turns import timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +94,45 @@ PROGRAMS = {
     "scipy-csr": _peer(_SCIPY_CSR, "scipy_csr", False, serial=True, slow=True),
     "scipy-csr+drop": _peer(_SCIPY_CSR, "scipy_csr", True, serial=True, slow=True),
 }
+
+
+class Worker(Process):
+    """The side that tells: starts the process, asks for runs.
+
+    Parameters
+    ----------
+    name : str
+        A key of `PROGRAMS`.
+    folder : Path
+        Where `problems.save` wrote the problem.
+    inputs : int
+        How many inputs it gets.
+    """
+
+    def __init__(self, name: str, folder: Path, inputs: int) -> None:
+        super().__init__(name, __file__, name, folder, inputs)
+        self.inputs = inputs
+
+    def run(self, nthreads: int, batch: int, inputs: int | None = None) -> dict[str, Any]:
+        """Return seconds, cpu seconds and categories of one run, of all inputs or the first."""
+        return self.ask(nthreads=nthreads, batch=batch, inputs=inputs or self.inputs)
+
+
+def _prepared(name: str, folder: str, inputs: str) -> Any:
+    """Return what the side that runs calls."""
+    import peers
+    import problems
+
+    arrays = problems.load(Path(folder), int(inputs))
+    peer = getattr(peers, PROGRAMS[name].prepare)(arrays, **PROGRAMS[name].options)
+
+    def run(nthreads: int, batch: int, inputs: int) -> dict[str, Any]:
+        ready = peer.ready(nthreads, batch, inputs)
+        return timed(ready, lambda found: {"categories": found.tolist()})()
+
+    run.facts = peer.facts
+    return run
+
+
+if __name__ == "__main__":
+    serve(lambda: _prepared(*sys.argv[1:]))

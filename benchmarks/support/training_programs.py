@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import dense_problems
 import numpy as np
 from dense_programs import _csr
-from processes import answering, requests
+from processes import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -224,23 +224,16 @@ def _minibatches(torch: Any, problem: DenseProblem) -> Iterator[tuple[Any, Any]]
 PROGRAMS = {each.__name__: each for each in (gbdnn, torch_mask, torch_csr, sparselab)}
 
 
-def _serve(name: str, folder: Path) -> None:
-    with answering() as answer:
-        try:
-            ready = PROGRAMS[name](dense_problems.load(folder))
-        except ImportError as err:
-            answer(missing=str(err).splitlines()[0])
-            return
-        packages = [each for each in ("torch", "sparselab", "numba") if each in sys.modules]
-        answer(versions={each: version(each) for each in packages})
-        runs: dict[int, Run] = {}
-        for asked in requests():
-            nthreads, steps = asked["nthreads"], asked["steps"]
-            if nthreads not in runs:
-                runs[nthreads] = ready(nthreads)
-            losses, seconds = runs[nthreads](steps)
-            answer(loss=float(np.mean(losses)), seconds=seconds / steps)
+def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
+    """Return what makes steps, and tells their mean loss and a step's seconds."""
+    ready = cache(PROGRAMS[name](dense_problems.load(folder)))
+
+    def run(nthreads: int, steps: int) -> dict[str, Any]:
+        losses, seconds = ready(nthreads)(steps)
+        return {"loss": float(np.mean(losses)), "seconds": seconds / steps}
+
+    return run
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], Path(sys.argv[2]))
+    serve(lambda: _prepared(sys.argv[1], Path(sys.argv[2])))

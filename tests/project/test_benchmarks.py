@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gbdnn
@@ -39,6 +40,19 @@ def run(script, tmp_path, *options):
     assert found["problem"]["inputs"] == 64
     assert {"machine", "versions", "environment"} <= found.keys()
     return found, done.stdout
+
+
+SCRIPTS = sorted(each.name for each in BENCHMARKS.glob("*/*.py") if each.parent.name != "support")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help(script):
+    if script == "accelerate.py":
+        pytest.importorskip("torch")
+    done = start(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    assert f"`{script}`" in (BENCHMARKS / "README.md").read_text()
 
 
 def test_side_by_side(tmp_path):
@@ -188,12 +202,58 @@ def test_real_networks(tmp_path):
         assert cell["check"] == "PASSED"
         assert cell["median"].keys() == ran
         assert {len(taken) for taken in cell["seconds"].values()} == {2}
-        if "torch" in ran:
-            assert cell["times"].keys() == ran - {"torch", "torch_csr"}
+        if ran > {"infer", "compiled"}:
+            assert cell["times"].keys() == {"infer", "compiled"}
             assert min(cell["times"].values()) > 0
             assert "x " in done.stdout
     if "torch" in ran:
         assert [row["cells"] for row in found["groups"]["2"]] == [2, 2, 2, 2]
+
+
+def test_your_model(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    net = gbdnn.Network([gbdnn.Layer(W) for W in np.random.default_rng(0).random((3, 8, 8), "f4")])
+    gbdnn.io.write_onnx(net, tmp_path / "net.onnx")
+    file = tmp_path / "found.json"
+    options = ("--against", "onnxruntime", "--inputs", "1,40", "--rounds", 2, "--at-least", 0.001)
+    done = start("your_model.py", tmp_path / "net.onnx", *options, "--nthreads", 1, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    programs = ("infer", "compiled", "onnxruntime")
+    cells = [(cell["inputs"], cell["program"]) for cell in found["cells"]]
+    assert cells == [(inputs, name) for inputs in (1, 40) for name in programs]
+    assert all(0 < cell["p50"] <= cell["p99"] and cell["error"] < 1e-5 for cell in found["cells"])
+    assert done.stdout.rstrip().endswith(found["verdict"])
+    onnx.save(onnx.ModelProto(), tmp_path / "empty.onnx")
+    refused = start("your_model.py", tmp_path / "empty.onnx")
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+    assert start("your_model.py", tmp_path / "net.onnx", "--against", "abacus").returncode == 2
+
+
+@pytest.mark.parametrize("what", ["product", "nodes", "large"])
+def test_graph(what, tmp_path):
+    file = tmp_path / "found.json"
+    options = ("--nodes", 500, "--scale", 9, "--edges", 2000, "--features", 8, "--rounds", 2)
+    done = start("graph.py", *options, "--what", what, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())["found"]["R-MAT 8"]
+    assert {len(taken) for taken in found["runs"].values()} == {2}
+    assert found["seconds"]["gbdnn"] > 0
+    assert (found["GiB"] is None) == (what != "large")
+    assert what != "product" or found["seconds"].keys() >= {"gbdnn", "scipy", "graphblas"}
+    assert what != "nodes" or found["seconds"].keys() == {"gbdnn", "gbdnn-all"}
+
+
+def test_accelerate():
+    pytest.importorskip("torch")
+    options = ("--zeros", 0.9, "--tokens", 2, "--rounds", 4, "--model", "classifier")
+    done = start("accelerate.py", *options)
+    assert done.returncode == 0, done.stderr
+    *_, name, share, tokens, _, _, _, _, _, _, difference = done.stdout.split()
+    assert (name, share, tokens) == ("classifier", "0.9", "2")
+    assert float(difference) < 1e-5
 
 
 def test_training_steps(tmp_path):

@@ -15,6 +15,7 @@ import gbdnn
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 NEEDS = {
+    "accelerate": {"matplotlib", "torch"},
     "challenge_table": {"matplotlib", "sklearn"},
     "communities": {"matplotlib", "networkx"},
     "equal_inputs": {"matplotlib", "sklearn"},

@@ -166,13 +166,13 @@ def nearest(file: str, root: Path) -> list[list[str]]:
     return list(filter(None, there))
 
 
-def outcome(mutant: Mutant, copied: Path, limit: float, workers: int) -> str:
+def outcome(mutant: Mutant, copied: Path, limit: float, workers: int, steps: int = 3) -> str:
     """Return caught, survived or timed out."""
     path = copied / mutant.file
     source = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(source), encoding="utf-8")
     try:
-        for tests in nearest(mutant.file, copied):
+        for tests in nearest(mutant.file, copied)[:steps]:
             code = _pytest(tests, copied, limit, workers)
             if code is None:
                 return "timed out"
@@ -212,6 +212,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="PATH", help="such as gbdnn/io/")
     parser.add_argument("--limit", type=float, default=300, help="seconds of a step's tests")
+    parser.add_argument("--steps", type=int, default=3, help="1: tests of the module itself alone")
     parser.add_argument("--workers", type=int, default=2, help="of pytest")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run nothing")
     asked = parser.parse_args()
@@ -227,7 +228,7 @@ def main() -> None:
         shutil.copytree(ROOT, copied, ignore=unneeded)
         for each in chosen:
             began = perf_counter()
-            what = outcome(each, copied, asked.limit, asked.workers)
+            what = outcome(each, copied, asked.limit, asked.workers, asked.steps)
             found[what].append(each)
             told = each.told(sources[each.file])
             print(f"{what} ({perf_counter() - began:.0f} s): {told}", flush=True)
