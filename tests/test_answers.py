@@ -82,3 +82,18 @@ def test_of_a_store_block_by_block(nrows, tmp_path, monkeypatch):
         dense = Y if rows is stored else Y[1:]
         assert gbdnn.argmax(rows).tolist() == np.argmax(dense, axis=1).tolist()
         assert gbdnn.categories(rows).tolist() == np.flatnonzero(dense.any(axis=1)).tolist()
+
+
+@pytest.mark.parametrize("answer", [gbdnn.argmax, gbdnn.categories])
+@pytest.mark.parametrize(
+    ("Y", "match"),
+    [
+        ("abc", "is needed, not str"),
+        ([[1, 2]], "is needed, not list"),
+        (np.array([[1j, 2]]), "dtype complex128"),
+        (np.array([["a"]]), "dtype <U1"),
+    ],
+)
+def test_what_has_no_answer(answer, Y, match):
+    with pytest.raises(gbdnn.errors.ArgumentTypeError, match=match):
+        answer(Y)
