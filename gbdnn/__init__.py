@@ -6,6 +6,7 @@ Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still foll
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
@@ -79,7 +80,7 @@ __all__ = [
     "train",
 ]
 
-_ROOMS = ("challenge", "distributed", "gallery", "graph", "io", "training", "viz")
+_ROOMS = ("challenge", "distributed", "gallery", "graph", "io", "torch", "training", "viz")
 
 
 def __getattr__(name: str) -> Any:
@@ -100,5 +101,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
-    return sorted([*__all__, *_ROOMS, "__version__", "images"])
+    """Show what is public, and that alone; `gbdnn.torch` where PyTorch is installed."""
+    missing = set() if importlib.util.find_spec("torch") else {"torch"}
+    return sorted({*__all__, *_ROOMS, "__version__", "images"} - missing)

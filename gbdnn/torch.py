@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Replacement", "Report", "SparseLinear", "accelerate"]
 
+
+def __dir__() -> list[str]:
+    """Show what is public, and that alone."""
+    return sorted(__all__)
+
+
 _ROUNDS = 15  # calls of both, in turn
 _DTYPES = (torch.float32, torch.float64)
 
@@ -60,7 +66,12 @@ class Replacement(NamedTuple):
 
 
 class Report(list[Replacement]):
-    """What was replaced and what was left, an item for each; printed as a table."""
+    """What was replaced and what was left, an item for each; printed as a table.
+
+    Parameters
+    ----------
+    iterable : iterable of Replacement
+    """
 
     def __str__(self) -> str:
         rows = [("module", "neurons", "density", "computed by", "")]

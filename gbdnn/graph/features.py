@@ -41,11 +41,12 @@ def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
     """Return all rows, or those of some nodes (ascending), as an array, contiguous by rows."""
     if hasattr(X, "dense_rows"):
         rows = X.dense_rows(0, X.nrows)
+        rows = rows if some is None else rows[some]
         with np.errstate(over="ignore", invalid="ignore"):
             total = rows.sum()
         if not np.isfinite(total):
             _ = X.largest  # looks at each value, and raises where one is not finite
-        return np.ascontiguousarray(rows if some is None else rows[some])
+        return np.ascontiguousarray(rows)
     found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
     starts = range(0, X.nrows, _AT_ONCE)
     cuts = starts if some is None else np.searchsorted(some, starts).tolist()

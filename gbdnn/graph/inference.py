@@ -23,7 +23,6 @@ from gbdnn.arrays.checks import (
     require_callable,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import as_array as dense_values
@@ -109,8 +108,8 @@ def infer(
     ShapeError
         A is not square, X has another number of rows, or a layer does not fit.
     ArgumentError, ArgumentTypeError
-        A value is not finite, `memory` is too small (the message says what is needed), or an option
-        has no meaning.
+        A value that is read is not finite, `memory` is too small (the message says what is needed),
+        or an option has no meaning.
     NonFiniteError
         A sum overflowed; the message names the layer.
 
@@ -151,9 +150,9 @@ def infer(
             kind = floating(own, "X") if dtype is None else as_dtype(dtype)
         wanted = None if nodes is None else np.unique(as_nodes(nodes, count), return_inverse=True)
         source = source_of(X, features, kind)
-        rows = as_rows(A, what="A", dtype=kind)
-        plan, read = steps(rows, convolutions, None if wanted is None else wanted[0])
-        run = _Run(aggregate, rows.nbytes, memory, nthreads)
+        plan, read = steps(A, kind, convolutions, None if wanted is None else wanted[0])
+        copies = {id(step.rows): step.rows.nbytes for step in plan if step.rows is not None}
+        run = _Run(aggregate, sum(copies.values()), memory, nthreads)
         # Sparse features are left to the chain, where nothing is gathered before the weights.
         stays = wanted is None and convolutions and not hasattr(source, "dense_rows")
         Y: Any = source

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array
+from gbdnn.arrays.matrices import as_rows
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.runtime.first_use import complete, is_object
+from gbdnn.runtime.first_use import complete, gb, is_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.graph.convolution import Convolution
 
 __all__ = ["Step", "as_nodes", "steps"]
@@ -47,34 +49,44 @@ def as_nodes(nodes: Any, count: int) -> np.ndarray:
 
 
 def steps(
-    rows: SparseRows, layers: Sequence[Convolution], ids: np.ndarray | None
+    A: MatrixLike, dtype: np.dtype, layers: Sequence[Convolution], ids: np.ndarray | None
 ) -> tuple[list[Step], np.ndarray | None]:
     """Return what each layer reads, and the nodes whose features the first one reads.
 
     Parameters
     ----------
-    rows : SparseRows
-        Of A.
+    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
+    dtype : float32 or float64
+        Of the rows.
     layers : sequence of Convolution
     ids : ndarray of int64, optional
         Nodes that the answer is for, ascending; None for all.
     """
     if ids is None:
+        rows = as_rows(A, what="A", dtype=dtype)
         return [Step(rows if each.gathers else None, None) for each in layers], None
-    found = []
+    take, found = _taking(A, dtype), []
     for layer in reversed(layers):
         if not layer.gathers:
             found.append(Step(None, None))
             continue
-        some = rows.take(ids)
+        some = take(ids)
         columns = some.columns.view(np.int64)
-        is_read = np.zeros(rows.ncols, bool)
+        is_read = np.zeros(some.ncols, bool)
         is_read[columns] = True
         if layer.own is not None:
             is_read[ids] = True
         place = np.cumsum(is_read) - 1
         own, ids = place[ids], np.flatnonzero(is_read)
         local = place[columns].view(np.uint64)
-        values = some.values[:1] if rows.is_iso and some.nvals else some.values
-        found.append(Step(SparseRows(some.indptr, local, values, len(ids)), own))
+        found.append(Step(SparseRows(some.indptr, local, some.values, len(ids)), own))
     return found[::-1], ids
+
+
+def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:
+    """Return what takes rows of A: of a row-wise Matrix these alone are copied and looked at."""
+    complete(A)
+    if isinstance(A, gb.Matrix) and A.ss.orientation == "rowwise":
+        # A(ids, :)
+        return lambda ids: as_rows(A[ids, :].new(), what="A", dtype=dtype, copy=False)
+    return as_rows(A, what="A", dtype=dtype).take

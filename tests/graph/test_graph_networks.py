@@ -119,6 +119,51 @@ def test_some_nodes_read_their_neighbourhood_alone(monkeypatch):
     assert seen == [(3, 2), (3, 3)]
 
 
+@pytest.mark.parametrize("kind", ["rowwise", "columnwise", "transposed", "scipy"])
+def test_some_nodes_of_any_orientation(kind):
+    rng = np.random.default_rng(8)
+    A = (rng.random((40, 40)) < 0.1) * 1.0
+    X, W = rng.normal(size=(40, 3)), rng.normal(size=(3, 3))
+    held = gb.Matrix.from_dense(A, missing_value=0)
+    if kind == "columnwise":
+        held.ss.config["format"] = "by_col"
+    given = {"transposed": held.T.new().T, "scipy": sp.csc_array(A)}.get(kind, held)
+    some = [7, 3, 7, 39]
+    Y = graph.infer([W, W], X, given, nodes=some)
+    expected = np.maximum(A @ np.maximum(A @ X @ W, 0) @ W, 0)[some]
+    assert (expected != 0).any()
+    assert (expected == 0).any()
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
+    assert graph.infer([W], X, given, nodes=[]).shape == (0, 3)
+    np.testing.assert_array_equal(held.to_dense(fill_value=0), A)
+
+
+def test_some_nodes_look_at_what_they_read_alone():
+    A = gb.Matrix.from_coo([0, 1, 2], [1, 2, 2], [1.0, np.inf, 1.0])
+    X = np.array([[1.0], [2.0], [np.nan]])
+    assert graph.infer([np.eye(1)], X, A, nodes=[0]).to_dense(fill_value=0).item() == 2
+    with pytest.raises(gbdnn.ArgumentError, match="features: contains nan"):
+        graph.infer([np.eye(1)], X, A, nodes=[2])
+    with pytest.raises(gbdnn.ArgumentError, match="A: contains inf"):
+        graph.infer([np.eye(1)], X, A, nodes=[1])
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("given", [np.asarray, gb.Matrix.from_dense])
+def test_layers_of_one_width_leave_features_as_they_are(own, given, form):
+    rng = np.random.default_rng(9)
+    A = (rng.random((50, 50)) < 0.1) * 1.0
+    values = rng.normal(size=(50, 8))
+    X, expected, layers = given(values.copy()), values, []
+    for _ in range(4):
+        W, V = rng.normal(size=(2, 8, 8)) / 4
+        layers.append(graph.Convolution(W, own=V if own else None))
+        expected = np.maximum(A @ expected @ W + own * (expected @ V), 0)
+    Y = graph.infer(layers, X, A)
+    np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(X.to_dense() if given is not np.asarray else X, values)
+
+
 def test_a_vector_of_nodes_is_read_by_value():
     nodes = gb.Vector.from_coo([0, 2], [True, False], size=3)
     Y = graph.infer([np.eye(2)], np.ones((3, 2)), np.eye(3), nodes=nodes)

@@ -40,6 +40,7 @@ MODULES = [
     "gbdnn.training",
     "gbdnn.viz",
 ]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,8 @@ def public():
 def test_dir_shows_what_is_public(name):
     module = importlib.import_module(name)
     rooms = {each.split(".")[1] for each in MODULES if each.startswith(f"{name}.")}
-    more = {"gbdnn": {"__version__", "images"}, "gbdnn.gallery": {"images"}}
+    with_torch = {"torch"} if HAS_TORCH else set()
+    more = {"gbdnn": {"__version__", "images"} | with_torch, "gbdnn.gallery": {"images"}}
     assert set(dir(module)) == {*module.__all__, *rooms, *more.get(name, ())}
     assert all(hasattr(module, each) for each in dir(module))
 

@@ -50,11 +50,18 @@ def test_without_affinity(machine, monkeypatch):
         ({"a__b__cpu_max": "max 100000\n", "a__cpu_max": "400000 50000\n"}, (8, 8)),
         ({"other__cpu_max": "100000 100000\n"}, (16, 64)),
         ({"cpu_max": "what is this\n"}, (16, 64)),
+        ({"cpu_max": "0 100000\n"}, (16, 64)),
+        ({"cpu_max": "1 1\n"}, (1, 1)),
     ],
 )
 def test_version_2(machine, files, expected):
     machine("0::/a/b\n", **files)
     assert (cores(), cores(bound=False)) == expected
+
+
+def test_the_name_of_a_group_has_a_colon(machine):
+    machine("0::/a:b\n", **{"a:b__cpu_max": "200000 100000\n"})
+    assert cores() == 2
 
 
 @pytest.mark.parametrize(
