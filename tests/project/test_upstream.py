@@ -38,6 +38,14 @@ def test_python_graphblas_is_initialised_twice():
     assert (done.returncode, done.stderr.splitlines()) == (1, [shown])
 
 
+def test_a_matrix_is_not_shown_with_pandas():
+    pytest.importorskip("pandas")
+    tried("pandas")
+    done = run("repr_with_pandas.py")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ValueError: assignment destination is read-only"
+
+
 def test_scipy_divides_by_the_number_of_rows():
     tried("SciPy")
     done = run("mmread_without_rows.py")
