@@ -148,3 +148,36 @@ def test_an_assembled_layer_takes_nothing_from_the_info_but_what_it_says():
     assert layer.isequal(Layer(np.eye(2), -0.5))
     Y = gbdnn.infer([layer, Layer(np.eye(2), -0.5)], np.array([[2.0, 0.0], [0.0, 0.0]]))
     assert Y.to_dense(fill_value=0).tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("bias", "rule", "activation", "revives"),
+    [
+        (0.25, "all", "relu", True),
+        (0.0, "all", "relu", False),
+        (-0.25, "all", "relu", False),
+        (-0.25, "all", "identity", True),
+        (0.0, "all", "identity", False),
+        (0.25, "entries", "relu", False),
+        ([-1.0, 0.25], "all", "relu", True),
+    ],
+)
+def test_an_input_without_entries_revives_by_a_bias_alone(bias, rule, activation, revives):
+    layer = gbdnn.Layer(np.eye(2), bias, bias_rule=rule, activation=activation)
+    assert layer.revives == revives
+    X = np.zeros((1, 2))
+    assert bool(gbdnn.infer([layer], X, engine="sparse").nvals) == revives
+
+
+def test_columns_of_a_network_are_as_wide_as_what_is_in_them():
+    net = gbdnn.Network([gbdnn.Layer(np.ones((10, 200))), gbdnn.Layer(np.eye(200)[:, :3])])
+    head, *rows = str(net).splitlines()[1:]
+    end = head.index("edges") + len("edges")
+    assert [row[:end].split() for row in rows] == [
+        ["0", "10", "x", "200", "2000"],
+        ["1", "200", "x", "3", "3"],
+    ]
+    assert [row[end : end + 6] for row in rows] == ["  bias"] * 2
+    assert [row.index(shape) for row, shape in zip(rows, ("10 x", "200 x"), strict=True)] == [
+        head.index("shape")
+    ] * 2
