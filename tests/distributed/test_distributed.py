@@ -1196,7 +1196,7 @@ def test_workers_of_the_shell(folder, X, answers, tmp_path):
     again = shell.well(*arguments, tmp_path / "Y", "--to", "store", "--workers", 1)
     assert "nothing was left to compute" in again
     printed = shell.well(*arguments, tmp_path / "c.tsv", "--categories", "--workers", 1)
-    assert "on 1 workers" in printed
+    assert "on 1 worker" in printed
     ids = gbdnn.io.read_categories(tmp_path / "c.tsv")
     assert np.array_equal(ids, np.flatnonzero(CASE.Y.any(axis=1)))
 

@@ -141,7 +141,7 @@ def test_workers_go_on_as_well(root, net, X, tmp_path):
     told = well("infer", root / "net", root / "X", "-o", out, "--to", "store", "--engine", "full",
                 "--workers", 1)  # fmt: skip
     assert "resumes at input 750 of 2,000" in told
-    assert "5 batches on 1 workers" in told
+    assert "5 batches on 1 worker" in told
     assert gbdnn.load(out).isequal(gbdnn.load(root / "Y"))
 
 
