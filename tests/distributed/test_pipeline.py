@@ -270,6 +270,8 @@ def test_a_mistake_is_told_once(options, words, module, small, tmp_path):
 def test_an_error_on_one_rank_ends_the_command(what, where, small, tmp_path):
     good = {"net": small / "net", "X": small / "X", "Y": tmp_path / "Y"}
     wrong = good | {what: tmp_path / "no" / "where"}
+    if what == "Y":  # a folder's parents would be made, a file is none
+        (tmp_path / "no").write_text("a file")
     if what == "weights":  # damaged: it is found when a rank reads its layers
         wrong = good | {"net": tmp_path / "damaged"}
         shutil.copytree(small / "net", tmp_path / "damaged")
