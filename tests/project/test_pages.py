@@ -60,11 +60,16 @@ class Tab:
         self._found = []
         page.on("console", lambda told: told.type == "error" and self._tell("console", told.text))
         page.on("pageerror", lambda error: self._tell("script", error))
-        page.on("requestfailed", lambda request: self._tell("not there", request.url))
+        page.on("requestfailed", self._failed)
         page.on("request", lambda it: it.url.startswith("http") and self._tell("network", it.url))
 
     def _tell(self, *words):
         self._found.append(": ".join(map(str, words)))
+
+    def _failed(self, request):
+        # A request that goes on behind the page's end (the favicon's) ends with the next page.
+        if request.failure != "net::ERR_ABORTED":
+            self._tell("not there", request.url)
 
     def faults(self, file):
         self._found.clear()
