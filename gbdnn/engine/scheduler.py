@@ -1,8 +1,9 @@
 """Blocks of inputs, side by side, through a window of layers.
 
 Every thread takes the deepest block that is ready, or else new inputs; when both run out, the
-shallowest survivor block is shared out. A block form computes each input by itself, so its
-activations do not depend on which others are in its block.
+shallowest survivors go on as they are. Once all inputs have been read, a thread takes no more than
+its share of those that are left. A block form computes each input by itself, so its activations do
+not depend on which others are in its block.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ class BlockScheduler:
         self._read: deque[SparseRows] = deque()  # rows of blocks to be made
         self._survivors: dict[int, SurvivorBlock] = {}
         self._at: dict[int, int] = {}  # the layer that each thread with a task is at
+        self._taken = 0  # inputs of these tasks
         self._left: dict[int, RowStore] = {}
         self.has_failed = False
 
@@ -157,6 +159,7 @@ class BlockScheduler:
                 blocks.advance(task)
                 with self._lock:
                     del self._at[threading.get_ident()]
+                    self._taken -= task.inputs
                     self._lock.notify_all()
 
     def _fail(self) -> None:
@@ -174,10 +177,13 @@ class BlockScheduler:
                     return None
                 readable = self._queue.inputs and (self._room >= 0 or not self._has_read)
                 if not (self._ready or self._read or readable):
-                    self._share_out()
+                    self._gather_survivors()
                 if self._ready:
                     task = self._ready.pop(_deepest(self._ready))
+                    if not (self._read or readable):
+                        task = self._share(task)
                     self._at[me] = task.k
+                    self._taken += task.inputs
                     return task
                 if self._read or readable:
                     self._at[me] = self._first
@@ -203,6 +209,7 @@ class BlockScheduler:
             block = self._chain.block(self.buffers, k, rows.nrows)
             self._chain.read(block, k, rows)
         with self._lock:
+            self._taken += len(block.inputs)
             return self._task(k, block, fresh=True)
 
     def _task(self, k: int, block: Any, *, fresh: bool) -> Task:
@@ -229,23 +236,30 @@ class BlockScheduler:
             self._lock.notify_all()
         return first
 
-    def _share_out(self) -> None:
-        """Make the shallowest survivors ready, a part for each thread, if no more will join."""
+    def _gather_survivors(self) -> None:
+        """Make the shallowest survivors ready, if no more will join."""
         k = min(self._survivors, default=None)
-        if k is None or k >= min(self._at.values(), default=k + 1):
-            return
-        block = self._survivors.pop(k).block
-        count = len(block.inputs)
-        idle = self._workers - len(self._at)
-        parts = max(1, min(idle, count // costs.NARROWEST_COMFORTABLE))
-        for each in np.array_split(np.arange(count), parts):
-            part = self._chain.block(self.buffers, k, len(each))
-            part.array[:, : len(each)] = block.array[:, each[0] : each[-1] + 1]
-            part.array[:, len(each) :] = 0
-            part.inputs = block.inputs[each]
-            self._ready.append(self._task(k, part, fresh=False))
-        self.buffers.put(block)
+        if k is not None and k < min(self._at.values(), default=k + 1):
+            self._ready.append(self._task(k, self._survivors.pop(k).block, fresh=False))
+
+    def _share(self, task: Task) -> Task:
+        """Return a share of the last inputs: a block, or a part of it; the rest is ready."""
+        count, least = task.inputs, costs.NARROWEST_COMFORTABLE
+        left = self._taken + count + sum(each.inputs for each in self._ready)
+        share = max(least, -(-left // self._workers))
+        if count - share < least or not self.buffers.has_room(
+            task.block.neurons, self.width, count=2
+        ):
+            return task
+        for at in (slice(share, count), slice(share)):
+            part = self._chain.block(self.buffers, task.k, len(task.block.inputs[at]))
+            part.inputs = task.block.inputs[at]
+            part.array[:, : len(part.inputs)] = task.block.array[:, at]
+            part.array[:, len(part.inputs) :] = 0
+            self._ready.append(self._task(task.k, part, fresh=False))
+        self.buffers.put(task.block)
         self._lock.notify_all()
+        return self._ready.pop()
 
     # What blocks need and report
 

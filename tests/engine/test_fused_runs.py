@@ -1,6 +1,8 @@
 """The fused form by way of `gbdnn.infer`: the same bits whatever the blocks, and odd sizes."""
 
 import itertools
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from test_fused import BOTH, NUMPY
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.engine.block_run import Task
+from gbdnn.engine.scheduler import BlockScheduler
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
 
@@ -102,6 +106,44 @@ def test_deep_networks_with_few_survivors(monkeypatch):
         Y = gbdnn.infer(network(layers), X, engine="fused", nthreads=nthreads, compress=False)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
         assert gbdnn.categories(Y).tolist() == list(keep)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("workers", "taken", "ready", "inputs", "expected"),
+    [
+        (2, 0, [], 200, [100, 100]),
+        (2, 60, [], 200, [130, 70]),  # another thread has 60: 130 is half of all
+        (2, 60, [40], 200, [150, 50]),
+        (4, 0, [], 200, [50, 150]),  # the others divide what is left
+        (2, 200, [], 200, [200]),
+        (2, 150, [], 200, [200]),  # a part of 25 would be too narrow
+        (3, 0, [], 90, [90]),
+        (1, 0, [], 200, [200]),
+    ],
+)
+def test_a_thread_takes_its_share_of_the_last_inputs(
+    dtype, workers, taken, ready, inputs, expected
+):
+    scheduler = object.__new__(BlockScheduler)
+    made = Buffers(NUMPY[dtype], 1 << 30, AlignedBlock, (5, 240))
+    scheduler.buffers, scheduler.width, scheduler._workers = made, 240, workers
+    scheduler._chain = SimpleNamespace(block=lambda buffers, k, width: buffers.get(5, width))
+    scheduler.run = SimpleNamespace(numbers=itertools.count())
+    scheduler._taken, scheduler._lock = taken, threading.Condition()
+    scheduler._ready = [SimpleNamespace(inputs=each) for each in ready]
+    block = made.get(5, 240)
+    block.inputs = np.arange(1000, 1000 + inputs)
+    block.array[:] = np.arange(5 * 240).reshape(5, 240)
+    whole = block.filled.copy()
+    with scheduler._lock:
+        first = scheduler._share(Task(7, 0, block, fresh=False, inputs=inputs))
+    parts = [first, *scheduler._ready[len(ready) :]]
+    assert [part.inputs for part in parts] == expected
+    assert all(part.k == 7 for part in parts)
+    np.testing.assert_array_equal(np.hstack([part.block.filled for part in parts]), whole)
+    ids = np.concatenate([part.block.inputs for part in parts])
+    np.testing.assert_array_equal(ids, np.arange(1000, 1000 + inputs))
 
 
 @pytest.mark.pairwise
