@@ -68,7 +68,7 @@ PLACES = {
     "gbdnn.engine.stops:equal_columns": "deduplicate",
     "gbdnn.engine.run:equal_rows": "deduplicate",
     "gbdnn.engine.stops:Stops._move": "move survivors",
-    "gbdnn.engine.scheduler:BlockScheduler._share_out": "move survivors",
+    "gbdnn.engine.scheduler:BlockScheduler._share": "move survivors",
     "gbdnn.engine.scheduler:BlockScheduler.add_survivors": "move survivors",
     "gbdnn.engine.stops:Stops.leave": "leave",
     "gbdnn.kernels.buffers:Buffers.get": "memory",
