@@ -40,20 +40,6 @@ def drawn_from() -> list[dict[str, Any]]:
     return json.loads(unescape(inside))
 
 
-def claim() -> str:
-    """Return what the picture says, in a sentence."""
-    ours, *others = shown()
-    peer = min(
-        (each for each in others if not each["program"].startswith("gbdnn")),
-        key=lambda each: each["seconds"],
-    )
-    return (
-        f"**{ours['seconds']:#.3g} s** for 60,000 inputs through the Graph Challenge's network of"
-        " 1024 neurons x 120 layers on two threads, every input computed; the fastest other library"
-        f" that we measured beside it took {peer['seconds']:#.3g} s ({peer['program']}).\n"
-    )
-
-
 def draw() -> Figure:
     """Return the picture."""
     programs = shown()

@@ -34,6 +34,22 @@ def make(source: Path, folder: Path) -> None:
     (folder / "real-networks-short.md").write_text(short, encoding="utf-8")
 
 
+def make_deepsparse(source: Path, folder: Path) -> None:
+    """Write a table of ratios to DeepSparse into a folder, as Markdown to include."""
+    found = tomllib.loads(source.read_text(encoding="utf-8"))
+    head = ["network"]
+    for machine in found["machines"]:
+        head += [f"{machine['name'].split(':')[0]}; {n:,}" for n in found["inputs"]]
+    first, *_ = tables = [each["times"] for each in found["machines"]]
+    rows = [[name, *(_ratio(x) for each in tables for x in each[name])] for name in first]
+    text = table(head, rows, right=tuple(range(1, len(head)))) + f"\n{found['program']}.\n"
+    (folder / "deepsparse.md").write_text(text, encoding="utf-8")
+
+
+def _ratio(times: float) -> str:
+    return f"**{times:g}**" if times < 1 else f"{times:g}"
+
+
 def real_networks(found: dict[str, Any]) -> str:
     """Return a table for each number of threads, and what it was measured with."""
     cells = found["cells"]
@@ -47,31 +63,19 @@ def real_networks(found: dict[str, Any]) -> str:
         head += [f"times, `{name}`" for name in ("infer", "compile")]
         lines = [
             [
-                row[0]["network"],
-                " / ".join(f"{cell['inputs']:,}" for cell in row),
-                *(" / ".join(_short(cell["ms"].get(name)) for cell in row) for name in ran),
-                *(
-                    " / ".join(_times(cell["ms"], name) for cell in row)
-                    for name in ("infer", "compiled")
-                ),
+                cell["network"],
+                f"{cell['inputs']:,}",
+                *(_short(cell["ms"].get(name)) for name in ran),
+                *(_times(cell["ms"], name) for name in ("infer", "compiled")),
             ]
-            for row in _by_network(here)
+            for cell in here
         ]
         text += f"On {threads} {'thread' if threads == 1 else 'threads'}:\n\n"
-        text += table(head, lines, right=()) + "\n"
+        text += table(head, lines, right=tuple(range(1, len(head)))) + "\n"
     text += _right(cells)
     return (
         text + f"{found['machine']}. {found['versions']}. {found['date']}, `{found['command']}`\n"
     )
-
-
-def _by_network(cells: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Return the cells of each network, by number of inputs."""
-    networks = dict.fromkeys(cell["network"] for cell in cells)
-    return [
-        sorted((cell for cell in cells if cell["network"] == network), key=lambda c: c["inputs"])
-        for network in networks
-    ]
 
 
 def _right(cells: list[dict[str, Any]]) -> str:

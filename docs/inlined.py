@@ -1,7 +1,9 @@
-"""Tables and figures of results in the pages, where a code host shows them, too.
+"""Tables, figures and numbers of results in the pages, where a code host shows them, too.
 
-A page has tables between ``<!-- table: NAME -->`` and ``<!-- end -->``, figures are in ``_static``;
-a test compares both with the files of results. ``python docs/inlined.py`` makes them anew.
+A page has tables between ``<!-- table: NAME -->`` and ``<!-- end -->``, numbers of its sentences
+between ``<!-- =NAME -->`` and ``<!-- = -->`` (no line may begin with it), figures are in
+``_static``; a test compares all with the files of results. ``python docs/inlined.py`` makes them
+anew.
 """
 
 from __future__ import annotations
@@ -19,44 +21,58 @@ from gbdnn.challenge import published
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import beside_figure  # noqa: E402
 import dense_tables  # noqa: E402
+import density_figure  # noqa: E402
 import figures  # noqa: E402
 import published_figure  # noqa: E402
+import quantities  # noqa: E402
 import scaling_page  # noqa: E402
 import tables  # noqa: E402
 import training_tables  # noqa: E402
 
 FIGURES = HERE / "_static"
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
+_NUMBER = re.compile(r"<!-- =(\S+) -->[^<]*<!-- = -->")
 
 
 def made() -> dict[str, str]:
     """Return the tables by name."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "claim.md").write_text(beside_figure.claim(), encoding="utf-8")
         tables.make(HERE / "results.toml", folder)
         dense_tables.make(HERE / "real-networks.toml", folder)
+        dense_tables.make_deepsparse(HERE / "deepsparse.toml", folder)
         training_tables.make(HERE / "training.toml", folder)
         rows = scaling_page.rows(scaling_page.read(scaling_page.SOURCE))
         (folder / "scaling.md").write_text(rows, encoding="utf-8")
         return {file.stem: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
 
 
-def filled(page: str, found: dict[str, str]) -> str:
-    """Return a page with its tables as they are made now."""
+def filled(page: str, found: dict[str, str], numbers: dict[str, str]) -> str:
+    """Return a page with its tables and numbers as they are made now."""
 
     def table(match: re.Match[str]) -> str:
         return f"<!-- table: {match[1]} -->\n\n{found[match[1]].strip()}\n\n<!-- end -->\n"
 
-    return _TABLE.sub(table, page)
+    page = _TABLE.sub(table, page)
+    return _NUMBER.sub(lambda match: f"<!-- ={match[1]} -->{numbers[match[1]]}<!-- = -->", page)
+
+
+def prose(page: str) -> str:
+    """Return what a page says itself: without tables and numbers that are made, code, links."""
+    page = _NUMBER.sub(" # ", _TABLE.sub("", page))
+    page = re.sub(r"^(```+|~~~)[^\n]*\n.*?^\1$", "", page, flags=re.DOTALL | re.MULTILINE)
+    page = re.sub(r"<!--.*?-->|`[^`\n]+`|(?<=\])\([^)\s]*\)", " ", page, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", page)
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages that have tables."""
-    found = {file: file.read_text(encoding="utf-8") for file in sorted(HERE.glob("*.md"))}
-    return {file: text for file, text in found.items() if _TABLE.search(text)}
+    """Return the pages that have tables or numbers, the README among them."""
+    files = [HERE.parent / "README.md", *sorted(HERE.glob("*.md"))]
+    found = {file: file.read_text(encoding="utf-8") for file in files}
+    return {
+        file: text for file, text in found.items() if _TABLE.search(text) or _NUMBER.search(text)
+    }
 
 
 def sources() -> dict[str, str]:
@@ -64,6 +80,7 @@ def sources() -> dict[str, str]:
     files = {
         "published.svg": [published_figure.RESULTS, Path(published.__file__).with_suffix(".toml")],
         "scaling.svg": sorted(scaling_page.SOURCE.glob("*.json")),
+        "density.svg": [density_figure.RESULTS],
     }
     return {
         name: sha256(b"".join(file.read_bytes() for file in each)).hexdigest()
@@ -76,6 +93,7 @@ def draw() -> None:
     drawn = {
         "published.svg": published_figure.draw(),
         "scaling.svg": scaling_page.draw(scaling_page.read(scaling_page.SOURCE)),
+        "density.svg": density_figure.draw(),
     }
     for name, digest in sources().items():
         told = {"Date": None, "Description": digest}
@@ -85,6 +103,6 @@ def draw() -> None:
 if __name__ == "__main__":
     with rc_context(figures.STYLE):
         draw()
-    found = made()
+    found, numbers = made(), quantities.made()
     for file, text in pages().items():
-        file.write_text(filled(text, found), encoding="utf-8")
+        file.write_text(filled(text, found, numbers), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Seconds over neurons, a panel for each depth. A program has the same line and marker in every panel
 and its name at the end of its line; the names are moved apart where lines end close together.
-Hollow markers and hatching are effective rates.
+Hollow markers are effective rates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from gbdnn.challenge.published import PUBLISHED, RANGES
+from gbdnn.challenge.published import PUBLISHED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,6 +56,10 @@ SHOWN = {
     "LAGraph 3.0.0": Look("LAGraph, 20–40 threads", "^"),
     "DistSparseDNN": Look("DistSparseDNN, 896 cores", "P"),
     "KK-SpDNN, best of 2 to 24 nodes": Look("KK-SpDNN, 20–24 nodes", "D"),
+    "BF-2019, run by SNICIT's authors": Look("BF-2019, A6000", "<", "--"),
+    "Hidayetoglu 2020, run again on an A100": Look("Hidayetoglu 2020, A100", "d", "--"),
+    "XY-2021, run by SNICIT's authors": Look("XY-2021, A6000", "X", "--"),
+    "SNICIT": Look("SNICIT, A6000, effective", "h", "--"),
 }
 
 
@@ -65,7 +69,6 @@ def draw() -> Figure:
     figure = Figure(figsize=(10.6, 6), layout="constrained")
     panels = figure.subplots(1, len(LAYERS), sharey=True)
     for axes, layers in zip(panels, LAYERS, strict=True):
-        _ranges(axes)
         _names(axes, _theirs(axes, layers) + _ours(axes, own, layers))
         axes.set(xscale="log", yscale="log", ylim=(BOTTOM, TOP))
         axes.set_title(f"{layers} layers", loc="left", weight="bold")
@@ -92,7 +95,9 @@ def _theirs(axes: Axes, layers: int) -> list[End]:
     for system, look in SHOWN.items():
         of = [each for each in PUBLISHED if (each.system, each.layers) == (system, layers)]
         seconds = {each.neurons: each.seconds for each in of}
-        ends += _line(axes, seconds, look, color=THEIRS, linewidth=1, markersize=4, zorder=2)
+        fill = "white" if any(each.effective for each in of) else THEIRS
+        style = {"color": THEIRS, "markerfacecolor": fill, "linewidth": 1, "markersize": 4}
+        ends += _line(axes, seconds, look, zorder=2, **style)
     return ends
 
 
@@ -104,15 +109,6 @@ def _ours(axes: Axes, runs: list[dict[str, Any]], layers: int) -> list[End]:
         *_line(axes, _best(runs, layers, compress=True), once, markerfacecolor="white", **strong),
         *_line(axes, _best(runs, layers, compress=False), every, **strong),
     ]
-
-
-def _ranges(axes: Axes) -> None:
-    """Draw the programs of which the least and the greatest time are known."""
-    for each in RANGES:
-        box = {"edgecolor": "0.85", "facecolor": "0.97", "linewidth": 0.5, "zorder": 0.5}
-        axes.fill_between([LEFT, RIGHT], each.least, each.most, hatch="///", **box)
-        words = f"{each.system}, one A6000,\neffective; from the\nleast to the greatest"
-        axes.text(NAMES, np.sqrt(each.least * each.most), f"{words}\nof all networks", **NAME)
 
 
 def _best(runs: list[dict[str, Any]], layers: int, *, compress: bool) -> dict[int, float]:

@@ -3,7 +3,7 @@
     python docs/tables.py larger-4096.json          # prints the line to add to `runs`
     python docs/tables.py side-by-side.json         # prints the lines to add to `beside`
 
-Two kinds of runs never share a table: those that compute every input, and those in which equal
+Two kinds of runs never share a column: those that compute every input, and those in which equal
 inputs go on as one, whose rate is an effective one.
 """
 
@@ -13,11 +13,12 @@ import json
 import sys
 import tomllib
 from datetime import date
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gbdnn.challenge.published import PUBLISHED, RANGES, Rate, SecondsRange
+from gbdnn.challenge.published import PUBLISHED, Rate
 
 NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)
@@ -30,10 +31,8 @@ def make(source: Path, folder: Path) -> None:
     found = tomllib.loads(source.read_text(encoding="utf-8"))
     require_sound(found)
     pages = {
-        "runs-every-input.md": runs(found, "zen3", compress=False),
-        "runs-equal-once.md": runs(found, "zen3", compress=True),
-        "runs-zen4-every-input.md": runs(found, "zen4", compress=False),
-        "runs-zen4-equal-once.md": runs(found, "zen4", compress=True),
+        "runs-zen3.md": runs(found, "zen3"),
+        "runs-zen4.md": runs(found, "zen4"),
         "setups.md": setups(found),
         "commands.md": commands(found),
         "beside-zen3.md": beside(found, "zen3"),
@@ -41,7 +40,6 @@ def make(source: Path, folder: Path) -> None:
         "beside-times.md": times(found, "zen3"),
         "beside-larger.md": larger(found),
         "published.md": published(),
-        "published-ranges.md": ranges(),
         "published-sources.md": sources(),
     }
     for name, text in pages.items():
@@ -72,33 +70,34 @@ def edge_rate(run: dict[str, Any]) -> float:
     return run["inputs"] * DEGREE * run["neurons"] * run["layers"] / run["seconds"]
 
 
-def runs(found: dict[str, Any], group: str, *, compress: bool) -> str:
-    """Return a row for each of the twelve networks, measured on a machine or not."""
-    rate = "**effective** edges/s" if compress else "edges/s"
-    head = ["neurons", "layers", "seconds", "which run", rate, "GiB", "weights", "date"]
+def runs(found: dict[str, Any], group: str) -> str:
+    """Return the runs of a machine by network: every input computed, and equal inputs once."""
+    head = ["neurons", "layers", "every input, s", "edges/s", "GiB"]
+    head += ["equal inputs once, s", "**effective** edges/s", "GiB", "which run"]
+    here = [run for run in found["runs"] if run["setup"].startswith(group)]
     rows = []
-    for neurons in NEURONS:
-        for layers in LAYERS:
-            here = [
-                run
-                for run in found["runs"]
-                if (run["neurons"], run["layers"], run["compress"]) == (neurons, layers, compress)
-                and run["setup"].startswith(group)
+    for neurons, layers in product(NEURONS, LAYERS):
+        of = [run for run in here if (run["neurons"], run["layers"]) == (neurons, layers)]
+        rows += [
+            [
+                str(neurons),
+                str(layers),
+                *(cell for compress in (False, True) for cell in _measured(of, which, compress)),
+                which,
             ]
-            rows += [
-                [
-                    str(neurons),
-                    str(layers),
-                    f"{run['seconds']:.3f}",
-                    run["of"],
-                    f"{edge_rate(run):.3g}".replace("e+", "e"),
-                    f"{run['gib']:.1f}" if "gib" in run else "",
-                    run["weights"],
-                    run["date"],
-                ]
-                for run in here
-            ] or [[str(neurons), str(layers), "not measured", *[""] * 5]]
-    return table(head, rows, right=(0, 1, 2, 4, 5))
+            for which in dict.fromkeys(run["of"] for run in of)
+        ] or [[str(neurons), str(layers), "not measured", *[""] * 6]]
+    return table(head, rows, right=tuple(range(8)))
+
+
+def _measured(runs: list[dict[str, Any]], which: str, compress: bool) -> list[str]:
+    """Return seconds, edge rate and memory of the run that there is, or nothing thrice."""
+    for run in runs:
+        if (run["of"], run["compress"]) == (which, compress):
+            memory = f"{run['gib']:.1f}" if "gib" in run else ""
+            rate = f"{edge_rate(run):.3g}".replace("e+", "e")
+            return [f"{run['seconds']:.3f}", rate, memory]
+    return [""] * 3
 
 
 def beside(found: dict[str, Any], group: str) -> str:
@@ -183,7 +182,7 @@ def _by_system() -> dict[str, list[Rate]]:
 
 def _numbered() -> dict[str, int]:
     """Return a number for each source, in the order in which they are used."""
-    used = dict.fromkeys(each.source for each in (*PUBLISHED, *RANGES))
+    used = dict.fromkeys(each.source for each in PUBLISHED)
     return {source: number for number, source in enumerate(used, 1)}
 
 
@@ -191,11 +190,12 @@ def _shown(seconds: float) -> str:
     return f"{seconds:,.0f}" if seconds >= 1000 else f"{seconds:#.3g}".rstrip(".")
 
 
-def _marked(rate: Rate | SecondsRange) -> str:
-    return rate.system if rate.checked else rf"{rate.system}\*"
+def _marked(rate: Rate) -> str:
+    name = rate.system if rate.checked else rf"{rate.system}\*"
+    return f"{name}, **effective**" if rate.effective else name
 
 
-def _precision(rate: Rate | SecondsRange) -> str:
+def _precision(rate: Rate) -> str:
     return "" if rate.precision == "not stated" else rate.precision
 
 
@@ -215,29 +215,11 @@ def published() -> str:
     return table(head, rows, right=())
 
 
-def ranges() -> str:
-    """Return the programs of which the least and the greatest time are known."""
-    head = ["program", "machine", "precision", "least, s", "greatest, s", "rates"]
-    number = _numbered()
-    rows = [
-        [
-            f"{_marked(each)} [{number[each.source]}]",
-            each.machine,
-            _precision(each),
-            _shown(each.least),
-            _shown(each.most),
-            "**effective**" if each.effective else "",
-        ]
-        for each in RANGES
-    ]
-    return table(head, rows, right=(3, 4))
-
-
 def sources() -> str:
     """Return where others' times are from, and where they stand there."""
     lines = []
     for source, number in _numbered().items():
-        here = [each for each in (*PUBLISHED, *RANGES) if each.source == source]
+        here = [each for each in PUBLISHED if each.source == source]
         where = "; ".join(dict.fromkeys(each.where for each in here))
         lines.append(f"{number}. {source}. {where[0].upper()}{where[1:]}.\n")
     return "".join(lines)

@@ -24,7 +24,7 @@ _PROGRAMS = {
 _RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
 _COMMANDS = {
     "steps": "python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2",
-    "accuracy": "python benchmarks/learning/training_accuracy.py",
+    "accuracy": "python benchmarks/learning/training_accuracy.py --density 100,10,5,2,1",
     "structure": "python benchmarks/learning/fssl.py --strength S",
 }
 
@@ -78,19 +78,20 @@ def _times(ms: dict[str, float]) -> str:
 
 
 def _accuracy(cells: list[dict[str, Any]]) -> str:
-    head = ["edges, %", "edges", "pattern", "accuracy, %", "least and most", "seeds"]
+    head = ["edges, %", "edges", "pattern", "accuracy, %", "least and most", "seeds", "s an epoch"]
     lines = [
         [
             f"{cell['density']:g}",
             f"{cell['edges']:,}",
-            _RULES[cell["rule"]],
+            _RULES[cell["rule"]] if cell["density"] < 100 else "dense",
             f"{cell['accuracy']:.2f}",
             f"{cell['least']:.2f} to {cell['most']:.2f}",
             str(cell["seeds"]),
+            f"{cell['seconds']:.1f}",
         ]
         for cell in cells
     ]
-    return table(head, lines, right=(0, 1, 3, 4, 5))
+    return table(head, lines, right=(0, 1, 3, 4, 5, 6))
 
 
 def _structure(rows: list[dict[str, Any]]) -> str:
@@ -149,7 +150,7 @@ def _kind(found: dict[str, Any]) -> str:
 
 def _cells(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
     if name == "accuracy":
-        kept = ("density", "edges", "rule", "accuracy", "least", "most")
+        kept = ("density", "edges", "rule", "accuracy", "least", "most", "seconds")
         seeds = len({row["seed"] for row in found["rows"]})
         return [{key: cell[key] for key in kept} | {"seeds": seeds} for cell in found["summary"]]
     if name == "structure":

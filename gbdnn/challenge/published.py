@@ -12,7 +12,6 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 from gbdnn.engine.stats import edge_rate
 
@@ -42,7 +41,8 @@ class Rate:
     seconds : float
         Wall time of the inference.
     effective : bool
-        Whether equal inputs were computed once: the rate then counts edges that were not processed.
+        Whether equal or similar inputs were computed once: the rate then counts edges that were
+        not processed.
     checked : bool
         Whether the number was compared with the source's own text.
 
@@ -76,49 +76,17 @@ class Rate:
         return edge_rate(self.inputs, self.edges, self.seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondsRange:
-    """The least and the greatest time of a program over the twelve networks, no more being known.
-
-    Attributes
-    ----------
-    system, machine, source, where, precision : str
-        As a `Rate` has them.
-    least, most : float
-        Seconds.
-    effective, checked : bool
-        As a `Rate` has them.
-    """
-
-    system: str
-    machine: str
-    source: str
-    where: str
-    precision: str
-    least: float
-    most: float
-    effective: bool
-    checked: bool
-
-
-def _described(entry: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
-    """Return what a Rate and a SecondsRange have in common."""
-    return {
-        "system": entry["name"],
-        "machine": entry["machine"],
-        "source": sources[entry["source"]],
-        "where": entry["where"],
-        "precision": entry["precision"],
-        "effective": entry.get("effective", False),
-        "checked": entry.get("checked", True),
-    }
-
-
 _FOUND = tomllib.loads(files(__package__).joinpath("published.toml").read_text(encoding="utf-8"))
 
 PUBLISHED: tuple[Rate, ...] = tuple(
     Rate(
-        **_described(system, _FOUND["sources"]),
+        system=system["name"],
+        machine=system["machine"],
+        source=_FOUND["sources"][system["source"]],
+        where=system["where"],
+        precision=system["precision"],
+        effective=system.get("effective", False),
+        checked=system.get("checked", True),
         neurons=int(neurons),
         layers=int(layers),
         edges=_DEGREE * int(neurons) * int(layers),
@@ -129,9 +97,3 @@ PUBLISHED: tuple[Rate, ...] = tuple(
     for layers, seconds in by_layers.items()
 )
 """Times of other programs on the challenge's networks, each program's together."""
-
-RANGES: tuple[SecondsRange, ...] = tuple(
-    SecondsRange(**_described(each, _FOUND["sources"]), least=each["least"], most=each["most"])
-    for each in _FOUND["ranges"]
-)
-"""Programs of which only the least and the greatest time are known."""

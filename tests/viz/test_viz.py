@@ -12,7 +12,7 @@ import pytest
 
 import gbdnn
 from gbdnn import challenge
-from gbdnn.challenge.published import PUBLISHED, RANGES
+from gbdnn.challenge.published import PUBLISHED
 
 pytest.importorskip("matplotlib")
 
@@ -204,7 +204,7 @@ def test_published_rates_have_machine_and_source():
         assert each.neurons in (1024, 4096, 16384, 65536)
         assert each.layers in (120, 480, 1920)
         assert each.edges == each.layers * 32 * each.neurons
-        assert not each.effective
+        assert each.effective == (each.system == "SNICIT")
     problems = [(each.system, each.neurons, each.layers) for each in PUBLISHED]
     assert len(set(problems)) == len(problems)
     # A program's time grows with the network.
@@ -212,7 +212,6 @@ def test_published_rates_have_machine_and_source():
         grows = small.edges < large.edges and small.neurons <= large.neurons
         if small.system == large.system and grows and small.layers <= large.layers:
             assert small.seconds < large.seconds
-    assert all(each.effective and each.least < each.most for each in RANGES)
     checked = {each.system: each.checked for each in PUBLISHED}
     labels = bars(viz.plot_edge_rates([])).keys()
     assert {label.split(" (")[0] for label in labels} == {

@@ -1,0 +1,208 @@
+"""Numbers in sentences of the pages, by name: from the files of results, as they are to be read.
+
+A page has them between ``<!-- =NAME -->`` and ``<!-- = -->``; `inlined` fills them in.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import beside_figure
+import scaling_page
+
+from gbdnn.challenge.published import PUBLISHED
+from gbdnn.kernels.blocks import padded
+from gbdnn.kernels.costs import DENSE_LAYER
+
+HERE = Path(__file__).parent
+MIB, GIB = 2**20, 2**30
+LARGEST = (65536, 1920)  # neurons, layers
+OWN = ("infer", "compiled")  # in real-networks.toml
+
+# Numbers with a unit that are no result of ours, or hold by definition, and where they are from.
+FACTS = {
+    "6 to 444 times as fast": "SNICIT's abstract",
+    "180 TeraEdges/s": "arXiv:2007.14152, abstract",
+    "1.53 % error": "W. Wen et al., NeurIPS 2016",
+    "83.5 % of the weights": "W. Wen et al., NeurIPS 2016",
+    "1 / (2 x density): 10 times at 5 %, twice at 25 %, nothing at 50 %": "arithmetic",
+}
+
+
+def made() -> dict[str, str]:
+    """Return the numbers by name."""
+    return {**_challenge(), **_published(), **_sizes(), **_networks(), **_deepsparse(), **_rest()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((HERE / name).read_text(encoding="utf-8"))
+
+
+def _challenge() -> dict[str, str]:
+    """Return what `results.toml` says of the challenge's networks, on Zen 3 if nothing is said."""
+    found = _read("results.toml")
+    run = {
+        (each["setup"], each["neurons"], each["layers"], each["compress"]): each
+        for each in reversed(found["runs"])  # the first one counts
+    }
+    seconds = {key: each["seconds"] for key, each in run.items()}
+    ours, *others = [each for each in beside_figure.shown() if "effective" not in each["program"]]
+    best = min(
+        (each for each in others if not each["program"].startswith("gbdnn")),
+        key=lambda each: each["seconds"],
+    )
+    alive, distinct = found["living"]["alive"], found["living"]["distinct"]
+    once = [seconds["zen3", 4096, layers, True] for layers in (120, 480)]
+    return {
+        "challenge": f"{ours['seconds']:#.3g} s",
+        "challenge-best": f"{best['seconds']:#.3g} s",
+        "challenge-best-name": best["program"],
+        "challenge-times": f"{best['seconds'] / ours['seconds']:.1f} times",
+        "ours-4096": f"{seconds['zen3', 4096, 120, False]:.1f} s",
+        "ours-16384": f"{seconds['zen3', 16384, 120, False]:.0f} s",
+        "ours-largest": f"{seconds['zen3', *LARGEST, False] / 60:.0f} minutes",
+        "ours-largest-once": f"{seconds['zen3', *LARGEST, True] / 60:.0f} minutes",
+        "peak-largest": f"{run['zen3', *LARGEST, False]['gib']:.0f} GiB",
+        "zen4-full": f"{seconds['zen4', 1024, 120, False]:.2f} s",
+        "floor-one": f"{found['floor']['one']} times",
+        "floor-two": f"{found['floor']['two']} times",
+        "alive-5": f"{alive['5']:,}",
+        "distinct-5": f"{distinct['5']:,}",
+        "alive-27": f"{alive['27']:,}",
+        "more-480": f"{(480 - 120) * distinct['27'] / found['living']['computed']:.1%}".replace(
+            "%", " %"
+        ),
+        "once-4096-120": f"{once[0]:.2f} s",
+        "once-4096-480": f"{once[1]:.2f} s",
+    }
+
+
+def _published() -> dict[str, str]:
+    """Return what others have published."""
+    seconds = {(each.system, each.neurons, each.layers): each.seconds for each in PUBLISHED}
+    snicit = [each.seconds for each in PUBLISHED if each.system == "SNICIT"]
+    nodes = "KK-SpDNN, best of 2 to 24 nodes"
+    best = max(
+        (each for each in PUBLISHED if each.system == nodes), key=lambda each: each.edges_per_second
+    )
+    return {
+        "snicit-least": f"{min(snicit)} s",
+        "snicit-most": f"{max(snicit)} s",
+        "nodes-4096": f"{seconds[nodes, 4096, 120]:.2f} s",
+        "nodes-16384": f"{seconds[nodes, 16384, 120]:.1f} s",
+        "nodes-rate": f"{best.edges_per_second:.3g}".replace("e+", "e"),
+        "nodes-rate-of": f"{best.neurons} x {best.layers}",
+    }
+
+
+def _sizes() -> dict[str, str]:
+    """Return sizes that follow from numbers of neurons, edges and bytes."""
+    neurons, layers = LARGEST
+    stored = 4 * layers * (32 * neurons + neurons + 1)  # 32-bit indices; all values are one
+    return {
+        "stored-largest": f"{stored / GIB:.1f} GiB",
+        **{f"block-{n}": f"{4 * padded(64) * n / MIB:.0f} MiB" for n in (16384, 65536)},
+        "dense": f"{DENSE_LAYER:.0%}".replace("%", " %"),
+    }
+
+
+def times(cell: dict[str, Any], *own: str) -> float:
+    """Return the best of all other programs over the better of gbdnn's."""
+    others = [ms for name, ms in cell["ms"].items() if name not in OWN]
+    return min(others) / min(cell["ms"][name] for name in own or OWN)
+
+
+def random_networks() -> list[dict[str, Any]]:
+    """Return the cells of random networks in ``real-networks.toml``."""
+    cells = _read("real-networks.toml")["cells"]
+    return [c for c in cells if not c["right"] and not c["network"].startswith("features alone")]
+
+
+def _networks() -> dict[str, str]:
+    """Return ratios to the best of PyTorch, dense and CSR, and ONNX Runtime."""
+    cells = random_networks()
+    groups = {
+        "few-edges-many": lambda c: c["density"] <= 0.105 and c["inputs"] >= 1000,
+        "few-edges-32": lambda c: c["density"] <= 0.105 and c["inputs"] == 32,
+        "few-edges-one": lambda c: c["density"] <= 0.105 and c["inputs"] == 1,
+        "more-edges-many": lambda c: 0.105 < c["density"] < DENSE_LAYER and c["inputs"] >= 1000,
+        "more-edges-few": lambda c: 0.105 < c["density"] < DENSE_LAYER and c["inputs"] <= 32,
+        "dense-many": lambda c: c["density"] >= DENSE_LAYER and c["inputs"] >= 1000,
+        "dense-few": lambda c: c["density"] >= DENSE_LAYER and c["inputs"] <= 32,
+    }
+    found = {name: _spread([times(c) for c in cells if of(c)]) for name, of in groups.items()}
+    two = {(c["network"], c["inputs"]): c for c in cells if c["threads"] == 2}
+    compiled = {
+        "compiled-5-many": ("1024x7, 5 %", 1000),
+        "compiled-5-one": ("1024x7, 5 %", 1),
+        "compiled-30-many": ("1024x4, 30 %", 1000),
+    }
+    for name, key in compiled.items():
+        found[name] = f"{times(two[key], 'compiled'):.1f} times"
+    return {name: text for each in found.items() for name, text in _named(*each)}
+
+
+def _spread(ratios: list[float]) -> tuple[str, str]:
+    """Return the least and the greatest ratio, and their geometric mean."""
+    return f"{min(ratios):.1f} to {max(ratios):.1f} times", f"{geometric_mean(ratios):.1f} times"
+
+
+def _named(name: str, found: str | tuple[str, str]) -> list[tuple[str, str]]:
+    if isinstance(found, str):
+        return [(name, found)]
+    return [(name, found[0]), (f"{name}-mean", found[1])]
+
+
+def _deepsparse() -> dict[str, str]:
+    found, texts = _read("deepsparse.toml"), {}
+    for machine in found["machines"]:
+        few = [
+            (inputs, ratio)
+            for network, ratios in machine["times"].items()
+            if float(network.split(", ")[1].removesuffix(" %")) <= 10
+            for inputs, ratio in zip(found["inputs"], ratios, strict=True)
+        ]
+        for name, least in (("all", 1), ("many", 1000)):
+            ratios = [ratio for inputs, ratio in few if inputs >= least]
+            texts[f"deepsparse-{machine['short']}-{name}"] = f"{geometric_mean(ratios):.1f} times"
+            texts[f"deepsparse-{machine['short']}-{name}-least"] = f"{min(ratios):.2g} times"
+    return texts
+
+
+def _rest() -> dict[str, str]:
+    """Return what was measured of training and of threads."""
+    training = _read("training.toml")
+    steps = {(each["network"], each["threads"]): each for each in training["steps"]}
+    shown = steps["784-1024x2-10, 5 %", 2]
+    step = shown["ms"]
+    ratios = [
+        min(ms for name, ms in each["ms"].items() if name != "gbdnn") / each["ms"]["gbdnn"]
+        for each in steps.values()
+    ]
+    learnt = {(each["density"], each["rule"]): each for each in training["accuracy"]}
+    right = {key: each["accuracy"] for key, each in learnt.items()}
+    dense = right[100.0, "fixed"]
+    reports = scaling_page.read(scaling_page.SOURCE)
+    two = reports[0]["summary"][1]
+    return {
+        "step": f"{step['gbdnn']:.1f} ms",
+        "step-csr": f"{step['torch_csr'] / step['gbdnn']:.1f} times",
+        "step-mask": f"{step['torch_mask'] / step['gbdnn']:.1f} times",
+        "steps": _spread(ratios)[0],
+        "edges-steps": f"{shown['edges']:,}",
+        "edges-accuracy": f"{learnt[5.0, 'fixed']['edges']:,}",
+        "right-rigl-1": f"{right[1.0, 'rigl']:.1f} %",
+        "right-fixed-1": f"{right[1.0, 'fixed']:.1f} %",
+        "right-dense": f"{dense:.1f} %",
+        "lost-1": f"{dense - right[1.0, 'fixed']:.1f}",
+        "lost-rigl-1": f"{dense - right[1.0, 'rigl']:.1f}",
+        "lost-10": f"{dense - right[10.0, 'fixed']:.1f}",
+        "lost-rigl-10": f"{dense - right[10.0, 'rigl']:.1f}",
+        "epoch-dense": f"{learnt[100.0, 'fixed']['seconds']:.0f} s",
+        "epoch-5": f"{learnt[5.0, 'fixed']['seconds']:.1f} s",
+        "cpu-to-wall": f"{two['cpu_to_wall']:.2f} of {two['nthreads']}",
+        "idle": f"{1 - two['cpu_to_wall'] / two['nthreads']:.0%}".replace("%", " %"),
+    }
