@@ -3,9 +3,10 @@
     python benchmarks/comparison/real_networks.py --nthreads 1 --nthreads 2 --json real.json
     python benchmarks/comparison/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32
 
-gbdnn beside PyTorch (dense, and CSR weights) and ONNX Runtime, each in a process of its own, in
-turn. In each round a program calls one after the other for at least `--at-least` seconds, and its
-time is the median of the calls; ratios are of the same round. Answers are compared with FP64.
+gbdnn beside PyTorch (dense, and CSR weights), ONNX Runtime and DeepSparse, each in a process of
+its own, in turn; DeepSparse has an interpreter of its own: ``--python deepsparse=VENV/bin/python``.
+In each round a program calls one after the other for at least `--at-least` seconds, and its time is
+the median of the calls; ratios are of the same round. Answers are compared with FP64.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ sys.path.insert(0, str(SUPPORT))
 import dense_problems
 import problems
 import report
-from dense_programs import OWN, PROGRAMS, TITLES
+from dense_programs import OWN, PROGRAMS, TITLES, processes
 from processes import Process, prepared
 from turns import in_turn
 
@@ -78,6 +79,7 @@ def main(
         list[str] | None,
         typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(PROGRAMS)}."),
     ] = None,
+    pythons: problems.Interpreters = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     at_least: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
@@ -85,7 +87,7 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Of weights and features.")] = 0,
     json_file: problems.Json = None,
 ) -> None:
-    """Run gbdnn, PyTorch and ONNX Runtime on networks with dense features."""
+    """Run gbdnn and others on networks with dense features."""
     sizes = problems.numbers(inputs, "--inputs", list(INPUTS))
     counts = problems.thread_counts(nthreads, [2])
     names = problems.names(programs, PROGRAMS, PROGRAMS)
@@ -96,6 +98,7 @@ def main(
     found |= report.circumstances() | {"rounds": rounds, "seed": seed, "skipped": {}, "cells": []}
     report.heading(found)
     asked = {"rounds": rounds, "counts": counts, "names": names, "at_least": at_least}
+    asked["pythons"] = problems.interpreters(pythons, PROGRAMS)
     for spec in network or NETWORKS:
         problem = dense_problems.random_problem(spec, max(sizes), seed)
         _run(problem, found, sizes=sizes, **asked)
@@ -120,6 +123,7 @@ def _run(
     sizes: list[int],
     counts: list[int],
     names: list[str],
+    pythons: dict[str, str],
     rounds: int,
     at_least: float,
     features_alone: bool = False,
@@ -138,8 +142,7 @@ def _run(
         _write_onnx(problem, folder / "net.onnx")
         for size in sizes:
             np.save(folder / f"answer-{size}.npy", problem.answer(size))
-        script = SUPPORT / "dense_programs.py"
-        with prepared([Process(each, script, each, folder) for each in names], found) as able:
+        with prepared(processes(names, folder, pythons), found) as able:
             for count in counts:
                 for size in sizes:
                     asked = {"nthreads": count, "inputs": size, "at_least": at_least}

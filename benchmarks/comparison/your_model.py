@@ -4,9 +4,10 @@
     python benchmarks/comparison/your_model.py model.onnx --against onnxruntime --nthreads 4
 
 Each program has a process of its own and as many threads; all are warmed and called in turn, on
-normally distributed inputs. ONNX Runtime runs the file as it is; PyTorch (`torch`, `torch_csr`: CSR
-weights) computes the layers that gbdnn reads from it. p50 and p99 are of all calls that count, and
-differences are to NumPy in FP64, over the largest value. The last line names the faster program.
+normally distributed inputs. ONNX Runtime and DeepSparse run the file as it is; PyTorch (`torch`,
+`torch_csr`: CSR weights) computes the layers that gbdnn reads from it. p50 and p99 are of all calls
+that count, and differences are to NumPy in FP64, over the largest value. The last line names the
+faster program. DeepSparse wants a NumPy before 2: ``--python deepsparse=VENV/bin/python``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ sys.path.insert(0, str(SUPPORT))
 import dense_problems
 import problems
 import report
-from dense_programs import OWN, PROGRAMS, TITLES
-from processes import Process, prepared
+from dense_programs import OWN, PROGRAMS, TITLES, processes
+from processes import prepared
 from turns import in_turn
 
 _OTHERS = [name for name in PROGRAMS if name not in OWN]
@@ -46,6 +47,7 @@ def main(
         typer.Option(metavar="N", help="Inputs of a call; several by comma or repetition."),
     ] = None,
     nthreads: Annotated[int, typer.Option(min=1, help="Threads of every program.")] = 2,
+    pythons: problems.Interpreters = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
     at_least: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
@@ -56,6 +58,7 @@ def main(
     """Time your model in gbdnn and in others."""
     sizes = problems.numbers(inputs, "--inputs", [1, 32, 1000])
     others = problems.names(against, ["onnxruntime", "torch"], _OTHERS)
+    interpreters = problems.interpreters(pythons, _OTHERS)
     problem = _problem(model, max(sizes), seed)
     found: dict[str, Any] = {"problem": {"name": problem.name}, **report.circumstances()}
     found |= {"nthreads": nthreads, "density": problem.density, "cells": []}
@@ -66,9 +69,7 @@ def main(
         shutil.copy(model, folder / "net.onnx")
         for size in sizes:
             np.save(folder / f"answer-{size}.npy", problem.answer(size))
-        script = SUPPORT / "dense_programs.py"
-        started = [Process(each, script, each, folder) for each in (*OWN, *others)]
-        with prepared(started, found) as able:
+        with prepared(processes((*OWN, *others), folder, interpreters), found) as able:
             for size in sizes:
                 asked = {"nthreads": nthreads, "inputs": size, "at_least": at_least}
                 calls = {each: partial(able[each].ask, **asked) for each in able}

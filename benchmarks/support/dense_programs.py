@@ -7,6 +7,7 @@ place, 32-bit indices, activations by columns beside CSR weights, a vector for a
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from functools import cache, partial
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import dense_problems
 import numpy as np
-from processes import serve
+from processes import Process, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Ready = Callable[[int], Callable[[np.ndarray], Any]]
 
@@ -31,6 +32,7 @@ TITLES = {
     "torch": "PyTorch dense",
     "torch_csr": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
+    "deepsparse": "DeepSparse",
 }
 
 _MOST_CALLS = 300
@@ -106,16 +108,13 @@ def onnxruntime(folder: Path) -> Ready:
     """ONNX Runtime, the zeros in place."""
     import onnxruntime
 
-    if not (folder / "net.onnx").exists():
-        raise ImportError("onnx, which writes the network, is not installed")
+    model = _model(folder)
 
     @cache
     def ready(nthreads: int) -> Callable[[np.ndarray], np.ndarray]:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = nthreads, 1
-        session = onnxruntime.InferenceSession(
-            str(folder / "net.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         (given,) = session.get_inputs()
         rest = [each if isinstance(each, int) else -1 for each in given.shape[1:]]
         return lambda x: session.run(None, {given.name: x.reshape(len(x), *rest)})[0]
@@ -123,7 +122,39 @@ def onnxruntime(folder: Path) -> Ready:
     return ready
 
 
-PROGRAMS = {each.__name__: each for each in (infer, compiled, torch, torch_csr, onnxruntime)}
+def deepsparse(folder: Path) -> Ready:
+    """DeepSparse, which compiles for a number of inputs, in the round that is not counted."""
+    os.environ["NM_DISABLE_ANALYTICS"] = "1"
+    import deepsparse
+
+    model = _model(folder)
+
+    @cache
+    def engine(inputs: int, nthreads: int) -> Any:
+        return deepsparse.compile_model(model, batch_size=inputs, num_cores=nthreads)
+
+    return lambda nthreads: lambda x: engine(len(x), nthreads).run([x])[0]
+
+
+PROGRAMS = {
+    each.__name__: each for each in (infer, compiled, torch, torch_csr, onnxruntime, deepsparse)
+}
+
+
+def processes(names: Iterable[str], folder: Path, pythons: dict[str, str]) -> list[Process]:
+    """Start programs on what a folder holds, some of them by an interpreter of their own."""
+    return [
+        Process(each, __file__, each, folder, python=pythons.get(each, sys.executable))
+        for each in names
+    ]
+
+
+def _model(folder: Path) -> str:
+    """Return the file of the network in ONNX."""
+    file = folder / "net.onnx"
+    if not file.exists():
+        raise ImportError("onnx, which writes the network, is not installed")
+    return str(file)
 
 
 def _limited(Z: Any, low: float | None, high: float | None) -> Any:

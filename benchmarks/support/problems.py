@@ -7,6 +7,7 @@ hold it. The files are mapped, not read: processes share them in memory.
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +48,12 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 Threads = Annotated[
     list[str] | None,
     typer.Option("--nthreads", metavar="N", help="Threads; several by comma or repetition."),
+]
+Interpreters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--python", metavar="NAME=PATH", help="A program's own interpreter; by repetition."
+    ),
 ]
 Batches = Annotated[
     list[str] | None,
@@ -145,6 +152,15 @@ def names(asked: list[str] | None, default: Iterable[str], known: Iterable[str])
     for each in found:
         if each not in known:
             raise typer.BadParameter(f"{each!r} is none of {', '.join(known)}")
+    return found
+
+
+def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str]:
+    """Return the interpreters of an option, by program."""
+    found = dict(each.partition("=")[::2] for each in asked or [])
+    for name, path in found.items():
+        if name not in known or shutil.which(path) is None:
+            raise typer.BadParameter(f"--python {name}={path} is not as deepsparse=venv/bin/python")
     return found
 
 

@@ -230,6 +230,9 @@ def test_your_model(tmp_path):
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
     assert start("your_model.py", tmp_path / "net.onnx", "--against", "abacus").returncode == 2
+    nowhere = start("your_model.py", tmp_path / "net.onnx", "--python", "deepsparse=nowhere")
+    assert nowhere.returncode == 2
+    assert "deepsparse=nowhere is not as" in nowhere.stderr
 
 
 @pytest.mark.parametrize("what", ["product", "nodes", "large"])
