@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from numba import njit, types
 
 from gbdnn.kernels.compiled.tile import bits_of, offset, pointer_to
-from gbdnn.kernels.compiled.transpose import SQUARE, transpose
+from gbdnn.kernels.compiled.transpose import SQUARE, stacked_zeros, transpose
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
@@ -23,7 +23,7 @@ def make_from_dense(kind: Kinds):
     """Return ``from_dense``: rows of an array become a block."""
     real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
 
-    bits, group = kind.bits, 2 * size
+    bits = kind.bits
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
 
     @njit(no_cpython_wrapper=True)
@@ -42,26 +42,24 @@ def make_from_dense(kind: Kinds):
         """
         squares = count // size * size if column_stride == 1 else 0
         across = nrows // size * size
-        found = bits(0)
-        # Some rows are read as streams; lines of both are whole.
-        for r0 in range(0, squares, group):
-            last = min(r0 + group, squares)
-            for c0 in range(0, across, group):
-                for r in range(r0, last, size):
-                    source, target = offset(X, r * row_stride), offset(Y, r)
-                    for c in range(c0, min(c0 + group, across), size):
-                        at = offset(positions, c)
-                        transpose(offset(source, c), natural, row_stride, target, at, stride)
-            for r in range(r0, last):
-                row = offset(X, r * row_stride)
-                found = max(found, largest(bits_of(row), nrows))
-                for c in range(across, nrows):
-                    Y[positions[c] * stride + r] = row[c]
+        most = stacked_zeros(bits(0))
+        # A square's rows are read as streams, lines of both are whole.
+        for r in range(0, squares, size):
+            source, target = offset(X, r * row_stride), offset(Y, r)
+            for c in range(0, across, size):
+                at = offset(positions, c)
+                transpose(offset(source, c), natural, row_stride, target, at, stride, most)
+            for c in range(across, nrows):
+                row = offset(Y, positions[c] * stride)
+                for k in range(r, r + size):
+                    row[k] = X[k * row_stride + c]
+        found = largest(most, size)
         for c in range(nrows):
             row = offset(Y, positions[c] * stride)
             for r in range(squares, count):
                 row[r] = X[r * row_stride + c * column_stride]
-            found = max(found, largest(bits_of(offset(row, squares)), count - squares))
+            first = squares if c < across else 0
+            found = max(found, largest(bits_of(offset(row, first)), count - first))
             for r in range(count, -(-count // lanes) * lanes):
                 row[r] = 0
         return types.int64(found)
@@ -90,7 +88,7 @@ def make_to_dense(kind: Kinds):
                     source, at = offset(Y, r), offset(ids, r)
                     for c in range(c0, min(c0 + group, across), size):
                         start = offset(natural, c)
-                        transpose(source, start, stride, offset(X, c), at, row_stride)
+                        transpose(source, start, stride, offset(X, c), at, row_stride, None)
             for r in range(r0, min(r0 + group, count)):
                 row = offset(X, ids[r] * row_stride)
                 for c in range(across if r < squares else 0, ncols):

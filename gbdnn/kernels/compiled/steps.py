@@ -167,7 +167,7 @@ def _make_gather(kind: Kinds):
                 for c0 in range(g0, g1, size):
                     transpose(
                         offset(X_, c0), offset(indices, r), row_stride, offset(Y, r),
-                        offset(places, c0), stride,
+                        offset(places, c0), stride, None,
                     )  # fmt: skip
         for c in range(neurons):
             row = offset(Y, c * stride)

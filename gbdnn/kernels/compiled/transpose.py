@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["SQUARE", "transpose"]
+__all__ = ["SQUARE", "stacked_zeros", "transpose"]
 
 SQUARE = {"float32": 8, "float64": 4}  # rows and columns of a square: half a cache line
 
@@ -14,7 +15,7 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 
 @intrinsic
-def transpose(typing, X, row, row_stride, Y, place, place_stride):
+def transpose(typing, X, row, row_stride, Y, place, place_stride, largest):
     """Y[place[c] * place_stride + r] = X[row[r] * row_stride + c], for one square.
 
     Parameters
@@ -25,10 +26,12 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride):
         One for each row of X, and one for each row of Y.
     row_stride, place_stride : int
         In elements. Addresses need no alignment beyond that of a number.
+    largest : pointer to unsigned int, or None
+        As many as a square has columns: the bits of absolute values become the largest ones met.
     """
 
     def codegen(context, builder, signature, args):
-        X, row, row_stride, Y, place, place_stride = args
+        X, row, row_stride, Y, place, place_stride, largest = args
         real = context.get_value_type(signature.args[0].dtype)
         size = SQUARE["float32" if isinstance(real, ir.FloatType) else "float64"]
         vector = ir.VectorType(real, size)
@@ -43,6 +46,8 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride):
             line = builder.load(at(X, row, row_stride, k))
             line.align = 32 // size
             lines.append(line)
+        if isinstance(signature.args[-1], types.CPointer):
+            _note(builder, lines, largest)
         # Blocks off the diagonal are exchanged: of 1, 2, and 4 numbers.
         step = 1
         while step < size:
@@ -61,4 +66,33 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride):
             builder.store(line, at(Y, place, place_stride, k)).align = 32 // size
         return context.get_dummy_value()
 
-    return types.void(X, row, types.intp, Y, place, types.intp), codegen
+    return types.void(X, row, types.intp, Y, place, types.intp, largest), codegen
+
+
+def _note(builder, lines, largest):
+    """Largest = max(largest, |lines|) by their bits: these are ordered, and NaN is beyond inf."""
+    size = lines[0].type.count
+    bits = 256 // size
+    integers = ir.VectorType(ir.IntType(bits), size)
+    any_but_sign = ir.Constant(integers, [(1 << (bits - 1)) - 1] * size)
+    place = builder.bitcast(largest, integers.as_pointer())
+    found = builder.load(place)
+    found.align = bits // 8
+    for line in lines:
+        absolute = builder.and_(builder.bitcast(line, integers), any_but_sign)
+        found = builder.select(builder.icmp_unsigned(">", absolute, found), absolute, found)
+    builder.store(found, place).align = bits // 8
+
+
+@intrinsic
+def stacked_zeros(typing, like):
+    """Return as many zeros as a square has columns, on the stack; of the kind of a number."""
+    size = 256 // like.bitwidth
+
+    def codegen(context, builder, signature, args):
+        kind = context.get_value_type(like)
+        line = cgutils.alloca_once(builder, ir.ArrayType(kind, size))
+        builder.store(ir.Constant(ir.ArrayType(kind, size), [0] * size), line)
+        return builder.bitcast(line, kind.as_pointer())
+
+    return types.CPointer(like)(like), codegen
