@@ -20,6 +20,7 @@ _PROGRAMS = {
     "torch_mask": "PyTorch dense + mask, ms",
     "torch_csr": "PyTorch CSR, ms",
     "sparselab": "sparselab, ms",
+    "sparseprop": "SparseProp, ms",
 }
 _RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
 _COMMANDS = {

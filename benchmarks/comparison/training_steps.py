@@ -3,10 +3,10 @@
     python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
     python benchmarks/comparison/training_steps.py --network 784-1024x2-10@5 --nthreads 2
 
-gbdnn beside PyTorch (dense with a mask; CSR weights, without autograd) and sparselab, each in a
-process of its own, in turn, from the same weights on the same minibatches. Losses of the first
-steps are compared with FP64. A program that takes longer makes fewer steps in a round. The floor of
-one thread is what the multiply-adds alone take, at the rates that `floor` measures.
+gbdnn beside PyTorch (dense with a mask; CSR weights, without autograd), sparselab and SparseProp,
+each in a process of its own, in turn, from the same weights on the same minibatches. Losses of the
+first steps are compared with FP64. A program that takes longer makes fewer steps in a round. The
+floor of one thread is what the multiply-adds alone take, at the rates that `floor` measures.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ TITLES = {
     "torch_mask": "PyTorch dense + mask",
     "torch_csr": "PyTorch CSR",
     "sparselab": "sparselab",
+    "sparseprop": "SparseProp",
 }
 BATCH, RATE, MOMENTUM = 128, 0.01, 0.9
 
@@ -103,6 +104,21 @@ def sparselab(problem: DenseProblem) -> Ready:
                 layer.bias.copy_(torch.from_numpy(b))
             layers.append(layer)
         model = _sequential(torch, layers)
+        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+        return _autograd(torch, problem, model, optimizer, lambda: None)
+
+    return ready
+
+
+def sparseprop(problem: DenseProblem) -> Ready:
+    """SparseProp's layers, made of PyTorch's; PyTorch's optimizer."""
+    import torch
+    from sparseprop.modules import SparseLinear
+
+    def ready(nthreads: int) -> Run:
+        torch.set_num_threads(nthreads)
+        layers = [*map(SparseLinear.from_dense, _linears(torch, problem))]
+        model = _sequential(torch, layers, inplace=False)  # they answer with views
         optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
         return _autograd(torch, problem, model, optimizer, lambda: None)
 
@@ -188,8 +204,8 @@ def _linears(torch: Any, problem: DenseProblem) -> list[Any]:
     return found
 
 
-def _sequential(torch: Any, layers: list[Any]) -> Any:
-    with_relu = [each for layer in layers for each in (layer, torch.nn.ReLU(inplace=True))]
+def _sequential(torch: Any, layers: list[Any], *, inplace: bool = True) -> Any:
+    with_relu = [each for layer in layers for each in (layer, torch.nn.ReLU(inplace=inplace))]
     return torch.nn.Sequential(*with_relu[:-1])
 
 
@@ -221,7 +237,7 @@ def _minibatches(torch: Any, problem: DenseProblem) -> Iterator[tuple[Any, Any]]
             yield X[start : start + BATCH], y[start : start + BATCH]
 
 
-PROGRAMS = {each.__name__: each for each in (gbdnn, torch_mask, torch_csr, sparselab)}
+PROGRAMS = {each.__name__: each for each in (gbdnn, torch_mask, torch_csr, sparselab, sparseprop)}
 
 
 def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:

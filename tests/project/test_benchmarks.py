@@ -266,7 +266,7 @@ def test_training_steps(tmp_path):
     done = start("training_steps.py", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(file.read_text())
-    ran = {"gbdnn", "torch_mask", "torch_csr", "sparselab"} - found["skipped"].keys()
+    ran = {"gbdnn", "torch_mask", "torch_csr", "sparselab", "sparseprop"} - found["skipped"].keys()
     assert "gbdnn" in ran
     cells = [(cell["network"], cell["nthreads"]) for cell in found["cells"]]
     assert cells == [(name, n) for name in ("30-40x2-10, 20 %", "16-8, 100 %") for n in (1, 2)]
