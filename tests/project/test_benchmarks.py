@@ -249,14 +249,18 @@ def test_graph(what, tmp_path):
     assert what != "nodes" or found["seconds"].keys() == {"gbdnn", "gbdnn-all"}
 
 
-def test_accelerate():
+def test_accelerate(tmp_path):
     pytest.importorskip("torch")
-    options = ("--zeros", 0.9, "--tokens", 2, "--rounds", 4, "--model", "classifier")
-    done = start("accelerate.py", *options)
-    assert done.returncode == 0, done.stderr
-    *_, name, share, tokens, _, _, _, _, _, _, difference = done.stdout.split()
-    assert (name, share, tokens) == ("classifier", "0.9", "2")
-    assert float(difference) < 1e-5
+    file = tmp_path / "found.json"
+    options = ("--zeros", 0.9, "--tokens", "2", "--rounds", 2, "--at-least", 0.001)
+    done = start("accelerate.py", *options, "--model", "classifier", "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    (cell,) = found["cells"]
+    assert (cell["name"], cell["zeros"], cell["tokens"]) == ("classifier", 0.9, 2)
+    ran = {"gbdnn", "pytorch", "onnxruntime"} - found["skipped"].keys()
+    assert cell["median"].keys() == cell["p99"].keys() == ran >= {"gbdnn", "pytorch"}
+    assert 0 < max(cell["error"].values()) < 1e-5
 
 
 def test_training_steps(tmp_path):

@@ -1,0 +1,128 @@
+"""The programs that `accelerate` compares: PyTorch modules with pruned linear layers.
+
+As a script it is one program, in a process of its own: it prepares a model when it is first asked
+for it, and times calls. Each takes a model and an input, and returns what is timed.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from copy import deepcopy
+from functools import cache
+from importlib import import_module
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+from dense_programs import _timed
+from processes import serve
+from torch import nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Call = Callable[[torch.Tensor], torch.Tensor]
+
+TITLES = {"gbdnn": "accelerate", "pytorch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+
+
+class FeedForward(nn.Module):
+    """Of a transformer: wide, GELU, narrow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the answer."""
+        return self.down(self.act(self.up(x)))
+
+
+def _encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+
+
+def _classifier() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    )
+
+
+MODELS = {  # and the shape of an input
+    "feed-forward": (FeedForward, (768,)),
+    "encoder of 6": (_encoder, (768,)),
+    "classifier": (_classifier, (784,)),
+}
+
+
+def gbdnn(model: nn.Module, x: torch.Tensor) -> Call:
+    """`gbdnn.torch.accelerate`."""
+    from gbdnn.torch import accelerate
+
+    return accelerate(model)
+
+
+def pytorch(model: nn.Module, x: torch.Tensor) -> Call:
+    """PyTorch, the zeros in place."""
+    return model
+
+
+def onnxruntime(model: nn.Module, x: torch.Tensor) -> Call:
+    """ONNX Runtime on what PyTorch exports, the zeros in place."""
+    import onnxruntime
+
+    file = io.BytesIO()
+    torch.onnx.export(model, (x,), dynamo=True, verbose=False).save(file)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    session = onnxruntime.InferenceSession(
+        file.getvalue(), options, providers=["CPUExecutionProvider"]
+    )
+    (given,) = session.get_inputs()
+    return lambda x: torch.from_numpy(session.run(None, {given.name: x.numpy()})[0])
+
+
+PROGRAMS = {each.__name__: each for each in (gbdnn, pytorch, onnxruntime)}
+
+
+@cache
+def _model(name: str, zeros: float) -> nn.Module:
+    """Return a model with that share of its linear layers' weights 0, at random."""
+    torch.manual_seed(0)
+    model = MODELS[name][0]()
+    with torch.no_grad():
+        for part in model.modules():
+            if isinstance(part, nn.Linear):
+                part.weight *= torch.rand_like(part.weight) >= zeros
+    return model.eval()
+
+
+def _prepared(program: str) -> Callable[..., dict[str, Any]]:
+    """Return what times calls of a program, and compares its answer with FP64."""
+    if program == "onnxruntime":
+        for name in ("onnxruntime", "onnxscript"):  # the exporter wants it
+            import_module(name)
+
+    @cache
+    @torch.inference_mode()
+    def ready(name: str, zeros: float, tokens: int, nthreads: int) -> tuple[Call, Any, Any]:
+        torch.set_num_threads(nthreads)
+        model = _model(name, zeros)
+        x = torch.randn(tokens, *MODELS[name][1])
+        x = x[None] if "encoder" in name else x
+        return PROGRAMS[program](model, x), x, deepcopy(model).double()(x.double())
+
+    @torch.inference_mode()
+    def run(*, at_least: float, **asked: Any) -> dict[str, Any]:
+        call, x, truth = ready(**asked)
+        calls, answer = _timed(call, x, at_least)
+        error = float((answer - truth).abs().max() / truth.abs().max())
+        return {"seconds": median(calls), "calls": calls, "error": error}
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(lambda: _prepared(sys.argv[1]))
