@@ -23,6 +23,7 @@ from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
 from gbdnn.challenge.workers import batches_over, warmed
 from gbdnn.distributed import balance
 from gbdnn.distributed.executors.readable import readable
+from gbdnn.distributed.stats import forms
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
@@ -71,8 +72,7 @@ class Outcome:
     engine : str
         As given to `infer`.
     forms : dict of str to float
-        Part of the processed edges that each form computed, ``{"fused": 1.0}``; empty where other
-        processes computed.
+        Part of the processed edges that each form computed, ``{"fused": 1.0}``.
     compiling : float
         Seconds in which the fused form's code was compiled; 0 if it was on disk.
     compress : bool
@@ -309,7 +309,7 @@ def run(
         checked_against="nothing",
         nthreads=nthreads or available(),
         engine=engine,
-        forms=_shares(work.forms),
+        forms=_shares(work.forms if executor is None else forms(batches)[0]),
         compiling=FUSED.seconds_compiling(dtype) - before,
         compress=compress,
         balances=balances or None,

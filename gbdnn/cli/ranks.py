@@ -15,7 +15,9 @@ from typer import Option
 
 import gbdnn
 from gbdnn.cli.options import Numbers
+from gbdnn.cli.terminal import computed_in
 from gbdnn.distributed.mpi.agreement import Ranks
+from gbdnn.distributed.stats import forms
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -102,7 +104,7 @@ class Command:
                 f"rank {each.rank}: {held}, {each.inputs} inputs, {each.survivors} went on,"
                 f" {each.sent:.3g} bytes sent, busy for {each.busy:.3g} s, waited {each.waited:.3g}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, computed_in(*forms(stats))])
 
 
 def are_started() -> bool:

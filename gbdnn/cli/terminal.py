@@ -42,7 +42,7 @@ def computed_in(edges: Mapping[str, float], compiling: float) -> str:
     some = [f"the {form} form ({100 * part:.0f} %)" for part, form in parts if part >= 0.01]
     if len(some) == 1:
         some = [some[0].partition(" (")[0]]
-    words = f"computed in {' and '.join(some)}"
+    words = f"computed in {' and '.join(some)}" if some else "no edge was computed"
     if compiling:
         words += f"; compiled now, in {compiling:.1f} s, which {COMPILE} does beforehand"
     return words

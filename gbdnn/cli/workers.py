@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from gbdnn.cli.signals import end_with, held_back
-from gbdnn.cli.terminal import counted
+from gbdnn.cli.terminal import computed_in, counted
 from gbdnn.distributed import balance
+from gbdnn.distributed.stats import forms
 from gbdnn.errors import ArgumentError, WorkerError
 from gbdnn.runtime.optional import require
 
@@ -126,8 +127,10 @@ class Records:
         seconds = found.seconds
         words = f"{counted(len(self._records), 'batch')} on {counted(len(found.workers), 'worker')}"
         if len(found.workers) == 1:
-            return f"{words}, busy for {seconds.max:.3g} s"
-        return (
-            f"{words}, busy for {seconds.min:.3g} to {seconds.max:.3g} s,"
-            f" imbalance {seconds.imbalance:.2f}"
-        )
+            words += f", busy for {seconds.max:.3g} s"
+        else:
+            words += (
+                f", busy for {seconds.min:.3g} to {seconds.max:.3g} s,"
+                f" imbalance {seconds.imbalance:.2f}"
+            )
+        return f"{words}\n{computed_in(*forms(self._records))}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance"]
+__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "forms"]
 
 _SUMS = ("inputs", "living", "seconds", "bytes")
 _PER_WORKER = np.dtype(
@@ -56,6 +57,10 @@ class BatchStats:
         Threads that computed.
     cores : int
         Cores that the worker may run on.
+    forms : dict of str to int
+        Edges, summed over the inputs, by the form that computed them: ``{"fused": 3932160}``.
+    compiling : float
+        Seconds in which the worker's process compiled code; 0 if it was on disk.
     done : int
         Batches that are done, this one among them.
     batches : int, optional
@@ -82,6 +87,8 @@ class BatchStats:
     bytes: int
     threads: int
     cores: int
+    forms: dict[str, int] = field(default_factory=dict)
+    compiling: float = 0.0
     done: int
     batches: int | None
 
@@ -104,6 +111,10 @@ class RankStats:
         Bytes that it sent to other ranks; from the last rank, the answer.
     busy, waited : float
         Seconds of computing, and of waiting for other ranks.
+    forms : dict of str to int
+        Edges, summed over the inputs, by the form that computed them.
+    compiling : float
+        Seconds in which code was compiled; 0 if it was on disk.
 
     Examples
     --------
@@ -121,6 +132,8 @@ class RankStats:
     sent: int
     busy: float
     waited: float
+    forms: dict[str, int] = field(default_factory=dict)
+    compiling: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +199,15 @@ class Balance:
             numbers = "".join(f"{x:12.4g}" for x in (found.min, found.mean, found.max))
             rows.append(f"{name:8}{numbers}  {found.imbalance:.2f}")
         return "\n".join(rows)
+
+
+def forms(stats: Iterable[BatchStats | RankStats]) -> tuple[dict[str, int], float]:
+    """Return edges by the form that computed them, and the most that a record has of compiling."""
+    found, seconds = Counter[str](), 0.0
+    for record in stats:
+        found.update(record.forms)
+        seconds = max(seconds, record.compiling)
+    return dict(found), seconds
 
 
 def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:

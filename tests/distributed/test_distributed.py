@@ -36,6 +36,7 @@ from gbdnn.distributed import Workers, balance
 from gbdnn.distributed.executors.batches import cuts, dealt, part_size
 from gbdnn.distributed.executors.worker import compute
 from gbdnn.distributed.messages import CompactRows
+from gbdnn.distributed.stats import forms
 from gbdnn.io.store.parts import PartWriter
 from gbdnn.io.store.unfinished import Origin
 from gbdnn.runtime.cores import cores
@@ -154,6 +155,13 @@ def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kin
     assert [each.done for each in records] == [1, 2, 3, 4]
     assert sum(each.living for each in records) == np.count_nonzero(CASE.Y.any(axis=1))
     assert sum(each.entries for each in records) == Y.nvals
+    assert all(each.forms[engine] > 0 for each in records)
+    assert forms(records) == (sum_of_forms(records), max(each.compiling for each in records))
+
+
+def sum_of_forms(records):
+    names = {name for each in records for name in each.forms}
+    return {name: sum(each.forms.get(name, 0) for each in records) for name in names}
 
 
 def test_batches_come_in_order(executor, net, X, answers):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -208,7 +209,8 @@ def test_the_shell(module, cuts, small, answer, tmp_path):
     done = commands(*[arguments] * 3, module=module)
     assert (done.returncode, done.stderr) == (0, "")
     assert gbdnn.load(tmp_path / "Y").isequal(answer, check_dtype=True)
-    first, second, *ranks = done.stdout.splitlines()
+    first, second, *ranks, computed = done.stdout.splitlines()
+    assert re.fullmatch("computed in the (sparse|full|fused) form.*", computed)
     living = f"{gbdnn.categories(answer).size} of 5000 inputs have a category"
     assert first == f"{tmp_path / 'Y'}: {living}, {answer.nvals} activations"
     assert second == "3 ranks, --cuts 1,3" if cuts else second.startswith("3 ranks, --cuts ")

@@ -81,7 +81,7 @@ def computed(
                 except Exception as err:
                     more, failure = False, err
                 else:
-                    future = _submitted(workers, task, done, advice)
+                    future = _submitted(workers, task, stats is not None, done, advice)
                     flight[future] = task
                     if not in_order:
                         future.add_done_callback(finished.put)
@@ -105,9 +105,11 @@ def computed(
             future.cancel()
 
 
-def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[BatchResult]:
+def _submitted(
+    workers: Workers, task: Task, told: bool, done: int, advice: str
+) -> Future[BatchResult]:
     try:
-        future = workers.submit(compute, task)
+        future = workers.submit(compute, task, told)
     except Exception as err:
         # BrokenExecutor is a RuntimeError, and so is what comes after a shutdown.
         if not isinstance(err, RuntimeError) and not _is_of_engine(err):
@@ -145,7 +147,7 @@ def _is_of_engine(err: BaseException) -> bool:
 
 def _record(task: Task, result: BatchResult, done: int, batches: int | None) -> BatchStats:
     same = ("worker", "inputs", "living", "entries", "seconds", "loading", "bytes", "threads",
-            "cores")  # fmt: skip
+            "cores", "forms", "compiling")  # fmt: skip
     return BatchStats(
         batch=task.batch,
         done=done,

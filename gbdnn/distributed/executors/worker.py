@@ -20,8 +20,10 @@ from gbdnn.distributed.executors.checkpoint import Checkpoint
 from gbdnn.distributed.held_layers import HeldLayers
 from gbdnn.distributed.messages import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.engine.memory import layer_bytes
+from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.run import infer_network
 from gbdnn.errors import MissingFileError
+from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.threads import engaged
@@ -81,6 +83,8 @@ class BatchResult:
     bytes: int
     threads: int
     cores: int
+    forms: dict[str, int]
+    compiling: float
 
 
 class _Kept:
@@ -109,8 +113,8 @@ def stays_in_memory(net: Network, memory: int) -> bool:
     return net.in_memory or sum(map(layer_bytes, net.infos)) <= _LOADED * memory
 
 
-def compute(task: Task) -> BatchResult:
-    """Compute one batch."""
+def compute(task: Task, told: bool) -> BatchResult:
+    """Compute one batch; which forms do is noted if somebody wants to be `told`."""
     began = perf_counter()
     with engaged(task.options["nthreads"]):
         net = _network(task.network, task.options["memory"])
@@ -118,7 +122,9 @@ def compute(task: Task) -> BatchResult:
     checkpoint = None
     if task.folder is not None and not net.in_memory:
         checkpoint = Checkpoint(f"{task.folder}.run")
-    Y = infer_network(net, _features(task.features), checkpoint=checkpoint, **task.options)
+    before = FUSED.seconds_compiling(net.dtype)
+    with watched(RunProgress() if told else current()) as work:
+        Y = infer_network(net, _features(task.features), checkpoint=checkpoint, **task.options)
     inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
     living, entries = int((rows.degrees > 0).sum()), rows.nvals
     sent = None
@@ -142,6 +148,8 @@ def compute(task: Task) -> BatchResult:
         bytes=bytes_of(task.features) + bytes_of(sent),
         threads=task.options["nthreads"],
         cores=cores(),
+        forms=work.forms if told else {},
+        compiling=FUSED.seconds_compiling(net.dtype) - before,
     )
 
 

@@ -23,9 +23,11 @@ from gbdnn.distributed.mpi.agreement import Ranks
 from gbdnn.distributed.mpi.cuts import measured_cuts
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, require_kind
+from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
 from gbdnn.runtime.threads import engaged
@@ -228,11 +230,13 @@ class _Pipeline:
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []
-            for rows in stage.rows(links.watched(came)):
-                if rank == last:
-                    kept.append(rows)  # the ranks that want them may be busy
-                else:
-                    links.send(rows)
+            before, work = FUSED.seconds_compiling(net.dtype), RunProgress()
+            with watched(work):
+                for rows in stage.rows(links.watched(came)):
+                    if rank == last:
+                        kept.append(rows)  # the ranks that want them may be busy
+                    else:
+                        links.send(rows)
             for rows in kept:
                 links.send(rows)
             links.end()
@@ -248,6 +252,8 @@ class _Pipeline:
                 sent=links.sent,
                 busy=stage.busy,
                 waited=links.waited,
+                forms=work.forms,
+                compiling=FUSED.seconds_compiling(net.dtype) - before,
             )
 
         return self._ranks.linked(work, sources, targets)
