@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.matrices import dtype_of, is_matrix, shape_of
 from gbdnn.engine.answer import DenseAnswer
-from gbdnn.engine.sources import as_source
+from gbdnn.engine.sources import as_source, bytes_copied
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -17,9 +17,9 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
 
-__all__ = ["as_answer", "as_array", "is_shared", "kind_of", "source_of"]
+__all__ = ["as_answer", "as_array", "bytes_of_array", "is_shared", "kind_of", "source_of"]
 
-_AT_ONCE = 4096  # sparse rows that become dense at once
+_AT_ONCE = 4096  # rows that are read at once
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:
@@ -37,26 +37,36 @@ def source_of(X: Any, features: int, dtype: np.dtype) -> RowSource:
     return as_source(X, Network([Layer(reader, copy=False)]))
 
 
-def as_array(X: RowSource, some: np.ndarray | None = None) -> np.ndarray:
-    """Return all rows, or those of some nodes (ascending), as an array, contiguous by rows."""
-    if hasattr(X, "dense_rows"):
-        rows = X.dense_rows(0, X.nrows)
-        rows = rows if some is None else rows[some]
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = rows.sum()
-        if not np.isfinite(total):
-            _ = X.largest  # looks at each value, and raises where one is not finite
-        return np.ascontiguousarray(rows)
-    found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
-    starts = range(0, X.nrows, _AT_ONCE)
-    cuts = starts if some is None else np.searchsorted(some, starts).tolist()
-    for start, to in zip(starts, cuts, strict=True):
-        stop = min(start + _AT_ONCE, X.nrows)
-        rows = X.sparse_rows(start, stop).dense()
-        if some is not None:
-            rows = rows[some[to : np.searchsorted(some, stop)] - start]
-        found[to : to + len(rows)] = rows
+def as_array(X: Any, some: np.ndarray | None = None) -> np.ndarray:
+    """Return a source's rows, or those of some nodes (ascending), as an array by rows."""
+    is_dense = hasattr(X, "dense_rows")
+    if is_dense and some is None:
+        found = np.ascontiguousarray(X.dense_rows(0, X.nrows))
+    else:
+        found = np.empty((X.nrows if some is None else len(some), X.ncols), X.dtype)
+        starts = range(0, X.nrows, _AT_ONCE)
+        cuts = starts if some is None else np.searchsorted(some, starts).tolist()
+        for start, to in zip(starts, cuts, strict=True):
+            stop = min(start + _AT_ONCE, X.nrows)
+            rows = X.dense_rows(start, stop) if is_dense else X.sparse_rows(start, stop).dense()
+            if some is not None:
+                rows = rows[some[to : np.searchsorted(some, stop)] - start]
+            found[to : to + len(rows)] = rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = found.sum()
+    if not np.isfinite(total):
+        _ = X.largest  # looks at each value, and raises where one is not finite
     return found
+
+
+def bytes_of_array(X: RowSource, given: Any, some: np.ndarray | None) -> tuple[int, int]:
+    """Return the bytes of `as_array`, beyond what the caller `given` has, and while it is made."""
+    row, copied = X.ncols * X.dtype.itemsize, bytes_copied(X, given)
+    array = getattr(X, "array", None)
+    if some is None and array is not None and array.dtype == X.dtype and array.flags.c_contiguous:
+        return copied, copied
+    taken = (X.nrows if some is None else len(some)) * row
+    return taken, taken + copied + min(_AT_ONCE, X.nrows) * row
 
 
 def is_shared(Y: Any, X: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array
-from gbdnn.arrays.matrices import as_rows
+from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.first_use import complete, gb, is_object
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.graph.convolution import Convolution
 
-__all__ = ["Step", "as_nodes", "steps"]
+__all__ = ["Step", "as_nodes", "bytes_copying", "steps"]
 
 
 class Step(NamedTuple):
@@ -83,10 +83,27 @@ def steps(
     return found[::-1], ids
 
 
-def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:
-    """Return what takes rows of A: of a row-wise Matrix these alone are copied and looked at."""
+def bytes_copying(A: Any, dtype: np.dtype, ids: np.ndarray | None) -> int:
+    """Return the bytes that are taken at most while `steps` copies A, or rows of it."""
     complete(A)
-    if isinstance(A, gb.Matrix) and A.ss.orientation == "rowwise":
+    count, size, own = A.shape[0], dtype.itemsize, dtype_of(A).itemsize
+    if is_scipy(A):
+        return int(A.nnz) * (24 + own + size) + 24 * count
+    if ids is not None:
+        return 24 * count  # and the rows, which stay
+    if not is_graphblas(A):
+        return int(np.count_nonzero(A)) * (32 + own + size) + 24 * count
+    is_by_row = isinstance(A, gb.Matrix) and A.ss.orientation == "rowwise"
+    each = (8 + own) * (1 if is_by_row else 2) + (0 if own == size else size)
+    return int(A.nvals) * each + 24 * count
+
+
+def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:
+    """Return what takes rows of A: these alone are copied and looked at, but SciPy's."""
+    complete(A)
+    if is_scipy(A):
+        return as_rows(A, what="A", dtype=dtype).take
+    if is_graphblas(A):
         # A(ids, :)
         return lambda ids: as_rows(A[ids, :].new(), what="A", dtype=dtype, copy=False)
-    return as_rows(A, what="A", dtype=dtype).take
+    return lambda ids: as_rows(np.asarray(A)[ids], what="A", dtype=dtype)

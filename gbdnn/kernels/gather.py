@@ -13,6 +13,7 @@ bits do not depend on the number of threads.
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ Aggregate = Literal["sum", "max", "min"]
 
 SHARE = 1 << 16  # edges and nodes that a thread takes at a time
 HEAVY = 1 << 17  # edges of a node that are cut into pieces of SHARE
+PIECE = 1 << 24  # bytes that GraphBLAS takes at a time, or for a node
 
 _faults: set[str] = set()  # why there is no compiled code: said once
 _without: dict[np.dtype, float] = {}  # ns of products in GraphBLAS
@@ -76,6 +78,23 @@ class Gather:
         """How products are computed: ``"fused"`` in compiled code, ``"full"`` in GraphBLAS."""
         return "full" if self._compiled is None else "fused"
 
+    def nbytes(self, features: int) -> int:
+        """Return the bytes that products with so many features take, at most, beyond Y and Z."""
+        rows, row = self.rows, features * self.rows.dtype.itemsize
+        shares = 24 * (rows.nrows + 1)
+        if self._compiled is not None:
+            return shares + int((rows.degrees[self._heavy] // SHARE + 1).sum()) * row
+        taken = self._plain_bytes(features)
+        widest = int(np.diff(taken).max(initial=0))
+        return shares + rows.ncols * row + min(int(taken[-1]), PIECE + widest)
+
+    def _plain_bytes(self, features: int) -> np.ndarray:
+        """Return the bytes that GraphBLAS takes for all rows before each."""
+        size = self.rows.dtype.itemsize
+        each = 16 + features * (10 + 2 * size)  # its pointers, its sums as entries and as an array
+        indptr = self.rows.indptr.view(np.int64)
+        return (8 + size) * indptr + each * np.arange(len(indptr))
+
     def operand(self, Y: np.ndarray) -> Any:
         """Return an array, contiguous by rows, as `into` reads it."""
         return gb.Matrix.from_dense(Y) if self._compiled is None else Y
@@ -111,22 +130,27 @@ class Gather:
         if first == last or not Z.shape[1]:
             return True
         if self._compiled is None:
-            return self._plain(Y, Z, start, low, high, first, last)
+            return self._plain(Y, Z, start, (low, high), first, last)
         return self._fused(self._compiled, Y, Z, start, (low, high), first, last)
 
     def _plain(
-        self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, low: float, high: float, first: int,
-        last: int,
+        self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, limits: tuple[float, float],
+        first: int, last: int,
     ) -> bool:  # fmt: skip
-        rows = self.rows.sparse_rows(first, last)
-        copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
-        A = SparseRows(*copies, rows.ncols).matrix()
-        found = gathered(A, Y, self._aggregate)
-        np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start, out=Z)
-        release(A, found)
-        finite = bool(np.isfinite(Z).all())
-        np.clip(Z, low, high, out=Z)
-        return finite
+        """Have GraphBLAS multiply some rows at a time."""
+        taken = self._plain_bytes(Z.shape[1])[first : last + 1]
+        cuts = np.searchsorted(taken, np.arange(taken[0], taken[-1], PIECE))
+        start, is_finite = np.broadcast_to(start, Z.shape), True
+        for a, b in pairwise(np.unique([*cuts, last - first]).tolist()):
+            rows, part = self.rows.sparse_rows(first + a, first + b), Z[a:b]
+            copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
+            A = SparseRows(*copies, rows.ncols).matrix()
+            found = gathered(A, Y, self._aggregate)
+            np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start[a:b], out=part)
+            release(A, found)
+            is_finite = is_finite and bool(np.isfinite(part).all())
+            np.clip(part, *limits, out=part)
+        return is_finite
 
     def _fused(
         self, gather: Callable[..., Any], Y: np.ndarray, Z: np.ndarray, start: np.ndarray,

@@ -197,19 +197,42 @@ def test_memory(shape, own, form):
     W = weights(rng, shape, 1.0)
     layers = [graph.Convolution(W, own=W if own else None), W.T, W]
     full = graph.infer(layers, X, A).to_dense(fill_value=0)
-    needed = 0
-    for _ in range(3):  # once for each layer
-        with pytest.raises(gbdnn.ArgumentError, match=r"layer \d takes memory=") as told:
-            graph.infer(layers, X, A, memory=needed)
-        more = int(str(told.value).split("memory=")[2].split()[0])
-        assert more > needed
-        needed = more
-        try:
-            Y = graph.infer(layers, X, A, memory=needed)
-        except gbdnn.ArgumentError:
-            continue
-        break
+    computed = []
+    with pytest.raises(gbdnn.ArgumentError, match=r"layer \d takes memory=") as told:
+        graph.infer(layers, X, A, memory=0, callback=computed.append)
+    needed = int(str(told.value).split("memory=")[2].split()[0])
+    with pytest.raises(gbdnn.ArgumentError, match=rf"takes memory={needed} "):
+        graph.infer(layers, X, A, memory=needed - 1, callback=computed.append)
+    assert not computed  # told for all layers before the first
+    Y = graph.infer(layers, X, A, memory=needed)
     np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "max"])
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "columnwise", "stored"])
+def test_memory_of_features_of_any_kind(kind, density, aggregate, form, tmp_path):
+    """What is told is enough also for sparse weights, and for features that are converted."""
+    rng = np.random.default_rng(1)
+    A = oracle.random_graph(rng, 300)
+    X = np.where(rng.random((300, 40)) < 0.3, rng.normal(size=(300, 40)), 0)
+    W = weights(rng, (40, 24), density)
+    gbdnn.save(X, tmp_path / "X")
+    given = {
+        "dense": lambda: X.astype("f4"),
+        "csr": lambda: sp.csr_array(X),
+        "csc": lambda: sp.csc_array(X),
+        "columnwise": lambda: gb.Matrix.from_dense(X.T.copy(), missing_value=0).T,
+        "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
+    }[kind]()
+    options = {"aggregate": aggregate, "dtype": "FP64"}
+    for nodes in (None, [5, 250]):
+        expected = graph.infer([W], given, A, nodes=nodes, **options).to_dense(fill_value=0)
+        with pytest.raises(gbdnn.ArgumentError, match="layer 0 takes memory=") as told:
+            graph.infer([W], given, A, nodes=nodes, memory=0, **options)
+        needed = int(str(told.value).split("memory=")[2].split()[0])
+        Y = graph.infer([W], given, A, nodes=nodes, memory=needed, **options)
+        np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
 
 
 def test_both_orders_are_taken():
