@@ -1,7 +1,8 @@
-"""The tables of networks with dense features, from ``real-networks.toml``; and that file.
+"""The tables of networks with dense features, and of pruned modules; and the files behind them.
 
 python docs/dense_tables.py real-networks.json > docs/real-networks.toml
 python docs/dense_tables.py docs/real-networks.toml   # prints the tables, in Markdown
+python docs/dense_tables.py accelerate.json > docs/accelerate.toml
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import sys
 import tomllib
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Programs of `real_networks.py`, as the tables call them.
 _PROGRAMS = {
@@ -22,7 +26,12 @@ _PROGRAMS = {
     "torch": "PyTorch dense, ms",
     "torch_csr": "PyTorch CSR, ms",
     "onnxruntime": "ONNX Runtime, ms",
+    "deepsparse": "DeepSparse, ms",
 }
+
+
+# Those of `accelerate.py`.
+_MODULES = {"gbdnn": "`accelerate`", "pytorch": "PyTorch", "onnxruntime": "ONNX Runtime"}
 
 
 def make(source: Path, folder: Path) -> None:
@@ -30,6 +39,7 @@ def make(source: Path, folder: Path) -> None:
     found = tomllib.loads(source.read_text(encoding="utf-8"))
     (folder / "real-networks.md").write_text(real_networks(found), encoding="utf-8")
     some = [each for each in found["cells"] if each["threads"] == 2 and each["inputs"] in (1, 1000)]
+    some = [each for each in some if not each["right"]]
     short = real_networks(found | {"cells": some})
     (folder / "real-networks-short.md").write_text(short, encoding="utf-8")
 
@@ -37,13 +47,28 @@ def make(source: Path, folder: Path) -> None:
 def make_deepsparse(source: Path, folder: Path) -> None:
     """Write a table of ratios to DeepSparse into a folder, as Markdown to include."""
     found = tomllib.loads(source.read_text(encoding="utf-8"))
-    head = ["network"]
-    for machine in found["machines"]:
-        head += [f"{machine['name'].split(':')[0]}; {n:,}" for n in found["inputs"]]
-    first, *_ = tables = [each["times"] for each in found["machines"]]
-    rows = [[name, *(_ratio(x) for each in tables for x in each[name])] for name in first]
-    text = table(head, rows, right=tuple(range(1, len(head)))) + f"\n{found['program']}.\n"
-    (folder / "deepsparse.md").write_text(text, encoding="utf-8")
+    head = ["network", *(f"{n:,} input{'s'[: n > 1]}" for n in found["inputs"])]
+    rows = [[name, *map(_ratio, ratios)] for name, ratios in found["times"].items()]
+    text = table(head, rows, right=tuple(range(1, len(head))))
+    (folder / "deepsparse.md").write_text(f"{text}\n{found['machine']}.\n", encoding="utf-8")
+
+
+def make_accelerate(source: Path, folder: Path) -> None:
+    """Write the table of pruned modules into a folder, as Markdown to include."""
+    found = tomllib.loads(source.read_text(encoding="utf-8"))
+    head = ["model", "zeros, %", "inputs", *(f"{each}, ms (p99)" for each in _MODULES.values())]
+    rows = [
+        [
+            cell["model"],
+            f"{100 * cell['zeros']:.0f}",
+            str(cell["inputs"]),
+            *(f"{_short(cell['ms'][each])} ({_short(cell['p99'][each])})" for each in _MODULES),
+            _over(cell["ms"], "gbdnn", own=("gbdnn",)),
+        ]
+        for cell in found["cells"]
+    ]
+    text = table([*head, "times"], rows, right=tuple(range(1, len(head) + 1)))
+    (folder / "accelerate.md").write_text(f"{text}\n{_circumstances(found)}", encoding="utf-8")
 
 
 def _ratio(times: float) -> str:
@@ -58,24 +83,32 @@ def real_networks(found: dict[str, Any]) -> str:
     text = ""
     for threads in dict.fromkeys(cell["threads"] for cell in cells):
         here = [cell for cell in cells if cell["threads"] == threads]
-        ran = [name for name in _PROGRAMS if any(name in cell["ms"] for cell in here)]
+        ran = [
+            name
+            for name in _PROGRAMS
+            if any(name in cell["ms"] or name in cell["wrong"] for cell in here)
+        ]
         head = ["network", "inputs", *(_PROGRAMS[name] for name in ran)]
         head += [f"times, `{name}`" for name in ("infer", "compile")]
         lines = [
             [
                 cell["network"],
                 f"{cell['inputs']:,}",
-                *(_short(cell["ms"].get(name)) for name in ran),
-                *(_times(cell["ms"], name) for name in ("infer", "compiled")),
+                *(
+                    "wrong" if name in cell["wrong"] else _short(cell["ms"].get(name))
+                    for name in ran
+                ),
+                *(_over(cell["ms"], name) for name in ("infer", "compiled")),
             ]
             for cell in here
         ]
         text += f"On {threads} {'thread' if threads == 1 else 'threads'}:\n\n"
         text += table(head, lines, right=tuple(range(1, len(head)))) + "\n"
-    text += _right(cells)
-    return (
-        text + f"{found['machine']}. {found['versions']}. {found['date']}, `{found['command']}`\n"
-    )
+    return text + _right(cells) + _circumstances(found)
+
+
+def _circumstances(found: dict[str, Any]) -> str:
+    return f"{found['machine']}. {found['versions']}. {found['date']}, `{found['command']}`\n"
 
 
 def _right(cells: list[dict[str, Any]]) -> str:
@@ -98,9 +131,9 @@ def _short(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def _times(ms: dict[str, float], name: str) -> str:
+def _over(ms: dict[str, float], name: str, own: Sequence[str] = ("infer", "compiled")) -> str:
     """Return the best of all other libraries' programs over one of gbdnn's."""
-    peers = [taken for peer, taken in ms.items() if peer not in ("infer", "compiled")]
+    peers = [taken for peer, taken in ms.items() if peer not in own]
     if name not in ms or not peers:
         return "-"
     times = min(peers) / ms[name]
@@ -110,29 +143,63 @@ def _times(ms: dict[str, float], name: str) -> str:
 
 def toml_of(found: dict[str, Any]) -> str:
     """Return ``real-networks.toml`` for the JSON of `real_networks.py`."""
-    on = found["machine"]
-    programs = ("python", "SuiteSparse:GraphBLAS", "numpy", "numba", "torch", "onnxruntime")
-    versions = {name: found["versions"].get(name) for name in programs}
     counts = " ".join(
         f"--nthreads {n}" for n in dict.fromkeys(c["nthreads"] for c in found["cells"])
     )
+    head = _HEAD.format("when to use gbdnn", "real-networks", "real_networks")
+    head += "# `ms`: medians; `right`: share of images, of the trained network; `wrong`: no right answer.\n"
+    cells = [_cell(cell) for cell in found["cells"]]
+    command = f"real_networks.py {counts} --mnist DIR --python deepsparse=VENV/bin/python"
+    return head + _facts(found, command) + _listed(cells)
+
+
+def accelerate_toml_of(found: dict[str, Any]) -> str:
+    """Return ``accelerate.toml`` for the JSON of `accelerate.py`."""
+    head = _HEAD.format("accelerate", "accelerate", "accelerate")
+    head += "# `ms`: medians; `p99`: of all calls.\n"
+    cells = [
+        f"  {{ model = {json.dumps(cell['name'])}, zeros = {cell['zeros']},"
+        f" inputs = {cell['tokens']}, ms = {_milliseconds(cell['median'])},"
+        f" p99 = {_milliseconds(cell['p99'])} }},"
+        for cell in found["cells"]
+    ]
+    command = f"accelerate.py --nthreads {found['nthreads']}"
+    return head + _facts(found, command) + _listed(cells)
+
+
+def _facts(found: dict[str, Any], command: str) -> str:
+    on = found["machine"]
+    programs = (
+        "python", "SuiteSparse:GraphBLAS", "numpy", "numba", "torch", "onnxruntime", "deepsparse"
+    )  # fmt: skip
+    versions = {name: found["versions"].get(name) for name in programs}
     facts = {
         "machine": f"{on['processor']}, {on['cores']} cores, {on['system']}",
         "versions": ", ".join(f"{name} {is_}" for name, is_ in versions.items() if is_),
         "date": date.today().isoformat(),
-        "command": f"python benchmarks/comparison/real_networks.py {counts} --mnist DIR",
+        "command": f"python benchmarks/comparison/{command}",
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in facts.items()]
-    return "\n".join([_HEAD, *lines, "cells = [", *map(_cell, found["cells"]), "]", ""])
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.items())
+
+
+def _listed(cells: list[str]) -> str:
+    return "\n".join(["cells = [", *cells, "]", ""])
+
+
+def _milliseconds(seconds: dict[str, float]) -> str:
+    return _inner({name: float(f"{1e3 * s:.4g}") for name, s in seconds.items()})
+
+
+def _inner(values: dict[str, float]) -> str:
+    return "{ " + ", ".join(f"{name} = {value}" for name, value in values.items()) + " }"
 
 
 _HEAD = """\
-# What the page "when to use gbdnn" shows of networks with dense features. This file is printed by
+# What the page "{0}" shows. This file is printed by
 #
-#     python docs/dense_tables.py real-networks.json
+#     python docs/dense_tables.py {1}.json
 #
-# from what benchmarks/comparison/real_networks.py writes. `ms`: medians; `right`: share of images,
-# of the trained network.
+# from what benchmarks/comparison/{2}.py writes.
 """
 
 
@@ -140,18 +207,13 @@ def _cell(cell: dict[str, Any]) -> str:
     if cell["check"] != "PASSED":
         raise ValueError(f"{cell['network']}, {cell['inputs']} inputs: {cell['check']}")
     alone = "features alone: " if cell["features_alone"] else ""
-    tables = {
-        "ms": {name: float(f"{1e3 * s:.4g}") for name, s in cell["median"].items()},
-        "right": {name: round(share, 5) for name, share in cell["right"].items() if share},
-    }
-    inner = {
-        key: "{ " + ", ".join(f"{name} = {value}" for name, value in table.items()) + " }"
-        for key, table in tables.items()
-    }
+    right = {name: round(share, 5) for name, share in cell["right"].items() if share}
+    taken = {name: seconds for name, seconds in cell["median"].items() if name not in cell["wrong"]}
     return (
         f"  {{ network = {json.dumps(alone + cell['network'])}, threads = {cell['nthreads']},"
         f" inputs = {cell['inputs']}, density = {cell['density']:.4f},"
-        f" ms = {inner['ms']}, right = {inner['right']} }},"
+        f" ms = {_milliseconds(taken)}, right = {_inner(right)},"
+        f" wrong = {json.dumps(cell['wrong'])} }},"
     )
 
 
@@ -161,4 +223,6 @@ if __name__ == "__main__":
         if name.endswith(".toml"):
             print(real_networks(tomllib.loads(given)))
         else:
-            print(toml_of(json.loads(given)), end="")
+            found = json.loads(given)
+            is_accelerate = "zeros" in found["cells"][0]
+            print((accelerate_toml_of if is_accelerate else toml_of)(found), end="")

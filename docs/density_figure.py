@@ -44,6 +44,6 @@ def draw() -> Figure:
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter("{x:g}")
         axes.text(0.9, 0.47, "others are faster", size=8, color="0.35")
-    figure.axes[0].set_ylabel("times as fast as the best\nof PyTorch and ONNX Runtime")
+    figure.axes[0].set_ylabel("times as fast as the best\nof PyTorch, ONNX Runtime, DeepSparse")
     figure.axes[0].legend(fontsize=8, loc="upper right")
     return figure

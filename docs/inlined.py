@@ -41,6 +41,7 @@ def made() -> dict[str, str]:
         folder = Path(name)
         tables.make(HERE / "results.toml", folder)
         dense_tables.make(HERE / "real-networks.toml", folder)
+        dense_tables.make_accelerate(HERE / "accelerate.toml", folder)
         dense_tables.make_deepsparse(HERE / "deepsparse.toml", folder)
         training_tables.make(HERE / "training.toml", folder)
         rows = scaling_page.rows(scaling_page.read(scaling_page.SOURCE))
@@ -69,6 +70,7 @@ def prose(page: str) -> str:
 def pages() -> dict[Path, str]:
     """Return the pages that have tables or numbers, the README among them."""
     files = [HERE.parent / "README.md", *sorted(HERE.glob("*.md"))]
+    files += sorted(HERE.glob("how-to/*.md"))
     found = {file: file.read_text(encoding="utf-8") for file in files}
     return {
         file: text for file, text in found.items() if _TABLE.search(text) or _NUMBER.search(text)

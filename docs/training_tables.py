@@ -26,7 +26,7 @@ _RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
 _COMMANDS = {
     "steps": "python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2",
     "accuracy": "python benchmarks/learning/training_accuracy.py --density 100,10,5,2,1",
-    "structure": "python benchmarks/learning/fssl.py --strength S",
+    "structure": "python benchmarks/learning/fssl.py",
 }
 
 

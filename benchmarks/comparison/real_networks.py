@@ -167,13 +167,14 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
     errors = {
         name: max(run["error"] for run in (*turns.first[name], *turns.runs[name])) for name in calls
     }
-    others = [taken for name, taken in seconds.items() if name not in OWN]
+    wrong = [name for name, error in errors.items() if not error <= TOLERANCE]
+    others = [taken for name, taken in seconds.items() if name not in (*OWN, *wrong)]
     best = [min(taken) for taken in zip(*others, strict=True)]
     return {
         "seconds": seconds,
         "first": {name: runs[0]["seconds"] for name, runs in turns.first.items()},
         "median": {name: turns.median(name) for name in calls},
-        # How many times as long the best of all others takes.
+        # How many times as long the best of all others takes, of those with the right answer.
         "times": {
             name: median(b / own for b, own in zip(best, seconds[name], strict=True))
             for name in calls
@@ -181,7 +182,8 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
         },
         "error": errors,
         "right": {name: runs[-1]["right"] for name, runs in turns.runs.items()},
-        "check": "PASSED" if max(errors.values()) <= TOLERANCE else "FAILED",
+        "wrong": wrong,
+        "check": "FAILED" if set(OWN) & set(wrong) else "PASSED",
     }
 
 
@@ -230,7 +232,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
                     cell["inputs"],
                     *(f"{1e3 * cell['median'][name]:.3g}" for name in names),
                     *(f"x {cell['times'][name]:.2f}" for name in own),
-                    "right" if cell["check"] == "PASSED" else "WRONG",
+                    ", ".join(f"{TITLES[name]} WRONG" for name in cell["wrong"]) or "right",
                 )
                 for cell in cells
             ],

@@ -319,6 +319,7 @@ def test_real_networks_become_a_table(dense_tables):
         "density": 0.05,
         "median": programs,
         "right": dict.fromkeys(programs),
+        "wrong": [],
         "check": "PASSED",
     }
     cells = [cell | {"nthreads": n, "inputs": size} for n in (1, 2) for size in (1, 1000)]
@@ -335,9 +336,27 @@ def test_real_networks_become_a_table(dense_tables):
         tomllib.loads(dense_tables.toml_of(few))
     )
     assert "On 1 thread:" in shown
+    # A wrong answer is not faster.
+    few["cells"][0]["wrong"] = ["onnxruntime"]
+    assert "| 4000 | 5000 | wrong | 2.0 | 4.0 |" in dense_tables.real_networks(
+        tomllib.loads(dense_tables.toml_of(few))
+    )
     cell["check"] = "FAILED"
     with pytest.raises(ValueError, match="4-2, 5 %, 1 inputs: FAILED"):
         dense_tables.toml_of(found | {"cells": [cell | {"nthreads": 1, "inputs": 1}]})
+
+
+def test_pruned_modules_become_a_table(dense_tables, tmp_path):
+    medians = {"gbdnn": 2e-3, "pytorch": 1e-3, "onnxruntime": 3e-3}
+    p99 = {name: 2 * seconds for name, seconds in medians.items()}
+    cell = {"name": "m", "zeros": 0.9, "tokens": 32, "median": medians, "p99": p99}
+    machine = {"processor": "P", "cores": 2, "system": "S"}
+    found = {"machine": machine, "versions": {"numpy": "2"}, "nthreads": 2, "cells": [cell]}
+    (tmp_path / "a.toml").write_text(dense_tables.accelerate_toml_of(found))
+    dense_tables.make_accelerate(tmp_path / "a.toml", tmp_path)
+    shown = (tmp_path / "accelerate.md").read_text()
+    assert "| m | 90 | 32 | 2 (4) | 1 (2) | 3 (6) | **0.5** |" in shown
+    assert "P, 2 cores, S. numpy 2." in shown
 
 
 def test_the_real_networks_of_the_page(dense_tables):
