@@ -147,7 +147,8 @@ def toml_of(found: dict[str, Any]) -> str:
         f"--nthreads {n}" for n in dict.fromkeys(c["nthreads"] for c in found["cells"])
     )
     head = _HEAD.format("when to use gbdnn", "real-networks", "real_networks")
-    head += "# `ms`: medians; `right`: share of images, of the trained network; `wrong`: no right answer.\n"
+    head += "# `ms`: medians; `right`: share of images, of the trained network; `wrong`: "
+    head += "no right answer.\n"
     cells = [_cell(cell) for cell in found["cells"]]
     command = f"real_networks.py {counts} --mnist DIR --python deepsparse=VENV/bin/python"
     return head + _facts(found, command) + _listed(cells)
