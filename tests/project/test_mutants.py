@@ -1,6 +1,7 @@
 """What `tests/support/mutants.py` changes, and what it leaves as it is."""
 
 import ast
+import sys
 
 import mutants
 import pytest
@@ -67,17 +68,21 @@ def test_the_nearest_tests_come_first():
     assert "tests/test_answers.py" in last
 
 
-@pytest.mark.slow  # processes that run pytest
-def test_a_mutant_that_no_test_reaches_survives(tmp_path):
+def copied(tmp_path, test):
+    """A project of one module and one test."""
     (tmp_path / "gbdnn/io").mkdir(parents=True)
     (tmp_path / "gbdnn/__init__.py").touch()
     (tmp_path / "gbdnn/io/half.py").write_text(
         "def half(x):\n    if x < 0:\n        pass\n    return x / 2\n"
     )
     (tmp_path / "tests/io").mkdir(parents=True)
-    (tmp_path / "tests/io/test_half.py").write_text(
-        "from gbdnn.io.half import half\n\ndef test_half():\n    assert half(4) == 2\n"
-    )
+    (tmp_path / "tests/io/test_half.py").write_text(f"from gbdnn.io.half import half\n\n{test}")
+
+
+@pytest.mark.slow  # processes that run pytest
+def test_a_mutant_that_no_test_reaches_survives(tmp_path):
+    copied(tmp_path, "def test_half():\n    assert half(4) == 2\n")
+    assert mutants.failing({"gbdnn/io/half.py"}, tmp_path, 60, 0) == []
     found = mutants.drawn(9, 0, "gbdnn/io/", tmp_path)
     outcomes = {
         each.kind: mutants.outcome(each, tmp_path, 60, 0)
@@ -87,3 +92,24 @@ def test_a_mutant_that_no_test_reaches_survives(tmp_path):
     assert outcomes["operator"] == "caught"
     assert outcomes["boundary"] == "survived"
     assert "x / 2" in (tmp_path / "gbdnn/io/half.py").read_text()
+
+
+@pytest.mark.slow
+def test_no_mutant_is_tried_where_tests_fail_without_one(tmp_path, monkeypatch):
+    right, wrong = (f"def test_{n}():\n    assert half(4) == {n}\n" for n in (2, 3))
+    copied(tmp_path, f"{right}\n\n{wrong}")
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "outcome", None)
+    options = ["--only", "gbdnn/io/", "--count", "1", "--workers", "0"]
+    monkeypatch.setattr(sys, "argv", ["mutants.py", *options])
+    monkeypatch.setattr(mutants.drawn, "__defaults__", ("", tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        mutants.main()
+    first, line = ended.value.code.splitlines()
+    assert first == "tests fail without a mutant:"
+    assert line.startswith("FAILED tests/io/test_half.py::test_3")
+    found = mutants.failing({"gbdnn/io/half.py"}, tmp_path, 0.01, 0)
+    assert found == [
+        "no end after 0.01 s: tests/io",
+        "no end after 0.01 s: tests/io/test_half.py",
+    ]

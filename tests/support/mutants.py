@@ -8,11 +8,14 @@ moved, + and - (* and /) exchanged, a condition negated, `and` and `or` exchange
 truth value changed, a statement removed. Docstrings, annotations, decorators, `__all__`, imports
 and the texts of errors stay as they are.
 
-Each is put into a temporary copy of the project. Tests of the module itself come first
-(``tests/ROOM/test_MODULE*.py``), those of its room next, and for what survives these
-``tests/integration`` and the tests beside the rooms. One that takes longer than `--limit` seconds
-in one of the three has timed out, which counts as caught: an endless loop is one. The last lines
-are the counts, and the survivors with their lines.
+Each is put into a temporary copy of the project, after the tests that they meet have passed there
+without a mutant: where one fails, every mutant would count as caught, so the failing tests are
+named, and nothing else is done.
+
+Tests of the module itself come first (``tests/ROOM/test_MODULE*.py``), those of its room next, and
+for what survives these ``tests/integration`` and the tests beside the rooms. One that takes longer
+than `--limit` seconds in one of the three has timed out, which counts as caught: an endless loop is
+one. The last lines are the counts, and the survivors with their lines.
 """
 
 from __future__ import annotations
@@ -173,7 +176,7 @@ def outcome(mutant: Mutant, copied: Path, limit: float, workers: int, steps: int
     path.write_text(mutant.applied(source), encoding="utf-8")
     try:
         for tests in nearest(mutant.file, copied)[:steps]:
-            code = _pytest(tests, copied, limit, workers)
+            code, _ = _pytest(tests, copied, limit, workers)
             if code is None:
                 return "timed out"
             if code not in (0, 5):  # 5: no test was collected
@@ -183,9 +186,24 @@ def outcome(mutant: Mutant, copied: Path, limit: float, workers: int, steps: int
         path.write_text(source, encoding="utf-8")
 
 
-def _pytest(tests: list[str], copied: Path, limit: float, workers: int) -> int | None:
-    """Return the exit code of the tests, or None where they take too long."""
-    options = ["-x", "-q", "-n", str(workers), "-p", "no:cacheprovider"]
+def failing(files: set[str], copied: Path, limit: float, workers: int, steps: int = 3) -> list[str]:
+    """Return which tests of these modules fail, or take too long, while nothing is changed."""
+    found = []
+    for tests in sorted({tuple(x) for file in files for x in nearest(file, copied)[:steps]}):
+        code, printed = _pytest([*tests], copied, limit, workers, "--maxfail=20", "-rfE")
+        names = [line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        if code is None:
+            found.append(f"no end after {limit:g} s: {' '.join(tests)}")
+        elif code not in (0, 5):
+            found += names or [f"exit code {code}: {' '.join(tests)}"]
+    return list(dict.fromkeys(found))
+
+
+def _pytest(
+    tests: list[str], copied: Path, limit: float, workers: int, *more: str
+) -> tuple[int | None, str]:
+    """Return the exit code of the tests, None where they take too long, and what they print."""
+    options = ["-x", "-q", "-n", str(workers), "-p", "no:cacheprovider", *more]
     environment = {
         "PYTHONPATH": str(copied), "PYTHONDONTWRITEBYTECODE": "1",
         "GBDNN_CACHE_DIR": str(copied / "cache"),
@@ -193,12 +211,13 @@ def _pytest(tests: list[str], copied: Path, limit: float, workers: int) -> int |
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, f"--basetemp={copied / 'tmp'}", *tests],
         cwd=copied, env=os.environ | environment, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
-        return process.wait(limit)
+        printed, _ = process.communicate(timeout=limit)
+        return process.returncode, printed
     except subprocess.TimeoutExpired:
-        return None
+        return None, ""
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -226,6 +245,8 @@ def main() -> None:
         copied = Path(folder) / "project"
         unneeded = shutil.ignore_patterns(".git", "__pycache__", "_build", ".*_cache")
         shutil.copytree(ROOT, copied, ignore=unneeded)
+        if broken := failing(set(sources), copied, asked.limit, asked.workers, asked.steps):
+            sys.exit("tests fail without a mutant:\n" + "\n".join(broken))
         for each in chosen:
             began = perf_counter()
             what = outcome(each, copied, asked.limit, asked.workers, asked.steps)
