@@ -19,7 +19,8 @@ class Forked:
     def __init__(self, code, environment):
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         CONTEXT.set_forkserver_preload(["forkable"])
-        with patch.dict(os.environ, PYTHONPATH=path):  # of the process that is forked
+        # The process that is forked imports what is tested, and not what lies in this folder.
+        with patch.dict(os.environ, PYTHONPATH=path, PYTHONSAFEPATH="1"):
             forkserver.ensure_running()
         self._streams = [NamedTemporaryFile("w+") for _ in range(2)]  # noqa: SIM115
         names = [each.name for each in self._streams]
