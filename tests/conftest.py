@@ -22,15 +22,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Workers of pytest-xdist share the cores: threads of GraphBLAS that wait would take them by spinning.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # The first example of a test may wait for GraphBLAS to start.
 settings.register_profile("gbdnn", deadline=None, max_examples=10)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
 
 
+# A file with the ids of tests that have passed before, where fewer packages were installed.
+PASSED = os.environ.get("GBDNN_PASSED")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Of a test that is `pairwise` a covering array is quick."""
+def pytest_collection_modifyitems(config, items):
+    """Of a test that is `pairwise` a covering array is quick; what has passed is not run again."""
     tests = {}
     for item in items:
         if item.get_closest_marker("pairwise"):
@@ -44,6 +51,25 @@ def pytest_collection_modifyitems(items):
         for k, item in enumerate(combinations):
             if k not in quick:
                 item.add_marker("slow")
+    if PASSED and Path(PASSED).exists():
+        ids = set(Path(PASSED).read_text(encoding="utf-8").splitlines())
+        passed = {
+            item
+            for item in items
+            if item.nodeid in ids and not item.get_closest_marker("frameworks")
+        }
+        config.hook.pytest_deselected(items=[item for item in items if item in passed])
+        items[:] = [item for item in items if item not in passed]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Keep the ids of what has passed, where a file for them is named."""
+    if PASSED:
+        of = terminalreporter.stats
+        faulty = {each.nodeid for kind in ("error", "failed") for each in of.get(kind, [])}
+        ids = [each.nodeid for each in of.get("passed", []) if each.nodeid not in faulty]
+        with Path(PASSED).open("a", encoding="utf-8") as file:
+            file.writelines(f"{each}\n" for each in ids)
 
 
 def scheduled(patch):

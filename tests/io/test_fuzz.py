@@ -3,6 +3,8 @@
 import fuzz_formats
 import pytest
 
+pytestmark = pytest.mark.frameworks  # more formats are there
+
 
 def require_good(cases, seed):
     counts, failures, by_format = fuzz_formats.fuzz(cases, seed)

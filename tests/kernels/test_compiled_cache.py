@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import Forked
 
 import gbdnn
 from gbdnn.kernels import costs
@@ -53,13 +54,19 @@ def run(engine, inputs=40):
 
 
 def start(code, cache, *, before=""):
-    """Start a process with its own cache folder, or without one."""
+    """Start a process with its own cache folder, or without one.
+
+    It has to be a new interpreter where something is changed before gbdnn is imported.
+    """
+    env = os.environ | {"GBDNN_CACHE_DIR": str(cache)}
+    if not before:
+        return Forked(TELL + code, env)
     return subprocess.Popen(
         [sys.executable, "-c", before + TELL + code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"GBDNN_CACHE_DIR": str(cache)},
+        env=env,
     )
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.frameworks  # more names and blocks of code are there
+
 DOCS = Path(__file__).parents[2] / "docs"
 # A block of Python, what it needs, and the block of text right below it: what it prints. That was
 # printed once; where it says `varies`, numbers depend on machine, versions or threads.

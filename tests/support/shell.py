@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-GBDNN = [sys.executable, "-m", "gbdnn"]
+GBDNN = [sys.executable, "-P", "-m", "gbdnn"]  # which is tested, and not what lies in the folder
 
 
 def run(*arguments, stream=StringIO):

@@ -1,0 +1,7 @@
+"""What `forked` imports before it forks: gbdnn, and GraphBLAS on one thread, which a fork takes along."""
+
+import gbdnn.kernels.compiled.library  # noqa: F401
+from gbdnn.runtime.first_use import gb
+
+NTHREADS = gb.ss.config["nthreads"]
+gb.ss.config["nthreads"] = 1
