@@ -171,7 +171,7 @@ def _layers(prefix: str, arrays: Mapping[str, np.ndarray], call: Call) -> tuple[
 
 def _sound(state: LayerState) -> LayerState:
     """Return a state that compiled code can trust, or raise a ValueError."""
-    info, edges = state.info, state.edges
+    info, edges = state.info, state.numbers
     _require(edges.dtype == np.int64 and edges.ndim == 1, "numbers of edges")
     _require(bool((np.diff(edges) > 0).all()), "the order of edges")
     inside = not len(edges) or 0 <= edges[0] <= edges[-1] < info.nrows * info.ncols

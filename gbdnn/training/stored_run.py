@@ -56,8 +56,7 @@ def read_run(reader: Reader) -> TrainingRun:
         for name in _PARTS:
             known[name] = (part := index[name]) and _KINDS[part["kind"]](**part["options"])
         infos = [LayerInfo(**each) for each in fields["layers"]]
-        nothing = np.zeros(0)
-        layers = tuple(LayerState(info, nothing, nothing, nothing) for info in infos)
+        layers = tuple(LayerState.bare(info) for info in infos)
         history = tuple(EpochRecord(*record) for record in fields["history"])
         moments = sum(name.startswith("0.moment.") for name in arrays)
         begun = TrainingRun(layers, history, **known)
