@@ -83,6 +83,26 @@ def loky():
 
 
 @contextlib.contextmanager
+def joblib():
+    """As the page on clusters has it; the pool is shared with others of this process."""
+    yield pytest.importorskip("joblib.externals.loky").get_reusable_executor(max_workers=2)
+
+
+@contextlib.contextmanager
+def ray():
+    """As the page on clusters has it, on this machine alone."""
+    ray = pytest.importorskip("ray")
+
+    class RayExecutor(Executor):
+        def submit(self, function, /, *arguments):
+            return ray.remote(function).remote(*arguments).future()
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    yield Workers(RayExecutor(), count=2)
+    ray.shutdown()
+
+
+@contextlib.contextmanager
 def dask():
     distributed = pytest.importorskip("distributed")
     # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
