@@ -176,6 +176,14 @@ def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kin
     assert sum(each.entries for each in records) == Y.nvals
 
 
+@pytest.mark.parametrize("kind", [joblib, pytest.param(ray, marks=pytest.mark.slow)])
+def test_recipes_of_the_page(kind, net, X, answers, tmp_path):
+    with kind() as executor:
+        assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
+        Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, engine="full")
+        assert Y.matrix().isequal(answers["full"])
+
+
 def test_batches_come_in_order(executor, net, X, answers):
     found = list(gbdnn.infer_batches(net, X.batches(3000), executor=executor, engine="full"))
     assert [Y.nrows for Y in found] == [3000] * 3

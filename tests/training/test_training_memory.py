@@ -46,6 +46,7 @@ go = lambda: gbdnn.train(net, X, y, epochs=3, batch_size=32, nthreads=1, **optio
 print(peak(go) / net.edges)
 """
 STORED = """
+gbdnn.io.store.features.PART = 1 << 17
 X = gbdnn.io.open_features(sys.argv[1])
 memory, y = int(sys.argv[2]), np.arange(X.nrows) % 10
 small(X[:200], y[:200], memory=1)
@@ -81,12 +82,12 @@ def test_stored_features_take_no_more_than_they_were_told(tmp_path, monkeypatch)
     """The store is five times as large as `memory`."""
     pytest.importorskip("safetensors")
     monkeypatch.setattr("gbdnn.io.store.features.PART", 1 << 17)
-    X = sp.random_array((60_000, 784), density=0.2, format="csr", rng=0, dtype=np.float32)
+    X = sp.random_array((30_000, 784), density=0.2, format="csr", rng=0, dtype=np.float32)
     gbdnn.save(X, tmp_path / "X")
-    size, memory = 12 * X.nnz, 24 << 20
+    size, memory = 12 * X.nnz, 12 << 20
     assert size > 4 * memory
     # Beside the rows: a part of the store of 2^17 entries as it is read, some megabytes of numbers,
-    # losses and activations of 60,000 inputs.
+    # losses and activations of 30,000 inputs.
     found = told(STORED, tmp_path / "X", memory)
     assert memory / 3 < found < memory + (8 << 20)
     # The same, with room for all: what is measured is measured.
