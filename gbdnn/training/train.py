@@ -153,7 +153,7 @@ def train(
     and updates weights and biases. What is not an edge is never computed. The equations in
     GraphBLAS are `gbdnn.training.gradients`.
 
-    Memory beyond features and network: some 40 bytes an edge with SGD, 48 with Adam (FP32; 64 and 80
+    Beyond features and network: some 40 bytes per edge with SGD, 48 with Adam (FP32; 64 and 80
     in FP64), and the activations of one minibatch twice. Validation takes a network more.
 
     References
