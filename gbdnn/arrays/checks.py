@@ -53,7 +53,8 @@ def as_path(path: Any, what: str = "path") -> Path:
     if _SCHEME.match(os.fspath(path)):
         raise ArgumentError(
             f"{what}: {os.fspath(path)} is an address, and only files of this machine are read and"
-            " written (a folder of such a name is given by its absolute path)"
+            ' written; for a bucket see "Object stores" in docs/how-to/cluster.md (a folder of such'
+            " a name is given by its absolute path)"
         )
     return Path(path)
 

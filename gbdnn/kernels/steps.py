@@ -55,6 +55,7 @@ class Steps:
     ----------
     layers : sequence of TrainableLayer
         They are changed in place. After one of them was replaced, or its moments were, `rebuild`.
+        The sequence is kept, not a copy: what its owner takes from it is freed.
     batch : int
         Inputs of a minibatch.
     loss : int
@@ -82,7 +83,7 @@ class Steps:
 
     def rebuild(self, layers: Sequence[TrainableLayer]) -> None:
         """Take these layers from now on."""
-        self.layers = list(layers)
+        self.layers = layers
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
         self._share = costs.SHARE_LINES * lanes

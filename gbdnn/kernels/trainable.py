@@ -9,6 +9,7 @@ computed, by their degree, and what belongs to an edge or a neuron is in that or
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +22,13 @@ from gbdnn.kernels.compiled.record import FIELDS
 from gbdnn.model.layer import Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["TrainableLayer"]
+__all__ = ["TrainableLayer", "edges_of", "layer_of"]
+
+_PART = 1 << 18  # edges that numbers of 64 bits are made for at a time
 
 
 class TrainableLayer:
@@ -35,7 +38,7 @@ class TrainableLayer:
     ----------
     info : LayerInfo
         Shape, dtype, activation and clip.
-    edges : ndarray of int64, shape (nedges,)
+    edges : ndarray of integers, shape (nedges,)
         Numbers of the edges, ascending.
     weights : ndarray, shape (nedges,)
     bias : ndarray, shape (ncols,)
@@ -46,8 +49,8 @@ class TrainableLayer:
 
     Attributes
     ----------
-    numbers : ndarray of int64, shape (nedges,)
-        Those of the edges, ascending, as given.
+    compact_numbers : ndarray, shape (nedges,)
+        Those of the edges, ascending, as uint32 where they fit, else int64.
     indptr, rows : ndarray of int64, of uint32
         Edges of column c, in the order of columns, and the neuron that each comes from.
     places : ndarray of uint32, shape (ncols,)
@@ -71,43 +74,41 @@ class TrainableLayer:
         if len(edges) >= 2**32:
             raise TooLargeError(f"training: {len(edges)} edges in one layer; at most 2^32 - 1")
         self.info, self.nrows, self.ncols = info, nrows, ncols
-        self.numbers = edges
+        numbers = edges.astype(_number_type(info), copy=False)
+        self.compact_numbers = numbers
         self.is_dense = len(edges) == nrows * ncols
-        degrees = np.diff(np.searchsorted(edges, np.arange(ncols + 1) * nrows))
+        starts = _starts(info, numbers)
+        degrees = np.diff(starts)
         order = np.argsort(degrees, kind="stable")
         if self.is_dense:
             order = np.arange(ncols)
         self.places = order.astype(np.uint32)
         self.indptr = np.zeros(ncols + 1, np.int64)
         np.cumsum(degrees[order], out=self.indptr[1:])
-        starts = np.cumsum(degrees) - degrees
-        # Of each edge in the order of columns, its place in the order of numbers.
-        # Numbers of 32 bits: a difference below 0 comes back from the other end.
-        moved = (starts[order] - self.indptr[:-1]).astype(np.uint32)
-        self._number = np.repeat(moved, degrees[order])
-        self._number += np.arange(len(edges), dtype=np.uint32)
-        self.rows = (edges % nrows).astype(np.uint32)[self._number]
+        self._starts = starts[order]
+        self.rows = np.empty(len(edges), np.uint32)
+        for part, place in self._parts():
+            self.rows[part] = numbers[place] % nrows
+        self._transpose()
         dtype = info.dtype
-        self.weights = np.ascontiguousarray(weights, dtype)[self._number]
+        self.weights = self._ordered(weights)
+        self._transposed = np.empty_like(self.weights)
+        self.refresh()
         self.gradient = np.zeros(len(edges), dtype)
         self.bias = np.ascontiguousarray(bias, dtype)[order]
         self.bias_gradient = np.zeros(ncols, dtype)
-        self.moments = [np.ascontiguousarray(each, dtype)[self._number] for each in moments]
+        self.moments = [self._ordered(each) for each in moments]
         self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
-        self._transpose()
 
     @classmethod
     def of(cls, layer: Layer) -> TrainableLayer:
         """Return a layer with the edges and weights of another, to be trained."""
-        indptr, rows, values = (
-            layer.W.ss.export("csc", sort=True)[name]
-            for name in ("indptr", "row_indices", "values")
-        )
-        degrees = np.diff(indptr.view(np.int64))
-        edges = np.repeat(np.arange(layer.ncols) * layer.nrows, degrees) + rows.view(np.int64)
-        weights = np.broadcast_to(values, edges.shape) if len(values) == 1 else values
-        bias = np.broadcast_to(np.asarray(layer.bias, layer.dtype), (layer.ncols,))
-        return cls(layer.info, edges, weights, bias)
+        return cls(layer.info, *edges_of(layer))
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Numbers of the edges, int64, ascending."""
+        return self.compact_numbers.astype(np.int64, copy=False)
 
     @property
     def nedges(self) -> int:
@@ -127,7 +128,8 @@ class TrainableLayer:
     def numbered(self, values: np.ndarray) -> np.ndarray:
         """Return what belongs to edges, in the order of their numbers."""
         found = np.empty_like(values)
-        found[self._number] = values
+        for part, place in self._parts():
+            found[place] = values[part]
         return found
 
     def by_neuron(self, values: np.ndarray) -> np.ndarray:
@@ -144,36 +146,27 @@ class TrainableLayer:
         numbers : ndarray of int64
             ``column * nrows + row`` of each edge, ascending.
         """
-        at = np.searchsorted(self.numbers, numbers).clip(max=max(0, self.nedges - 1))
-        kept = self.numbers[at] == numbers if self.nedges else np.zeros(len(numbers), bool)
-
-        def moved(values: np.ndarray) -> np.ndarray:
-            found = np.zeros(len(numbers), values.dtype)
-            found[kept] = self.numbered(values)[at[kept]]
-            return found
-
-        moments, biases = map(moved, self.moments), map(self.by_neuron, self.bias_moments)
-        weights, bias = moved(self.weights), self.by_neuron(self.bias)
-        return TrainableLayer(self.info, numbers, weights, bias, list(moments), list(biases))
+        numbers = numbers.astype(_number_type(self.info), copy=False)
+        before = [self.numbered(each) for each in (self.weights, *self.moments)]
+        after = [np.zeros(len(numbers), self.info.dtype) for _ in before]
+        for first in range(0, len(numbers) if self.nedges else 0, _PART):
+            wanted = numbers[first : first + _PART]
+            place = np.searchsorted(self.compact_numbers, wanted).clip(max=self.nedges - 1)
+            kept = np.flatnonzero(self.compact_numbers[place] == wanted)
+            for new, old in zip(after, before, strict=True):
+                new[first + kept] = old[place[kept]]
+        del before
+        biases = [self.by_neuron(each) for each in (self.bias, *self.bias_moments)]
+        return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
 
     def layer(self) -> Layer:
         """Return the layer as it is now; edges of weight 0 are no longer there."""
-        degrees = np.zeros(self.ncols + 1, np.int64)
-        degrees[1 + self.places.astype(np.int64)] = np.diff(self.indptr)
-        indptr = np.cumsum(degrees).view(np.uint64)
-        rows = self.numbered(self.rows).astype(np.uint64)
-        columns = SparseRows(indptr, rows, self.numbered(self.weights), self.nrows)
-        return Layer(
-            columns.matrix(transposed=True),
-            self.by_neuron(self.bias),
-            activation=self.info.activation,
-            clip=self.info.clip,
-            copy=False,
-        )
+        weights, bias = self.numbered(self.weights), self.by_neuron(self.bias)
+        return layer_of(self.info, self.compact_numbers, weights, bias)
 
     def refresh(self) -> None:
         """Bring the transposed weights up to date, after weights were changed from outside."""
-        np.take(self.weights, self._transposed_edges, out=self._transposed)
+        _take(self.weights, self._transposed_edges, self._transposed)
 
     def cuts(self, nthreads: int) -> np.ndarray:
         """Return columns at which threads begin, with equally many edges each."""
@@ -219,8 +212,9 @@ class TrainableLayer:
 
     def _transpose(self) -> None:
         """Make the arrays of the transposed matrix: its columns are the rows of this one."""
-        columns = np.repeat(self.places, np.diff(self.indptr))
-        degrees = np.bincount(self.rows, minlength=self.nrows)
+        degrees = np.zeros(self.nrows, np.int64)
+        for first in range(0, self.nedges, _PART):
+            degrees += np.bincount(self.rows[first : first + _PART], minlength=self.nrows)
         order = np.argsort(degrees, kind="stable")
         if self.is_dense:
             order = np.arange(self.nrows)
@@ -228,13 +222,13 @@ class TrainableLayer:
         rank[order] = np.arange(self.nrows)
         # Numbers of 16 bits are sorted in one pass for each byte.
         small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
-        found = np.argsort(rank.astype(small)[self.rows], kind="stable")
-        self._transposed_edges = found.astype(np.uint32)
-        self._transposed_rows = columns[found]
+        ranks = _take(rank.astype(small), self.rows, np.empty(self.nedges, small))
+        self._transposed_edges = np.argsort(ranks, kind="stable").astype(np.uint32)
+        columns = np.repeat(self.places, np.diff(self.indptr))
+        self._transposed_rows = _take(columns, self._transposed_edges, np.empty_like(columns))
         self._transposed_places = order.astype(np.uint32)
         self._transposed_indptr = np.zeros(self.nrows + 1, np.int64)
         np.cumsum(degrees[order], out=self._transposed_indptr[1:])
-        self._transposed = self.weights[found]
         self._no_bias = np.zeros(1, self.info.dtype)
         self._squares = np.zeros(self.ncols)
         self._no_pairs = np.zeros(max(self.nrows, self.ncols) + 1, np.uint8)
@@ -245,3 +239,59 @@ class TrainableLayer:
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
         known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "PANELS": 1, "DENSE": int(self.is_dense)}
         return np.array([address(known.get(name, 0)) for name in FIELDS], np.int64)
+
+    def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield some edges after the others: where they are, and where in the order of numbers."""
+        cuts = np.searchsorted(self.indptr, np.arange(0, self.nedges + _PART, _PART))
+        for first, end in pairwise(np.minimum(cuts, self.ncols).tolist()):
+            starts = self.indptr[first : end + 1]
+            moved = self._starts[first:end] - starts[:-1]
+            place = np.repeat(moved, np.diff(starts))
+            place += np.arange(starts[0], starts[-1])
+            yield slice(starts[0], starts[-1]), place
+
+    def _ordered(self, values: np.ndarray) -> np.ndarray:
+        """Return what belongs to edges in the order of numbers, in that of `rows`."""
+        found = np.empty(self.nedges, self.info.dtype)
+        for part, place in self._parts():
+            found[part] = values[place]
+        return found
+
+
+def edges_of(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return numbers, weights and bias of a layer, in arrays of their own."""
+    indptr, rows, values = (
+        layer.W.ss.export("csc", sort=True)[name] for name in ("indptr", "row_indices", "values")
+    )
+    starts = np.arange(layer.ncols, dtype=_number_type(layer)) * layer.nrows
+    numbers = np.repeat(starts, np.diff(indptr.view(np.int64)))
+    np.add(numbers, rows.view(np.int64), out=numbers, casting="unsafe")
+    weights = np.full(len(rows), values[0]) if len(values) == 1 else values
+    return numbers, weights, np.full(layer.ncols, layer.bias, layer.dtype)
+
+
+def layer_of(info: LayerInfo, numbers: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> Layer:
+    """Return a layer of edges by their numbers, which takes ownership of weights and bias."""
+    rows = np.empty(len(numbers), np.uint64)
+    np.remainder(numbers, info.nrows, out=rows, casting="unsafe")
+    columns = SparseRows(_starts(info, numbers).view(np.uint64), rows, weights, info.nrows)
+    matrix = columns.matrix(transposed=True)
+    return Layer(matrix, bias, activation=info.activation, clip=info.clip, copy=False)
+
+
+def _number_type(info: LayerInfo) -> type[np.uint32 | np.int64]:
+    """Return what numbers of a layer's edges, and the one after the last, are held in."""
+    return np.uint32 if info.nrows * info.ncols < 2**32 else np.int64
+
+
+def _starts(info: LayerInfo, numbers: np.ndarray) -> np.ndarray:
+    """Return how many edges have smaller numbers than each column's, and how many there are."""
+    return np.searchsorted(numbers, np.arange(info.ncols + 1, dtype=numbers.dtype) * info.nrows)
+
+
+def _take(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Write values from some places into an array and return it; places are valid."""
+    for first in range(0, len(places), _PART):
+        part = slice(first, first + _PART)
+        np.take(values, places[part], out=out[part], mode="clip")
+    return out

@@ -93,6 +93,7 @@ class Adjustment(Protocol):
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
         """Return the layers as they go on: the same objects where edges stayed what they are.
 
+        The list may be changed, too: a layer that was replaced in it is freed at once.
         Weights that were changed in place were refreshed, `TrainableLayer.refresh`; other edges are
         had by ``layer.with_edges(numbers)``. An edge's number is ``column * nrows + row``:
         ``layer.numbers`` are those of the edges, ascending, ``layer.numbered(layer.weights)`` the

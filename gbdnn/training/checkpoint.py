@@ -9,6 +9,7 @@ there.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from gbdnn.io.atomic import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.io.store.fingerprints import checksum, checksum_of, identity
 from gbdnn.runtime.optional import require
+from gbdnn.training.run import LayerState
 from gbdnn.training.saved_run import decoded, described, encoded, named_arrays
 
 if TYPE_CHECKING:
@@ -65,7 +67,10 @@ class Checkpoint:
         self._safetensors = require("safetensors.numpy", "store", _WHY)
         self.path = as_path(path, "checkpoint")
         require_writable(path)
-        self._fingerprint, self._call = _fingerprints(call.begun, options, data, tested), call
+        self._fingerprint = _fingerprints(call.begun, options, data, tested)
+        # The begun network's weights are not held as long as training goes on.
+        layers = tuple(LayerState.bare(layer.info) for layer in call.begun.layers)
+        self._call = call._replace(begun=replace(call.begun, layers=layers))
 
     def load(self) -> tuple[TrainingRun, bool] | None:
         """Return the saved run and whether it had ended; None if there is no file."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from gbdnn.distributed.messages import taken
 from gbdnn.engine.sources import DenseRows, as_source
+from gbdnn.io.store import features
 
 if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
@@ -99,6 +100,8 @@ class StoredInputs:
     def __init__(self, rows: RowSource, memory: int) -> None:
         self.nrows, self._source = rows.nrows, rows
         self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
+        # Rows that are read at a time: as many entries as a part of a store has.
+        self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
         self._ids = self._following = np.arange(0)
 
     def expect(self, rows: np.ndarray) -> None:
@@ -109,11 +112,11 @@ class StoredInputs:
         """See `Inputs`."""
         if not np.isin(rows, self._ids).all():
             self._hold = SparseInputs(taken(self._source, rows[:0]))  # what was held is freed
-            room = max(len(rows), self._room)
+            room = max(1, self._room // len(rows)) * len(rows)  # whole minibatches
             expected = np.array_equal(self._following[: len(rows)], rows)
             some, self._following = np.split(self._following if expected else rows, [room])
             self._ids = np.sort(some)
-            self._hold = SparseInputs(taken(self._source, self._ids))
+            self._hold = SparseInputs(taken(self._source, self._ids, self._step))
         self._hold.take(np.searchsorted(self._ids, rows), out)
 
 
@@ -123,16 +126,16 @@ def as_inputs(X: Any, net: Network, memory: int) -> Inputs:
     Sparse features stay sparse; those of a store are read at once if they fit into so many bytes; a
     dense matrix is read as an array.
     """
-    features = as_source(X, net)
+    source = as_source(X, net)
     dtype = net.infos[0].dtype
-    if isinstance(features, DenseRows):
-        features.largest  # noqa: B018 -- looks at all values, and refuses those that are not finite
-        array = features.array
+    if isinstance(source, DenseRows):
+        source.largest  # noqa: B018 -- looks at all values, and refuses those that are not finite
+        array = source.array
         if array is not None:
             return ArrayInputs(array, dtype)
-    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(features) > memory:
-        return StoredInputs(features, memory)
-    return SparseInputs(features.sparse_rows(0, features.nrows))
+    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > memory:
+        return StoredInputs(source, memory)
+    return SparseInputs(source.sparse_rows(0, source.nrows))
 
 
 def _nbytes(rows: RowSource) -> int:

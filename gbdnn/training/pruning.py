@@ -15,11 +15,8 @@ import numpy as np
 from gbdnn.arrays.checks import as_word, whole_number
 from gbdnn.errors import ArgumentError
 from gbdnn.training.optimizers import between
-from gbdnn.training.run import LayerState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gbdnn.kernels.trainable import TrainableLayer
     from gbdnn.training.adjustments import StepContext
 
@@ -90,7 +87,9 @@ class MagnitudePruning:
         density = self._density_at(context.progress)
         if self.scope == "network":
             return _pruned(layers, density)
-        return [each for layer in layers for each in _pruned([layer], density)]
+        for k in range(len(layers)):
+            layers[k : k + 1] = _pruned([layers[k]], density)
+        return layers
 
     def _density_at(self, progress: float) -> float:
         if progress < self.begin:
@@ -107,21 +106,15 @@ def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer
     count = sum(layer.nedges for layer in layers) - round(density * possible)
     if count <= 0:
         return layers
-    states = [LayerState.of(layer) for layer in layers]
-    sizes = np.concatenate([np.abs(state.weights) for state in states])
-    starts = np.cumsum([0, *(len(state.edges) for state in states)])
+    sizes = np.concatenate([np.abs(layer.numbered(layer.weights)) for layer in layers])
+    starts = np.cumsum([0, *(layer.nedges for layer in layers)])
     for first, end in pairwise(starts.tolist()):
         if end > first:
             sizes[first + np.argmax(sizes[first:end])] = np.inf
     kept = np.ones(len(sizes), bool)
     kept[np.argpartition(sizes, count - 1)[:count]] = False
     kept |= np.isinf(sizes)
-    return list(_selected(layers, states, np.split(kept, starts[1:-1])))
-
-
-def _selected(
-    layers: list[TrainableLayer], states: list[LayerState], kept: list[np.ndarray]
-) -> Iterable[TrainableLayer]:
-    """Yield layers with some of their edges; one that keeps all as it is."""
-    for layer, state, some in zip(layers, states, kept, strict=True):
-        yield layer if some.all() else layer.with_edges(state.edges[some])
+    for k, some in enumerate(np.split(kept, starts[1:-1])):
+        if not some.all():  # a layer's memory is free before the next one is made
+            layers[k] = layers[k].with_edges(layers[k].compact_numbers[some])
+    return layers

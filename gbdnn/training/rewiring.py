@@ -15,7 +15,6 @@ import numpy as np
 
 from gbdnn.arrays.checks import whole_number
 from gbdnn.training.optimizers import between
-from gbdnn.training.run import LayerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,10 +75,12 @@ class SET:
         if context.progress >= 1:
             return layers
 
-        def grow(_: int, state: LayerState, count: int) -> np.ndarray:
-            return _random_places(state, count, context.random)
+        def grow(_: int, layer: TrainableLayer, count: int) -> np.ndarray:
+            return _random_places(layer, count, context.random)
 
-        return [_rewired(k, layer, self.fraction, grow) for k, layer in enumerate(layers)]
+        for k in range(len(layers)):  # a layer's memory is free before the next one is made
+            layers[k] = _rewired(k, layers[k], self.fraction, grow)
+        return layers
 
 
 @dataclass(frozen=True)
@@ -133,43 +134,45 @@ class RigL:
             return layers
         fraction = self.fraction * (1 + math.cos(math.pi * context.progress / self.until)) / 2
 
-        def grow(k: int, state: LayerState, count: int) -> np.ndarray:
-            return _steepest_places(state, count, context.gradient(k))
+        def grow(k: int, layer: TrainableLayer, count: int) -> np.ndarray:
+            return _steepest_places(layer, count, context.gradient(k))
 
-        return [_rewired(k, layer, fraction, grow) for k, layer in enumerate(layers)]
+        for k in range(len(layers)):  # a layer's memory is free before the next one is made
+            layers[k] = _rewired(k, layers[k], fraction, grow)
+        return layers
 
 
 def _rewired(
     k: int,
     layer: TrainableLayer,
     fraction: float,
-    grow: Callable[[int, LayerState, int], np.ndarray],
+    grow: Callable[[int, TrainableLayer, int], np.ndarray],
 ) -> TrainableLayer:
     """Return a layer a fraction of whose edges are where `grow` wants them; or itself."""
     free = layer.nrows * layer.ncols - layer.nedges
     count = min(int(fraction * layer.nedges), free)
     if not count:
         return layer
-    state = LayerState.of(layer)
     kept = np.ones(layer.nedges, bool)
-    kept[np.argpartition(np.abs(state.weights), count - 1)[:count]] = False
-    return layer.with_edges(np.sort(np.concatenate([state.edges[kept], grow(k, state, count)])))
+    kept[np.argpartition(np.abs(layer.numbered(layer.weights)), count - 1)[:count]] = False
+    numbers = [layer.compact_numbers[kept], grow(k, layer, count)]
+    return layer.with_edges(np.sort(np.concatenate(numbers, dtype=np.int64)))
 
 
-def _random_places(state: LayerState, count: int, random: np.random.Generator) -> np.ndarray:
+def _random_places(layer: TrainableLayer, count: int, random: np.random.Generator) -> np.ndarray:
     """Return numbers of edges that a layer does not have, each set of them as likely."""
-    nrows, ncols = state.info.shape
-    free = random.choice(nrows * ncols - len(state.edges), count, replace=False, shuffle=False)
+    places = layer.nrows * layer.ncols - layer.nedges
+    free = random.choice(places, count, replace=False, shuffle=False)
     # The i-th free place is i + the number of edges before it.
-    gaps = state.edges - np.arange(len(state.edges))
+    gaps = layer.numbers - np.arange(layer.nedges)
     found: np.ndarray = free + np.searchsorted(gaps, free, side="right")
     return found
 
 
-def _steepest_places(state: LayerState, count: int, gradient: np.ndarray) -> np.ndarray:
+def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) -> np.ndarray:
     """Return numbers of edges that a layer does not have, with the largest gradients."""
     sizes = np.abs(gradient, out=gradient).ravel()
-    sizes[state.edges] = -1
+    sizes[layer.compact_numbers] = -1
     # Only those are partitioned that are no smaller than a value which, as a sample tells, half as
     # many again as needed exceed: a comparison is much faster.
     sample = sizes[::_SAMPLED]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gbdnn.errors import ArgumentError
-from gbdnn.kernels.trainable import TrainableLayer
+from gbdnn.kernels.trainable import TrainableLayer, edges_of, layer_of
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import Optimizer
@@ -100,20 +101,36 @@ class LayerState(NamedTuple):
     """A layer between epochs: its edges in the order of their numbers, and all that is learned."""
 
     info: LayerInfo
-    edges: np.ndarray
-    """Numbers ``column * nrows + row``, ascending, int64; edges of weight 0 among them."""
+    numbers: np.ndarray
+    """What `edges` are, as uint32 where they fit."""
 
     weights: np.ndarray
     bias: np.ndarray
     moments: tuple[np.ndarray, ...] = ()
     bias_moments: tuple[np.ndarray, ...] = ()
 
+    @property
+    def edges(self) -> np.ndarray:
+        """Numbers ``column * nrows + row``, ascending, int64; edges of weight 0 among them."""
+        return self.numbers.astype(np.int64, copy=False)
+
+    @classmethod
+    def bare(cls, info: LayerInfo) -> LayerState:
+        """Return a layer's description, without what is learned."""
+        nothing = np.zeros(0)
+        return cls(info, nothing, nothing, nothing)
+
+    @classmethod
+    def begun(cls, layer: Layer) -> LayerState:
+        """Return the state of a layer that was not trained yet."""
+        return cls(layer.info, *edges_of(layer))
+
     @classmethod
     def of(cls, layer: TrainableLayer) -> LayerState:
         """Return a copy of a layer's state."""
         return cls(
             layer.info,
-            layer.numbers,
+            layer.compact_numbers,
             layer.numbered(layer.weights),
             layer.by_neuron(layer.bias),
             tuple(layer.numbered(each) for each in layer.moments),
@@ -125,12 +142,16 @@ class LayerState(NamedTuple):
 
         If this state has another number of them, they begin at 0.
         """
-        layer = (self.info, self.edges, self.weights, self.bias)
+        layer = (self.info, self.numbers, self.weights, self.bias)
         if len(self.moments) == moments:
             return TrainableLayer(*layer, self.moments, self.bias_moments)
-        zeros = (np.zeros(len(each), self.info.dtype) for each in (self.edges, self.bias))
+        zeros = (np.zeros(len(each), self.info.dtype) for each in (self.weights, self.bias))
         of_weights, of_biases = ([each] * moments for each in zeros)
         return TrainableLayer(*layer, of_weights, of_biases)
+
+    def layer(self) -> Layer:
+        """Return the layer; edges of weight 0 are no longer there."""
+        return layer_of(self.info, self.numbers, self.weights.copy(), self.bias.copy())
 
 
 def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
@@ -210,6 +231,6 @@ class BestEpoch(NamedTuple):
     layers: tuple[LayerState, ...]
 
 
-def network_of(layers: Iterable[LayerState]) -> Network:
+def network_of(layers: Iterable[LayerState | TrainableLayer]) -> Network:
     """Return the network of some layers."""
-    return Network([layer.trainable(0).layer() for layer in layers])
+    return Network([layer.layer() for layer in layers])

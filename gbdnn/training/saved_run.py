@@ -126,15 +126,14 @@ def _record(k: int, record: EpochRecord, call: Call) -> EpochRecord:
     _require(type(record.epoch) is int and record.epoch == k, f"the number of epoch {k}")
     most = sum(math.prod(layer.info.shape) for layer in call.begun.layers)
     _require(type(record.edges) is int and 0 <= record.edges <= most, f"the edges of epoch {k}")
+    loss, accuracies = record.validation_loss, (record.accuracy, record.validation_accuracy)
+    _require(loss is None or type(loss) is float, "validation_loss")
+    for x in accuracies:
+        _require(x is None or (type(x) is float and 0 <= x <= 1), "accuracy")
     if k < len(call.begun.history):  # of other data, perhaps; compared with what is known
         return record
-    loss = record.validation_loss
-    _require(type(loss) is float if call.has_validation else loss is None, "validation_loss")
-    for x, is_there in (
-        (record.accuracy, call.has_labels),
-        (record.validation_accuracy, call.has_labels and call.has_validation),
-    ):
-        _require(type(x) is float and 0 <= x <= 1 if is_there else x is None, "accuracy")
+    there = (call.has_validation, call.has_labels, call.has_labels and call.has_validation)
+    _require(tuple(x is not None for x in (loss, *accuracies)) == there, "loss or accuracy")
     return record
 
 
@@ -171,7 +170,7 @@ def _layers(prefix: str, arrays: Mapping[str, np.ndarray], call: Call) -> tuple[
 
 def _sound(state: LayerState) -> LayerState:
     """Return a state that compiled code can trust, or raise a ValueError."""
-    info, edges = state.info, state.edges
+    info, edges = state.info, state.numbers
     _require(edges.dtype == np.int64 and edges.ndim == 1, "numbers of edges")
     _require(bool((np.diff(edges) > 0).all()), "the order of edges")
     inside = not len(edges) or 0 <= edges[0] <= edges[-1] < info.nrows * info.ncols

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,9 +56,12 @@ def read_run(reader: Reader) -> TrainingRun:
         fields, known = index["run"], {name: index[name] for name in _WHOLE}
         for name in _PARTS:
             known[name] = (part := index[name]) and _KINDS[part["kind"]](**part["options"])
+            if part and asdict(known[name]).keys() != part["options"].keys():
+                raise ValueError(f"an option of {name} is missing")
         infos = [LayerInfo(**each) for each in fields["layers"]]
-        nothing = np.zeros(0)
-        layers = tuple(LayerState(info, nothing, nothing, nothing) for info in infos)
+        if any((a.ncols, a.dtype) != (b.nrows, b.dtype) for a, b in pairwise(infos)):
+            raise ValueError("layers that do not fit each other")
+        layers = tuple(LayerState.bare(info) for info in infos)
         history = tuple(EpochRecord(*record) for record in fields["history"])
         moments = sum(name.startswith("0.moment.") for name in arrays)
         begun = TrainingRun(layers, history, **known)

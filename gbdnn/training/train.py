@@ -10,8 +10,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
-from gbdnn.kernels.trainable import TrainableLayer
-from gbdnn.model.network import as_network
+from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
 from gbdnn.training.data import TrainingData, ValidationData
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
-    from gbdnn.model.network import Network
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import Optimizer
@@ -155,7 +153,8 @@ def train(
     and updates weights and biases. What is not an edge is never computed. The equations in
     GraphBLAS are `gbdnn.training.gradients`.
 
-    Memory beyond features, weights, gradients and moments: the activations of one minibatch twice.
+    Beyond features and network: some 40 bytes per edge with SGD, 48 with Adam (FP32; 64 and 80
+    in FP64), and the activations of one minibatch twice. Validation takes a network more.
 
     References
     ----------
@@ -202,9 +201,9 @@ def train(
         input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
         adjusting = _adjustments(adjustments)
         loss = loss or before.loss or default_loss(y)
-        data = TrainingData.of(X, y, before.network, loss, sample_weight, memory)
-        data, tested = _split(data, before.network, loss, validation, seed, memory)
-        return Trainer(
+        data = TrainingData.of(X, y, _lazy(before), loss, sample_weight, memory)
+        data, tested = _split(data, _lazy(before), loss, validation, seed, memory)
+        trainer = Trainer(
             before=before,
             data=data,
             tested=tested,
@@ -222,7 +221,9 @@ def train(
             nthreads=threads,
             callback=callback,
             progress=progress,
-        ).run(checkpoint)
+        )
+        del before, net  # the trainer lets their weights go
+        return trainer.run(checkpoint)
 
 
 def _split(
@@ -256,8 +257,13 @@ def _split(
 
 def _begun(net: Any) -> TrainingRun:
     """Return a run without epochs."""
-    layers = tuple(LayerState.of(TrainableLayer.of(layer)) for layer in trainable(net))
+    layers = tuple(LayerState.begun(layer) for layer in trainable(net))
     return TrainingRun(layers, ())
+
+
+def _lazy(run: TrainingRun) -> Network:
+    """Return the network of a run's last epoch, whose layers are made when they are asked for."""
+    return Network.lazy([each.info for each in run.layers], lambda k: run.layers[k].layer())
 
 
 def trainable(net: Any) -> Network:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import numpy as np
 
 from gbdnn.errors import DivergenceError
 from gbdnn.kernels.steps import Steps
+from gbdnn.runtime.threads import on_threads
 from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import Checkpoint
 from gbdnn.training.data import answers
@@ -31,13 +33,14 @@ from gbdnn.training.saved_run import Call
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from gbdnn.kernels.steps import StepResult
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.data import TrainingData, ValidationData
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.run import LayerState
     from gbdnn.training.schedules import Schedule
 
 __all__ = ["Trainer"]
@@ -84,8 +87,10 @@ class Trainer:
         self._all = self.epochs * self._per_epoch  # steps of this call
         stopped = False
         saved = None if checkpoint is None else self._checkpoint(checkpoint)
-        if saved is not None and (found := saved.load()) is not None:
-            self._run, stopped = found
+        if saved is not None:
+            self._run, stopped = saved.load() or (self._run, stopped)
+        self._began = _largest(self.before.layers)
+        self.before = replace(self.before, layers=())  # what they hold is freed with `_run`'s
         self._prepare()
         begun = kept = len(self._run.history)
         try:
@@ -173,19 +178,15 @@ class Trainer:
             self._tell(start + done)
         accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
-        layers = states_of(self._layers)
         tested: tuple[float | None, float | None] = (None, None)
         if self.tested is not None:
-            tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
+            tested = self.tested.evaluate(network_of(self._layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
         # Losses are added up in one order, whatever the steps of a call were.
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
         )
-        self._run = replace(
-            self._run, layers=layers, history=(*self._run.history, record),
-            steps=self.before.steps + start + self._per_epoch,
-        )  # fmt: skip
+        self._keep(record, self.before.steps + start + self._per_epoch)
         if (dead := self._steps.dead_layer()) >= 0 and self._has_exploded():
             raise DivergenceError(
                 f"epoch {epoch}, layer {dead}: fires for no input any more, all answers are equal;"
@@ -194,13 +195,20 @@ class Trainer:
             )
         return record
 
+    def _keep(self, record: EpochRecord, steps: int) -> None:
+        """Take the state after an epoch, in place of the one before, whose memory is free first."""
+        history = (*self._run.history, record)
+
+        def work(_: int) -> None:
+            self._run = replace(self._run, layers=(), history=history, steps=steps)
+            self._run = replace(self._run, layers=states_of(self._layers))
+
+        # On another thread: Ctrl-C is raised when it has ended, with the epoch in the run.
+        on_threads(1, work, stop=lambda: None, all_needed=True)
+
     def _has_exploded(self) -> bool:
         """Whether weights and losses have become far larger, and all answers are equal now."""
-        began, now = (
-            max(float(np.abs(each.weights).max(initial=0)) for each in layers)
-            for layers in (self.before.layers, self._run.layers)
-        )
-        if now < _FAR * began:
+        if _largest(self._run.layers) < _FAR * self._began:
             return False
         rows = self.data.rows[:_LOOKED_AT]
         X = np.empty((len(rows), self._layers[0].nrows), self._layers[0].info.dtype)
@@ -270,7 +278,7 @@ class Trainer:
 
     def _adjust(self, step: int) -> None:
         """Ask all adjustments that are due after so many steps of this call."""
-        before = self._layers
+        before = [ref(layer) for layer in self._layers]
         for n, adjustment in enumerate(self.adjustments):
             every = self._every(adjustment)
             if step % every and step < self._all:
@@ -283,6 +291,11 @@ class Trainer:
                 self._random(2 + n, self.before.steps + step),
                 self._steps.gradient,
             )
-            self._layers = adjustment.adjust(list(self._layers), context)
-        if any(a is not b for a, b in zip(self._layers, before, strict=True)):
+            self._layers = adjustment.adjust(self._layers, context)
+        if any(a is not b() for a, b in zip(self._layers, before, strict=True)):
             self._steps.rebuild(self._layers)
+
+
+def _largest(layers: Iterable[LayerState]) -> float:
+    """Return the largest magnitude of a weight."""
+    return max(float(np.abs(each.weights).max(initial=0)) for each in layers)

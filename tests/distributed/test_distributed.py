@@ -84,6 +84,26 @@ def loky():
 
 
 @contextlib.contextmanager
+def joblib():
+    """As the page on clusters has it; the pool is shared with others of this process."""
+    yield pytest.importorskip("joblib.externals.loky").get_reusable_executor(max_workers=2)
+
+
+@contextlib.contextmanager
+def ray():
+    """As the page on clusters has it, on this machine alone."""
+    ray = pytest.importorskip("ray")
+
+    class RayExecutor(Executor):
+        def submit(self, function, /, *arguments):
+            return ray.remote(function).remote(*arguments).future()
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    yield Workers(RayExecutor(), count=2)
+    ray.shutdown()
+
+
+@contextlib.contextmanager
 def dask():
     distributed = pytest.importorskip("distributed")
     # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
@@ -162,6 +182,14 @@ def test_the_answer_of_one_process(executor, net, X, answers, engine, order, kin
 def sum_of_forms(records):
     names = {name for each in records for name in each.forms}
     return {name: sum(each.forms.get(name, 0) for each in records) for name in names}
+
+
+@pytest.mark.parametrize("kind", [joblib, pytest.param(ray, marks=pytest.mark.slow)])
+def test_recipes_of_the_page(kind, net, X, answers, tmp_path):
+    with kind() as executor:
+        assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
+        Y = gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=executor, engine="full")
+        assert Y.matrix().isequal(answers["full"])
 
 
 def test_batches_come_in_order(executor, net, X, answers):

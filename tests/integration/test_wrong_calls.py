@@ -524,7 +524,9 @@ def test_an_address_is_no_path(calls, tmp_path, monkeypatch, address):
             if argument == "images" and not isinstance(right[argument], str | Path | None):
                 continue
             asked += 1
-            with pytest.raises(gbdnn.ArgumentError, match=r"is an address") as caught:
+            with pytest.raises(
+                gbdnn.ArgumentError, match=r"is an address.*Object stores"
+            ) as caught:
                 call(**{**right, argument: address})
             assert str(address) in str(caught.value), name
     assert asked > 20  # some need PyTorch
@@ -549,5 +551,7 @@ def test_an_address_is_no_path_in_the_shell(calls, tmp_path, monkeypatch, addres
         ["train", address, "y.npy", "-o", "trained"], ["train", "X.npy", "y.npy", "-o", address],
         ["challenge", "--data", address], ["generate", "X", "--features", address],
     ):  # fmt: skip
-        fails(*arguments, match="is an address")
+        fails(*arguments, match='for a bucket see "Object stores" in docs/how-to/cluster.md')
     assert sorted(tmp_path.rglob("*")) == there
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
+    assert "## Object stores" in page.read_text()

@@ -46,6 +46,7 @@ NEEDS = {
     "torch": ("fuzz_networks", "torch"),
     "onnx": ("fuzz_onnx", "onnx", "scipy"),
     "checkpoint": ("fuzz_training", "safetensors", "xxhash", "numba"),
+    "run": ("fuzz_training", "safetensors", "xxhash", "numba"),
     "conversion": ("fuzz_resume", "safetensors", "xxhash"),
     "parts": ("fuzz_resume", "safetensors", "xxhash", "scipy"),
     "streamed": ("fuzz_resume", "safetensors", "xxhash", "scipy"),

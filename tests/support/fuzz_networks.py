@@ -88,10 +88,8 @@ def sealed(index, files):
     return index
 
 
-def case_store(rng, folder):
-    import gbdnn
-
-    whole = rng.choice(made("stores", stores))
+def damaged_store(whole, rng, path):
+    """Write a damaged store; return its index and files as its author means them, and how."""
     files, index = dict(whole), json.loads(whole["index.json"])
     expected, how = whole, rng.randrange(10)
     if how < 3:
@@ -108,11 +106,17 @@ def case_store(rng, folder):
             with contextlib.suppress(Exception):  # an index with another fault
                 index = sealed(index, files)
         files["index.json"] = signed(index)
-    path = folder / "store"
     path.mkdir()
     for name, data in files.items():
         (path / name).write_bytes(data)
+    return index, expected, how
 
+
+def case_store(rng, folder):
+    import gbdnn
+
+    path = folder / "store"
+    index, expected, how = damaged_store(rng.choice(made("stores", stores)), rng, path)
     verify, rows = how < 3 or rng.random() < 0.5, slice(rng.randrange(-9, 9), rng.randrange(-9, 9))
 
     def read():

@@ -12,6 +12,7 @@ import fuzz_json as mutate
 import fuzz_readers as judge
 import numpy as np
 from fuzz_cases import MisreadError, judged, made, require_same
+from fuzz_networks import damaged_store
 
 EPOCHS = 3
 FAULTS = ("FormatError", "DivergenceError", "NonFiniteError")  # weights may be any numbers
@@ -123,6 +124,70 @@ def case_checkpoint(rng, folder):
 
     with np.errstate(all="ignore"):
         return judged(read, lambda: _judged(arrays, fields), compare, errors=FAULTS)
+
+
+def runs():
+    """Runs, as the files of a store."""
+    import gbdnn
+
+    rng = np.random.default_rng(5)
+    X, y = rng.random((40, 6)), rng.integers(0, 3, 40)
+    found = []
+    for dtype, targets, options in (
+        ("FP64", y, {"optimizer": gbdnn.training.Adam(), "validation": 0.25, "keep": "best"}),
+        ("FP32", y, {"schedule": gbdnn.training.Stepwise((0.5,))}),
+        ("FP64", np.eye(3)[y], {"epochs": 0}),
+    ):
+        net = gbdnn.training.erdos_renyi([6, 8, 3], density=0.5, dtype=dtype)
+        run = gbdnn.train(net, X, targets, **{"epochs": EPOCHS, "batch_size": 16, **options})
+        with tempfile.TemporaryDirectory() as folder:
+            gbdnn.save(run, folder)
+            found.append({path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()})
+    return found
+
+
+def case_run(rng, folder):
+    """A run in a store: what is refused names the store."""
+    import gbdnn
+
+    path = folder / "store"
+    index, files, how = damaged_store(rng.choice(made("runs", runs)), rng, path)
+    verify = how < 3 or rng.random() < 0.5
+
+    def read():
+        try:
+            return gbdnn.load(path, verify=verify)
+        except gbdnn.GbdnnError as err:
+            if str(path) not in str(err):
+                raise MisreadError(f"{err} does not name the file") from err
+            raise
+
+    def expected():
+        judge.require(index["kind"] == "training")
+        held = judge.tensors(files[index["state"]["shard"]])
+        names = {name: each["name"] for name, each in index["state"]["tensors"].items()}
+        arrays = {name: held[names[name]] for name in index["arrays"]}
+        for name, (dtype, length) in index["arrays"].items():
+            judge.require(arrays[name].dtype == np.dtype(dtype) and len(arrays[name]) == length)
+        head = dict.fromkeys(("format", "version", "fingerprint"))
+        return _judged(arrays, {**index["run"], **head})
+
+    def compare(run, expected):
+        layers, history, steps, best = expected
+        require_same([list(record) for record in run.history], history)
+        require_same([run.steps, index["steps"]], [steps, steps])
+        require_same([run.batch_size, run.seed], [index["batch_size"], index["seed"]])
+        for name in ("loss", "optimizer", "schedule"):
+            got = getattr(run, name)
+            told = got and {"kind": type(got).__name__, "options": vars(got)}
+            require_same(json.dumps(told), json.dumps(index[name]))
+        _require_states(run.layers, layers)
+        if best is not None:
+            require_same([run.best.epoch, run.best.validation_loss], best[0])
+            _require_states(run.best.layers, best[1])
+
+    with np.errstate(all="ignore"):
+        return judged(read, expected, compare, errors=("FormatError", "MissingFileError"))
 
 
 def _require_states(layers, expected):

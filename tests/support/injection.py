@@ -40,7 +40,7 @@ import safetensors.numpy
 import scipy.io
 import scipy.sparse
 import xxhash
-from children import INTERRUPTED, Child, command
+from children import INTERRUPTED, Child, command, run_bytes
 
 import gbdnn
 import gbdnn.distributed.executors.parts
@@ -269,6 +269,13 @@ class SavedFeatures(Store):
         gbdnn.io.write_features((rows.matrix() for rows in X.batches(BATCH)), out / "S")
 
 
+class SavedRun(Store):
+    wanted = "run"
+
+    def run(self, root, out, computed):
+        gbdnn.save(gbdnn.load(root / "run"), out / "S")
+
+
 class Converted(Store):
     starts = ("new", "begun", "begun over old", "finished")
 
@@ -461,6 +468,7 @@ class CompiledCode(Writer):
 ALL = {
     "network": Saved,
     "features": SavedFeatures,
+    "training-run": SavedRun,
     "conversion": Converted,
     "generation": Generated,
     "answer": Answer,
@@ -495,6 +503,8 @@ def same(one, other):
     a, b = gbdnn.load(one), gbdnn.load(other)
     if type(a) is not type(b):
         return False
+    if isinstance(a, gbdnn.training.TrainingRun):
+        return run_bytes(a) == run_bytes(b)
     return np.array_equal(a, b) if isinstance(a, np.ndarray) else a.isequal(b)
 
 
@@ -514,9 +524,10 @@ def prepare(root, names):
     gbdnn.save(gbdnn.infer(net, gbdnn.load(root / "X"), engine="full"), root / "Y")
     gbdnn.save(np.arange(3), root / "ids")
     X, y = training_data()
-    if "training" in names:
+    if {"training", "training-run"} & set(names):
         begin = gbdnn.training.erdos_renyi([64, 32, 10], density=0.2, seed=0)
         run = gbdnn.train(begin, X, y, epochs=EPOCHS, batch_size=100, nthreads=1)
+        gbdnn.save(run, root / "run")
         (root / "trained").write_bytes(network_bytes(run.network))
     for name in names:
         (root / name).mkdir()

@@ -473,6 +473,26 @@ def test_a_store_that_does_not_fit_is_read_part_by_part(rows, tmp_path, monkeypa
     assert same_bits(many, again)
 
 
+def test_a_store_is_read_for_whole_minibatches(tmp_path, monkeypatch):
+    """As often as needed, where the room ends within a minibatch."""
+    gbdnn.save(sp.csr_array(np.ones((200, 3), np.float32)), tmp_path / "X")
+    stored = gbdnn.io.open_features(tmp_path / "X")
+    memory = 25 * 3 * (8 * 200 + 12 * 600) // 200 + 1
+    net = gbdnn.training.erdos_renyi([3, 5, 2], density=1.0)
+    inputs = training_inputs.as_inputs(stored, net, memory)
+    read, take = [], training_inputs.taken
+    monkeypatch.setattr(
+        training_inputs,
+        "taken",
+        lambda rows, ids, *step: (read.append(len(ids)), take(rows, ids, *step))[1],
+    )
+    order, out = np.random.default_rng(0).permutation(200), np.empty((10, 3), np.float32)
+    inputs.expect(order)
+    for start in range(0, 200, 10):
+        inputs.take(order[start : start + 10], out)
+    assert [n for n in read if n] == [20] * 10
+
+
 def test_inputs_and_network_are_not_changed():
     net = network(dtype="FP32")
     X, y = data(net)

@@ -152,7 +152,7 @@ def test_rigl_moves_what_a_search_finds(density, fraction, progress, moments, se
     gradients = [random.standard_normal((layer.ncols, layer.nrows)) for layer in layers]
     rule = RigL(fraction, every=1, until=0.8)
     step = int(100 * progress)
-    after = rule.adjust(layers, moment(step, 100, gradients=gradients))
+    after = rule.adjust(list(layers), moment(step, 100, gradients=gradients))
     part = fraction / 2 * (1 + math.cos(math.pi * step / 80)) if step < 80 else 0
     for k, (a, b) in enumerate(zip(layers, after, strict=True)):
         weight = {edge: abs(values[0]) for edge, values in known(a).items()}
@@ -191,7 +191,7 @@ def test_rigl_finds_the_largest_of_many(kind, fraction):
 @given(st.floats(0.02, 1), st.floats(0, 1), st.integers(0, 99))
 def test_set_moves_the_smallest_to_free_places(density, fraction, seed):
     layers = layers_of(density, seed, sizes=(9, 8, 6))
-    after = SET(fraction).adjust(layers, moment(seed=seed))
+    after = SET(fraction).adjust(list(layers), moment(seed=seed))
     for a, b in zip(layers, after, strict=True):
         weight = {edge: abs(values[0]) for edge, values in known(a).items()}
         count = min(int(fraction * a.nedges), a.nrows * a.ncols - a.nedges)
@@ -206,7 +206,7 @@ def test_set_grows_everywhere_alike():
     free = ~dense(layers[0])[1].T.ravel()
     times = np.zeros(100)
     for seed in range(500):
-        (after,) = SET(0.34).adjust(layers, moment(seed=seed))
+        (after,) = SET(0.34).adjust(list(layers), moment(seed=seed))
         times[after.edges] += 1
     assert layers[0].nedges == 30
     assert (np.abs(times[free] - 500 * 10 / 70) < 40).all()
@@ -237,7 +237,7 @@ def test_nothing_moves_at_the_end():
 def test_dense_layers_stay():
     layers = layers_of(1.0)
     for rule in SET(1.0), RigL(1.0):
-        after = rule.adjust(layers, moment())
+        after = rule.adjust(list(layers), moment())
         assert all(a is b for a, b in zip(layers, after, strict=True))
 
 
@@ -246,7 +246,7 @@ def test_dense_layers_stay():
 def test_magnitude_keeps_the_largest(scope, step):
     layers = layers_of(0.6)
     rule = MagnitudePruning(0.1, begin=0.2, end=0.6, scope=scope)
-    after = rule.adjust(layers, moment(step, 100))
+    after = rule.adjust(list(layers), moment(step, 100))
     done = min(max((step - 20) / 40, 0), 1)
     density = 0.1 + 0.9 * (1 - done) ** 3
     together = [layers] if scope == "network" else [[layer] for layer in layers]
@@ -269,7 +269,7 @@ def test_magnitude_leaves_an_edge_to_each_layer():
     layers = layers_of(0.5)
     layers[1].weights *= 1e-6
     best = layers[1].edges[np.argmax(np.abs(layers[1].weights))]
-    after = MagnitudePruning(0.001).adjust(layers, moment(99, 100))
+    after = MagnitudePruning(0.001).adjust(list(layers), moment(99, 100))
     assert after[1].edges.tolist() == [best]
     assert all(layer.nedges for layer in after)
 
