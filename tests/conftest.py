@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Workers of pytest-xdist share the cores: threads of GraphBLAS that wait would take them by spinning.
+# Workers of pytest-xdist share the cores: threads that wait would take them by spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # The first example of a test may wait for GraphBLAS to start.

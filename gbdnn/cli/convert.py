@@ -47,8 +47,7 @@ def convert(
             source, out, to=target, lossy=lossy, restart=restart,
             progress=resumed if target == "store" else show, **given.keywords(),
         )  # fmt: skip
-    if resumed.was_complete:
-        say(f"{out}: is complete: nothing was left to write")
+    resumed.tell("write")
     left_out = f", without {', '.join(lost)}" if lost else ""
     say(f"{out}: {target}, from {form}{left_out}")
     before, after = (

@@ -23,7 +23,7 @@ from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.cli.signals import raised
-from gbdnn.cli.terminal import Told, lasting_streams, say
+from gbdnn.cli.terminal import Told, lasting_streams, say, tell
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, NonFiniteError
 from gbdnn.runtime.first_use import gb
@@ -137,6 +137,4 @@ def _fault(err: BaseException) -> tuple[int, str]:
 
 def _say(message: str) -> None:
     """Write one line to standard error, if it is open."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"gbdnn: {' '.join(message.split())}\n")
-        sys.stderr.flush()
+    tell(" ".join(message.split()))

@@ -29,19 +29,11 @@ def generate(
     seed: Annotated[int | None, Option(min=0, help="Of the permutations (default: 0).")] = None,
     radices: Annotated[
         list[options.Numbers] | None,
-        Option(
-            parser=options.Numbers.parse,
-            metavar="R,R,...",
-            help="A mixed-radix system of another RadiX-Net; may be repeated.",
-        ),
+        options.numbers("R,R,...", "A mixed-radix system of another RadiX-Net; may be repeated."),
     ] = None,
     widths: Annotated[
         options.Numbers | None,
-        Option(
-            parser=options.Numbers.parse,
-            metavar="W,W,...",
-            help="With --radices: width of each level (default: 1).",
-        ),
+        options.numbers("W,W,...", "With --radices: width of each level (default: 1)."),
     ] = None,
     features: Annotated[
         str | None,
@@ -98,8 +90,7 @@ def generate(
         resumed = resume.Resumed(out, show, restart=restart, force=force)
         progress = resumed if form == "store" else show
         write(net, out, form, origin=origin, restart=restart, progress=progress)
-    if resumed.was_complete:
-        say(f"{out}: is complete: nothing was left to write")
+    resumed.tell("write")
     nrows, ncols = net.shape
     count = counted(len(net), "layer")
     say(f"{out}: {form}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")

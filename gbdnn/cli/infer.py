@@ -120,7 +120,7 @@ def infer(
         raise ArgumentError("--cuts goes with --pipeline")
     # Of parts that are there it is seen later whether they are this run's.
     result.require_free(resumes=in_parts, restart=restart)
-    was_complete = False
+    resumed = None
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         before = FUSED.seconds_compiling(net.dtype)
@@ -143,7 +143,6 @@ def infer(
                 Y = gbdnn.infer_to_store(
                     net, X, out, batch=batch, restart=restart, progress=resumed, **settings
                 )
-            was_complete = resumed.was_complete
             with bars.busy("counting"):
                 living = _living(Y)
         else:
@@ -153,8 +152,8 @@ def infer(
             with bars.busy("writing"):
                 living = result.write(Y)
     # The bars have ended: they are drawn over what is said before.
-    if was_complete:
-        say(f"{out}: is complete: nothing was left to compute")
+    if resumed is not None:
+        resumed.tell("compute")
     say(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
         say(str(records))

@@ -70,7 +70,7 @@ def info(
     inputs alive after the last layer.
     """
     if machine or compiled:
-        _print(_facts_of_machine(compiled), [], as_json)
+        _print(_facts_of_machine(compiled), as_json)
         return
     if path is None:
         raise ArgumentError("a PATH is needed, or --machine")
@@ -78,12 +78,12 @@ def info(
     if left is not None and given.from_ is None and not (path / "index.json").exists():
         if check:
             raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
-        _print({"path": str(path), **_facts_of_unfinished(left)}, [], as_json)
+        _print({"path": str(path), **_facts_of_unfinished(left)}, as_json)
         return
     if given.from_ is None and path.is_file() and _has_lines(path):
         if check:
             raise ArgumentError(f"--check: {path} is not a store")
-        _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, [], as_json)
+        _print({"path": str(path), "format": "tsv", **_facts_of_lines(path)}, as_json)
         return
     name, told = chosen(path, given.keywords())
     kind = store_kind(path) if name == "store" else "network"
@@ -120,7 +120,7 @@ def info(
         facts["check"] = "PASSED"
     if left is not None:
         facts["unfinished"] = _facts_of_unfinished(left) if as_json else _words_of_unfinished(left)
-    _print(facts, table, as_json)
+    _print(facts, as_json, table)
 
 
 def _has_lines(path: Path) -> bool:
@@ -130,20 +130,19 @@ def _has_lines(path: Path) -> bool:
 
 def _facts_of_unfinished(left: Unfinished) -> dict[str, Any]:
     """Return what a store that is not complete holds, and how it is resumed."""
-    facts: dict[str, Any] = {"format": "unfinished store", "kind": left.kind}
-    facts[left.what] = left.total
-    facts["done"] = left.done
-    if left.parts:
-        facts["parts"] = left.parts
-        facts["parts done"] = left.parts_done
-    if left.layer is not None:
-        facts["layer"] = left.layer
-        facts["layers"] = left.layers
-    facts["bytes"] = left.nbytes
-    facts["made from"] = {**left.origin.fingerprints, **left.origin.words}
     calls = "gbdnn.infer_to_store, gbdnn infer" if left.parts else "gbdnn generate, gbdnn convert"
-    facts["to go on"] = f"the same call again ({calls}); --restart discards what is done"
-    return facts
+    layer = {} if left.layer is None else {"layer": left.layer, "layers": left.layers}
+    return {
+        "format": "unfinished store",
+        "kind": left.kind,
+        left.what: left.total,
+        "done": left.done,
+        **({"parts": left.parts, "parts done": left.parts_done} if left.parts else {}),
+        **layer,
+        "bytes": left.nbytes,
+        "made from": {**left.origin.fingerprints, **left.origin.words},
+        "to go on": f"the same call again ({calls}); --restart discards what is done",
+    }
 
 
 def _words_of_unfinished(left: Unfinished) -> str:
@@ -241,7 +240,7 @@ def _runs(infos: Sequence[LayerInfo]) -> list[dict[str, Any]]:
     return found
 
 
-def _print(facts: dict[str, Any], table: list[str], as_json: bool) -> None:
+def _print(facts: dict[str, Any], as_json: bool, table: Sequence[str] = ()) -> None:
     if as_json:
         say(json.dumps(facts, indent=2))
         return

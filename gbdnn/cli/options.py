@@ -40,6 +40,11 @@ class Numbers(list[int]):
             raise BadParameter(f"{text}: whole numbers with commas between them") from err
 
 
+def numbers(metavar: str, words: str) -> Any:
+    """Return the declaration of an option that has whole numbers."""
+    return Option(parser=Numbers.parse, metavar=metavar, help=words)
+
+
 NThreads = Annotated[int | None, Option(min=1, help="Number of threads (default: GraphBLAS's).")]
 Engine = Annotated[
     Literal["auto", "sparse", "full", "fused"],

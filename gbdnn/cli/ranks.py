@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from typer import Option
 
 import gbdnn
-from gbdnn.cli.options import Numbers
+from gbdnn.cli.options import Numbers, numbers
 from gbdnn.cli.terminal import computed_in
 from gbdnn.distributed.mpi.agreement import Ranks
 from gbdnn.distributed.stats import forms
@@ -41,10 +41,9 @@ Pipeline = Annotated[
 ]
 Cuts = Annotated[
     Numbers | None,
-    Option(
-        parser=Numbers.parse,
-        metavar="K,...",
-        help="First layers, from 0, of the ranks 1, 2, ... of a pipeline (default: by a sample).",
+    numbers(
+        "K,...",
+        "First layers, from 0, of the ranks 1, 2, ... of a pipeline (default: by a sample).",
     ),
 ]
 

@@ -35,11 +35,6 @@ class Resumed:
     force : bool
         Whether a finished store is replaced.
 
-    Attributes
-    ----------
-    was_complete : bool
-        Whether there was nothing left to do.
-
     Raises
     ------
     OutputError
@@ -49,19 +44,24 @@ class Resumed:
     def __init__(self, path: Path, show: Show, *, restart: bool, force: bool) -> None:
         self._path, self._show, self._force = path, show, force
         self._left = None if restart else find_unfinished(path)
-        self._has_begun = self.was_complete = False
+        self._has_begun = self._was_complete = False
 
     def __call__(self, done: int, total: int) -> None:
         """Take how much is done; at first what an earlier run has done."""
         if not self._has_begun:
-            self._has_begun, self.was_complete = True, done == total > 0
+            self._has_begun, self._was_complete = True, done == total > 0
             left = self._left
-            if not self.was_complete and not self._force:
+            if not self._was_complete and not self._force:
                 require_new(self._path)
-            if left is not None and not self.was_complete:
+            if left is not None and not self._was_complete:
                 words = f"{left.what.removesuffix('s')} {done:,} of {total:,}"
                 if left.layer is not None:
                     words += f", layer {left.layer:,} of {left.layers:,}"
                 say(f"{self._path}: resumes at {words}")
         if self._show is not None:
             self._show(done, total)
+
+    def tell(self, work: str) -> None:
+        """Say, at the end, if there was nothing left to do."""
+        if self._was_complete:
+            say(f"{self._path}: is complete: nothing was left to {work}")

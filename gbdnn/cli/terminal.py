@@ -102,11 +102,16 @@ def say(message: str) -> None:
     echo(message, file=sys.stdout)
 
 
+def tell(message: str) -> None:
+    """Write a line to standard error, if it is open."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"gbdnn: {message}\n")
+        sys.stderr.flush()
+
+
 def warn(message: str) -> None:
     """Write a warning to standard error, if it is open."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"gbdnn: warning: {message}\n")
-        sys.stderr.flush()
+    tell(f"warning: {message}")
 
 
 class Told(logging.Handler):
@@ -115,9 +120,7 @@ class Told(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
         if sys.stderr is not None and sys.stderr.isatty():
-            words = f"{record.getMessage()}; {COMPILE} does it beforehand"
-            sys.stderr.write(f"gbdnn: {words}\n")
-            sys.stderr.flush()
+            tell(f"{record.getMessage()}; {COMPILE} does it beforehand")
 
 
 def in_bytes(size: int) -> str:

@@ -43,11 +43,7 @@ def train(
     ] = None,
     hidden: Annotated[
         options.Numbers | None,
-        Option(
-            parser=options.Numbers.parse,
-            metavar="N,N,...",
-            help="Neurons of the hidden layers (default: 1024,1024).",
-        ),
+        options.numbers("N,N,...", "Neurons of the hidden layers (default: 1024,1024)."),
     ] = None,
     density: Annotated[
         float | None,

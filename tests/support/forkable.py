@@ -1,4 +1,4 @@
-"""What `forked` imports before it forks: gbdnn, and GraphBLAS on one thread, which a fork takes along."""
+"""What `forked` imports before it forks: gbdnn, and GraphBLAS on one thread."""
 
 import gbdnn.kernels.compiled.library  # noqa: F401
 from gbdnn.runtime.first_use import gb
