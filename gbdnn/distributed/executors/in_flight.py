@@ -12,6 +12,7 @@ import os
 import socket
 import warnings
 from concurrent.futures import BrokenExecutor, CancelledError, Future
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,9 @@ def computed(
                 except Exception as err:
                     more, failure = False, err
                 else:
-                    future = _submitted(workers, task, stats is not None, done, advice)
+                    future = _submitted(
+                        workers, replace(task, is_told=stats is not None), done, advice
+                    )
                     flight[future] = task
                     if not in_order:
                         future.add_done_callback(finished.put)
@@ -105,11 +108,9 @@ def computed(
             future.cancel()
 
 
-def _submitted(
-    workers: Workers, task: Task, told: bool, done: int, advice: str
-) -> Future[BatchResult]:
+def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[BatchResult]:
     try:
-        future = workers.submit(compute, task, told)
+        future = workers.submit(compute, task)
     except Exception as err:
         # BrokenExecutor is a RuntimeError, and so is what comes after a shutdown.
         if not isinstance(err, RuntimeError) and not _is_of_engine(err):

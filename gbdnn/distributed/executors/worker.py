@@ -59,6 +59,8 @@ class Task:
     folder : str, optional
         Where the worker writes the answer, a part of a store; by default it is returned. Beside it
         are checkpoints, where the network is streamed.
+    is_told : bool
+        Whether somebody wants to know which forms compute.
     """
 
     batch: int
@@ -66,6 +68,7 @@ class Task:
     features: Any
     options: dict[str, Any]
     folder: str | None = None
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +116,8 @@ def stays_in_memory(net: Network, memory: int) -> bool:
     return net.in_memory or sum(map(layer_bytes, net.infos)) <= _LOADED * memory
 
 
-def compute(task: Task, told: bool) -> BatchResult:
-    """Compute one batch; which forms do is noted if somebody wants to be `told`."""
+def compute(task: Task) -> BatchResult:
+    """Compute one batch."""
     began = perf_counter()
     with engaged(task.options["nthreads"]):
         net = _network(task.network, task.options["memory"])
@@ -123,7 +126,7 @@ def compute(task: Task, told: bool) -> BatchResult:
     if task.folder is not None and not net.in_memory:
         checkpoint = Checkpoint(f"{task.folder}.run")
     before = FUSED.seconds_compiling(net.dtype)
-    with watched(RunProgress() if told else current()) as work:
+    with watched(RunProgress() if task.is_told else current()) as work:
         Y = infer_network(net, _features(task.features), checkpoint=checkpoint, **task.options)
     inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
     living, entries = int((rows.degrees > 0).sum()), rows.nvals
@@ -148,7 +151,7 @@ def compute(task: Task, told: bool) -> BatchResult:
         bytes=bytes_of(task.features) + bytes_of(sent),
         threads=task.options["nthreads"],
         cores=cores(),
-        forms=work.forms if told else {},
+        forms=work.forms if task.is_told else {},
         compiling=FUSED.seconds_compiling(net.dtype) - before,
     )
 
