@@ -98,6 +98,7 @@ def ray():
         def submit(self, function, /, *arguments):
             return ray.remote(function).remote(*arguments).future()
 
+    ray.shutdown()  # a page's block may have started it in this process
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
     yield Workers(RayExecutor(), count=2)
     ray.shutdown()
