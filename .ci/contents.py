@@ -15,6 +15,7 @@ SOURCE = [
     "tests/support/oracles.py", "tests/test_inference.py",
 ]  # fmt: skip
 WHEEL = ["gbdnn/__init__.py", "gbdnn/challenge/published.toml", "gbdnn/py.typed"]
+INTERMEDIATE = 12  # files: inference, training, graphs; FP32, FP64; AVX2, AVX-512
 # Made by runs, builds and tools.
 MADE = re.compile(
     r"(^|/)(__pycache__|_build|_generated|\.[a-z]+_cache|\.hypothesis|\.ipynb_checkpoints|\.venv|"
@@ -35,6 +36,8 @@ def faults(file: Path) -> list[str]:
     names = names_in(file)
     wheel = file.suffix == ".whl"
     missing = [f"no {name}" for name in (WHEEL if wheel else SOURCE) if name not in names]
+    if wheel and sum(name.endswith(".ll.xz") for name in names) != INTERMEDIATE:
+        missing.append(f"not {INTERMEDIATE} files of intermediate code: is the hook enabled?")
     extra = [f"{name} was made" for name in sorted(names) if MADE.search(name)]
     if wheel:
         own = ("gbdnn/", f"{'-'.join(file.name.split('-')[:2])}.dist-info/")

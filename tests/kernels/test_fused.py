@@ -362,7 +362,7 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     answers = []
     for pair_lines in (2, 4):
         library = Library(  # owns the code
-            lambda lines=pair_lines: {"chain": make_chain(kinds(dtype), lines)},
+            lambda _, lines=pair_lines: {"chain": make_chain(kinds(dtype), lines)},
             {"chain": module._SIGNATURES["chain"]},
             [],
             f"test{pair_lines}",

@@ -393,6 +393,14 @@ def test_loading(tmp_path):
     assert row["tsv_rate"] > 0
 
 
+def test_first_call(tmp_path):
+    file = tmp_path / "found.json"
+    done = start("first_call.py", "--rounds", 1, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    seconds = json.loads(file.read_text())["seconds"]
+    assert all(len(each) == 1 and each[0] > 0 for each in seconds.values())
+
+
 def test_fssl(tmp_path, monkeypatch):
     monkeypatch.setitem(ENVIRONMENT, "GBDNN_DATA", "")
     file = tmp_path / "found.json"

@@ -16,7 +16,7 @@ from gbdnn.kernels.compiled.library import Library
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["functions", "gather_library", "library", "step_library"]
+__all__ = ["functions", "gather_library", "libraries", "library", "step_library"]
 
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
@@ -37,17 +37,17 @@ _SIGNATURES = {
 def library(dtype: str) -> Library:
     """Return the functions for activations of one dtype, not yet loaded."""
 
-    def make() -> dict[str, Any]:
+    def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.chain import make_chain
         from gbdnn.kernels.compiled.dense_rows import make_from_dense, make_to_dense
-        from gbdnn.kernels.compiled.layer import kinds, pair_lines
+        from gbdnn.kernels.compiled.layer import kinds
         from gbdnn.kernels.compiled.order import make_arrange, make_panels, make_patterns
         from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill
         from gbdnn.kernels.compiled.single import make_single
 
         kind = kinds(dtype)
         return {
-            "chain": make_chain(kind, pair_lines()),
+            "chain": make_chain(kind, lines),
             "fill": make_fill(kind),
             "count": make_count(kind),
             "extract": make_extract(kind),
@@ -66,11 +66,11 @@ def library(dtype: str) -> Library:
 def step_library(dtype: str) -> Library:
     """Return the function for steps of training in one dtype, not yet loaded."""
 
-    def make() -> dict[str, Any]:
-        from gbdnn.kernels.compiled.layer import kinds, pair_lines
+    def make(lines: int) -> dict[str, Any]:
+        from gbdnn.kernels.compiled.layer import kinds
         from gbdnn.kernels.compiled.steps import make_steps
 
-        return {"steps": make_steps(kinds(dtype), pair_lines())}
+        return {"steps": make_steps(kinds(dtype), lines)}
 
     signatures = {"steps": f"{_INT}({_INT},{_INT})"}
     return Library(make, signatures, _sources(), label=f"steps-{dtype}")
@@ -80,7 +80,7 @@ def step_library(dtype: str) -> Library:
 def gather_library(dtype: str) -> Library:
     """Return the product of a graph's matrix with full ones of one dtype, not yet loaded."""
 
-    def make() -> dict[str, Any]:
+    def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.gather import make_gather
         from gbdnn.kernels.compiled.layer import kinds
 
@@ -89,6 +89,15 @@ def gather_library(dtype: str) -> Library:
     arguments = [_INT] * 12 + [_FLOAT] * 2 + [_INT] * 2
     signatures = {"gather": f"{_INT}({','.join(arguments)})"}
     return Library(make, signatures, _sources(), label=f"gather-{dtype}")
+
+
+def libraries() -> list[Library]:
+    """Return all of them."""
+    return [
+        make(dtype)
+        for make in (library, step_library, gather_library)
+        for dtype in ("float32", "float64")
+    ]
 
 
 def _sources() -> list[Path]:

@@ -48,7 +48,7 @@ from gbdnn.kernels.compiled.record import (
 )
 from gbdnn.kernels.compiled.tile import ALL, LINE, OWN, SAME, offset, pointer_to, tile
 
-__all__ = ["Kinds", "kinds", "make_layer", "pair_lines"]
+__all__ = ["Kinds", "kinds", "make_layer"]
 
 
 class Kinds(NamedTuple):
@@ -64,17 +64,6 @@ def kinds(dtype: str) -> Kinds:
     if dtype == "float32":
         return Kinds(types.float32, types.uint32, LINE // 4)
     return Kinds(types.float64, types.uint64, LINE // 8)
-
-
-def pair_lines() -> int:
-    """Return the cache lines of a tile for two neurons at a time: 2, or 4 with AVX-512.
-
-    Eight sums or so hide what a multiply-add takes. They and the activations that two neurons share
-    are to fit the registers: 16 of half a line with AVX2, 32 of a line with AVX-512.
-    """
-    import llvmlite.binding as llvm
-
-    return 4 if llvm.get_host_cpu_features().get("avx512f") else 2
 
 
 def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):

@@ -1,0 +1,65 @@
+"""A process's first call in the fused form: with nothing on disk, and with its machine code there.
+
+    python benchmarks/overheads/first_call.py --json first_call.json
+
+An installation from a release's wheel carries intermediate code, which LLVM alone compiles; in a
+clone, numba makes it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems  # noqa: TC002  (read at run time)
+import report
+
+CALL = """
+from time import perf_counter
+import numpy as np
+import gbdnn
+
+random = np.random.default_rng(0)
+layers = [np.where(random.random((512, 512)) < 0.1, random.random((512, 512)), 0)] * 3
+X = random.random((300, 512))
+began = perf_counter()
+gbdnn.infer(layers, X, bias=-1.0, engine="fused", dtype="FP32")
+print(perf_counter() - began)
+"""
+
+
+def main(
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of processes.")] = 5,
+    json_file: problems.Json = None,
+) -> None:
+    """Time first calls."""
+    from gbdnn.kernels.compiled.functions import library
+
+    seconds: dict[str, list[float]] = {"nothing on disk": [], "machine code on disk": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as cache:
+            for found in seconds.values():
+                done = subprocess.run(
+                    [sys.executable, "-c", CALL],
+                    env=os.environ | {"GBDNN_CACHE_DIR": cache},
+                    check=True,
+                    stdout=subprocess.PIPE,
+                )
+                found.append(float(done.stdout))
+    carried = library("float32").is_carried
+    print("with a wheel's intermediate code" if carried else "with code that numba makes")
+    rows = [(name, f"{median(found):.2f}") for name, found in seconds.items()]
+    report.table(["first call with", "seconds"], rows)
+    report.write(json_file, {**report.circumstances(), "carried": carried, "seconds": seconds})
+
+
+if __name__ == "__main__":
+    typer.run(main)
