@@ -53,6 +53,7 @@ BANDWIDTH = 1.25e9  # bytes a second of a rank's link: 10 Gbit/s
 _LIVING = (0.98, 0.78, 0.47, 0.24, 0.13, 0.07)
 _DENSITY = (0.26, 0.18, 0.21, 0.32, 0.54, 0.63, 1.0)
 _DENSITY_OF_OTHERS = 0.5  # a ReLU lets half of the sums through
+_MULTIPLY_ADD = costs.MACHINES["AVX-512"].fused  # on any machine
 _BATCH = 4096  # inputs of a pipeline's batch
 _CLEARLY = 0.9  # of the seconds of the simpler way
 
@@ -202,8 +203,7 @@ class _Estimate:
         width = np.array([infos[0].nrows, *(info.ncols for info in infos)])
         index = np.where(width <= 1 << 16, 2, 4)
         self.bytes = rows * (16 + width * np.array([density, *dense]) * (index + itemsize))
-        block = costs.fused_width(int(width.max()), itemsize, inputs, nthreads)
-        layer = [costs.fused_layer(block, i.edges, i.nrows, i.ncols) / block for i in infos]
+        layer = [i.edges * _MULTIPLY_ADD + i.ncols * costs.PASS_FUSED for i in infos]
         self.seconds = 1e-9 * rows[:-1] * np.array(layer) / nthreads
         self.weights = np.array([i.edges * (4 + itemsize) + 8.0 * (i.ncols + 1) for i in infos])
         self.held = np.array([float(layer_bytes(info)) for info in infos])

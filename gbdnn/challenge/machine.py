@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
 
 from gbdnn._version import __version__
 from gbdnn.kernels.fused import FUSED
+from gbdnn.runtime import processor
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import gb
 
@@ -34,7 +33,7 @@ def machine() -> dict[str, str | int | float | None]:
         ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
     """
     return {
-        "processor": _processor(),
+        "processor": processor.name(),
         "cores": cores(),
         "memory_gib": _memory(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -86,26 +85,6 @@ def show_versions() -> None:
         except Exception as err:  # whatever it is, the report is about it
             found = f"{type(err).__name__}: {err}"
         print(f"{name:<21} {found}")  # noqa: T201 -- what it is for
-
-
-def _processor() -> str:
-    """Return the processor's model name, as reported by the operating system."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    if platform.system() == "Darwin":
-        sysctl = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if sysctl.returncode == 0:
-            return sysctl.stdout.strip()
-    return platform.processor() or platform.machine() or "unknown"
 
 
 def _memory() -> float:

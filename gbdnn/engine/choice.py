@@ -166,7 +166,8 @@ class FormChoice:
         if self._engine != "auto":
             return self._engine == "fused"
         # The same for equal calls: whether the network has been prepared does not count.
-        facts, work = self._facts, self._inputs * self._facts.edges * costs.MULTIPLY_ADD
+        facts = self._facts
+        work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
         if self.direct is not None:
             work += costs.RUN_CALLS
             pays = facts.preparing <= max(work, costs.PREPARE_AT_ONCE)

@@ -103,7 +103,7 @@ def _division(
     while widest > lanes and nbytes(widest) > memory:
         widest -= lanes
     elements = neurons * costs.DENSE_COPY
-    if inputs * (facts.edges * costs.EDGE_FUSED + elements) < costs.HAND_OVER:
+    if inputs * (facts.edges * costs.MACHINE.fused + elements) < costs.HAND_OVER:
         nthreads = 1
     most = max(1, memory // nbytes(widest))
     nthreads = min(most, available() if nthreads is None else nthreads)

@@ -1,20 +1,23 @@
 """What a layer costs in either form, and what follows from it.
 
-All constants stand here, in nanoseconds of one thread, measured on a Zen 4 core with
-SuiteSparse:GraphBLAS 9.4.5 in FP32. On another machine they are off by some factor: that costs
-time, never correctness.
+All constants stand here, in nanoseconds of one thread, with SuiteSparse:GraphBLAS 9.4.5 in FP32.
+Those of vectorised loops are a `Machine`, one for each kind of processor, and scale with the bytes
+of a number; the others were measured on a Zen 4 core. On another machine they are off by some
+factor: that costs time, never correctness. Equal machines choose alike: nothing is measured in a
+run. ``benchmarks/limits/constants.py`` measures a `Machine`.
 
 A layer in the full form multiplies every input of a block with every edge, whether the activation
-is 0 or not, at the speed of vectorised code; the sparse form multiplies what is there, some twenty
-times slower per multiply-add, and pays for each entry of its result. With 32 edges per neuron the
-two meet where about one activation in a hundred is not 0.
+is 0 or not, at the speed of vectorised code; the sparse form multiplies what is there, some ten to
+twenty times slower per multiply-add, and pays for each entry of its result. With 32 edges per
+neuron the two meet where one activation in a hundred, or fewer, is not 0.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gbdnn.kernels.blocks import padded
+from gbdnn.runtime import processor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,27 +41,40 @@ __all__ = [
     "sparse_layer",
 ]
 
-MULTIPLY_ADD = 0.047  # in the full form
+
+class Machine(NamedTuple):
+    """Constants of a kind of processor: ns of a multiply-add in FP32, and of a new entry."""
+
+    full: float  # in the full form
+    fused: float
+    dense: float  # of a dense layer in the fused form: no row numbers are read
+    product: float  # of NumPy's product
+    sparse: float
+    entry: float  # of the sparse form's product
+
+
+_ZEN_3 = Machine(full=0.11, fused=0.05, dense=0.024, product=0.022, sparse=1.0, entry=26.0)
+_ZEN_4 = Machine(full=0.047, fused=0.04, dense=0.022, product=0.015, sparse=1.0, entry=7.0)
+# NEON by reasoning, not measured: it has twice as many multiply-adds of half as many numbers.
+MACHINES = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
+MACHINE = MACHINES[processor.vectors()]
+
 PASSES = 0.2  # to start an element at the bias and to clip it
 FULL_CALL = 25_000.0  # a layer's calls, in the full form
 FIND = 0.15  # to look whether an input lives, per element
 MOVE = 0.6  # to move a living input's element into a pool
 GATHER_CALLS = 60_000.0
 
-SPARSE_MULTIPLY_ADD = 1.0
-SPARSE_ENTRY = 7.0  # per entry of the product
 SPARSE_CALL = 60_000.0
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
-EDGE_FUSED = 0.04  # a multiply-add in the fused form
-EDGE_DENSE = 0.022  # the same where a layer is dense: no row numbers are read
 DENSE_LAYER = 0.4  # of the edges there could be: from here on a layer is dense
 DENSE_ROW = 0.2  # the same for a single input, where a dense row is a vector
-PANEL_ROWS = 256  # of four cache lines each: what the first cache holds beside the edges
+# Of four cache lines each, or of two, as many as the first cache holds: 256 where it has 32 KiB.
+PANEL_ROWS = min(max(processor.cache_bytes(1, 32 << 10) // 128, 128), 512)
 PANEL_EDGES = 8  # of a neuron in a panel, which make up for sums that are stored between panels
 GATHER = 0.7  # a feature, brought along an edge of a graph
 GATHER_PLAIN = 4.0  # the same in GraphBLAS
-DENSE_PRODUCT = 0.015  # a multiply-add of NumPy's product
 PASS_FUSED = 0.1  # to store an element
 MOVE_FUSED = 0.7  # an activation, to the place of a dead one
 MOVE_ROW = 10.0  # to begin with a neuron's row
@@ -92,24 +108,24 @@ BLOCK_BYTES = 5 << 18  # 1.25 MiB: input and output of a product share the cache
 WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
 FUSED_BYTES = 3 << 19  # 1.5 MiB
-DIRECT_BYTES = 1 << 19  # 0.5 MiB
+DIRECT_BYTES = min(processor.cache_bytes(2, 1 << 19), 1 << 19)  # 0.5 MiB
 LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
 REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
 
 
-def full_layer(inputs: int, edges: int, ncols: int) -> float:
+def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
     """Return ns of a layer in the full form for one block of `inputs`."""
     rows = -(-inputs // 16) * 16
-    return FULL_CALL + rows * (edges * MULTIPLY_ADD + ncols * PASSES)
+    return FULL_CALL + rows * (edges * MACHINE.full + ncols * PASSES) * itemsize / 4
 
 
-def fused_layer(inputs: int, edges: int, nrows: int, ncols: int) -> float:
+def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) -> float:
     """Return ns of a layer in the fused form for one block of `inputs`."""
-    rows = -(-inputs // 16) * 16
+    rows = -(-inputs // 16) * 16 * itemsize / 4
     if dense_layer_pays(edges, nrows, ncols):
-        return rows * ncols * (nrows * EDGE_DENSE + PASS_FUSED)
-    return rows * (edges * EDGE_FUSED + ncols * PASS_FUSED)
+        return rows * ncols * (nrows * MACHINE.dense + PASS_FUSED)
+    return rows * (edges * MACHINE.fused + ncols * PASS_FUSED)
 
 
 def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
@@ -121,8 +137,8 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
     """Whether layers of so many edges, rows and columns take less time than a BLAS, with a call."""
     dense = sparse = 0.0
     for edges, nrows, ncols in layers:
-        dense += nrows * ncols * EDGE_DENSE
-        sparse += edges * EDGE_FUSED + (nrows + ncols) * DENSE_COPY / 2
+        dense += nrows * ncols * MACHINE.dense
+        sparse += edges * MACHINE.fused + (nrows + ncols) * DENSE_COPY / 2
     return AT_ONCE * (dense - sparse) > CALL
 
 
@@ -153,7 +169,7 @@ def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int
     products = entries * edges / max(nrows, 1)
     # Two products that fall on one place make one entry: at most as many as there are places.
     found = min(products, float(inputs) * ncols)
-    return SPARSE_CALL + products * SPARSE_MULTIPLY_ADD + found * SPARSE_ENTRY
+    return SPARSE_CALL + products * MACHINE.sparse + found * MACHINE.entry
 
 
 def gather(neurons: int, inputs: int, living: int) -> float:
@@ -178,11 +194,11 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     """Return how many inputs a block of the fused form has.
 
-    As many as keep a block near 1.5 MiB, from 64 to 256, in whole cache lines; for few inputs so
+    As many as keep a block near 1.5 MiB, from 64 to 384, in whole cache lines; for few inputs so
     many that there is a block for each thread.
     """
     lanes = 64 // itemsize
-    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 64), 256)
+    fitting = min(max(FUSED_BYTES // (max(neurons, 1) * itemsize), 64), 384)
     shared_out = max(-(-inputs // nthreads), 2 * lanes)
     return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
@@ -209,7 +225,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     workers, inner : int
         Their product is at most `nthreads`.
     """
-    product = width * edges * MULTIPLY_ADD
+    product = width * edges * MACHINE.full
     by_lock = 1 + int((FULL_CALL - GIL + product) / GIL)
     workers = max(1, min(nthreads, blocks, by_lock))
     return workers, max(1, nthreads // workers)

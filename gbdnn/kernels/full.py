@@ -53,7 +53,7 @@ class FullForm:
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return ns for one block."""
-        return costs.full_layer(inputs, info.edges, info.ncols)
+        return costs.full_layer(inputs, info.edges, info.ncols, info.dtype.itemsize)
 
     def prepare(
         self,

@@ -48,7 +48,7 @@ class FusedForm:
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
         """Return ns for one block."""
-        return costs.fused_layer(inputs, info.edges, *info.shape)
+        return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
 
     def is_due(self, dtype: np.dtype, work: float) -> bool:
         """Whether a run of so much work is to take compiled code: `has_loaded` then tells.

@@ -99,7 +99,7 @@ class FusedChain:
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
-            address(ids), scratch, costs.EDGE_FUSED, costs.MOVE_FUSED,
+            address(ids), scratch, costs.MACHINE.fused, costs.MOVE_FUSED,
             costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
             address(counts) - 40 * first if counts is not None else 0, address(stands),
         )  # fmt: skip

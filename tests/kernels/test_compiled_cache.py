@@ -236,7 +236,7 @@ def test_auto_compiles_when_the_work_is_larger_than_that(filled, tmp_path):
     code = (
         replaced_compiler(only(filled))
         + PREPARED_AT_ONCE
-        + "costs.COMPILE = 0.5 * 40 * 3 * 720 * costs.MULTIPLY_ADD  # some 720 edges a layer\n"
+        + "costs.COMPILE = 0.5 * 40 * 3 * 720 * costs.MACHINE.full  # some 720 edges a layer\n"
         + "print(*run('auto'), *run('auto'))"
     )
     assert python(code, cache) == ["fused 1 fused 1"]

@@ -393,6 +393,16 @@ def test_loading(tmp_path):
     assert row["tsv_rate"] > 0
 
 
+def test_constants(tmp_path):
+    file = tmp_path / "found.json"
+    few = ("--neurons", 128, "--layers", 1, "--inputs", 64, "--rounds", 3)
+    done = start("constants.py", *few, "--json", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    assert list(found["constants"]) == [*("full", "fused", "dense", "product", "sparse", "entry")]
+    assert found["constants"]["product"] > 0
+
+
 def test_first_call(tmp_path):
     file = tmp_path / "found.json"
     done = start("first_call.py", "--rounds", 1, "--json", file)

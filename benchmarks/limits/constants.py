@@ -1,0 +1,117 @@
+"""The constants of this kind of processor, as `gbdnn.kernels.costs.Machine` has them.
+
+    python benchmarks/limits/constants.py --json constants.json
+
+Networks of equal layers with random patterns, dense inputs, one thread: what an edge more costs an
+input. For the sparse form, what fits layers of sparse inputs best, by products and entries: its
+arrays are new at each layer, and new memory is expensive on some virtual machines. A record of
+another kind of processor belongs into ``MACHINES``, with what measured it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # read when NumPy is imported
+
+import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems  # noqa: TC002  (read at run time)
+import report
+from turns import repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import gbdnn
+
+_FEW, _MANY = 32, 128  # edges of a neuron
+
+
+def main(
+    neurons: Annotated[int, typer.Option(min=_MANY, help="Of a layer.")] = 1024,
+    layers: Annotated[int, typer.Option(min=1)] = 8,
+    inputs: Annotated[int, typer.Option(min=1)] = 960,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 9,
+    json_file: problems.Json = None,
+) -> None:
+    """Measure the constants; print them beside those that gbdnn takes."""
+    import graphblas as gb
+
+    import gbdnn
+    from gbdnn.kernels.costs import MACHINE, Machine
+    from gbdnn.runtime import processor
+
+    def ns(call: Callable[[], object]) -> float:
+        return median(repeated(call, rounds)) * 1e9 / (inputs * layers * neurons)
+
+    def full(net: gbdnn.Network) -> Callable[[], object]:
+        return lambda: gbdnn.infer(net, X, engine="full", nthreads=1, compress=False)
+
+    def fused(net: gbdnn.Network) -> Callable[[], object]:
+        call = gbdnn.compile(net, nthreads=1)
+        return lambda: call(X)
+
+    def by_edge(form: Callable[[gbdnn.Network], Callable[[], object]]) -> float:
+        few, many = (ns(form(network(edges))) for edges in (_FEW, _MANY))
+        return (many - few) / (_MANY - _FEW)
+
+    def network(edges: int) -> gbdnn.Network:
+        made = []
+        for _ in range(layers):
+            W = np.zeros((neurons, neurons), np.float32)
+            for j in range(neurons):
+                W[random.choice(neurons, edges, replace=False), j] = 1 / edges
+            made.append(gbdnn.Layer(W, 0.0, dtype="FP32"))
+        return gbdnn.Network(made)
+
+    def sparse() -> tuple[float, float]:
+        counts, times = [], []
+        for edges in (_FEW, _MANY):
+            net = network(edges)[:1]
+            for share in (0.01, 0.03, 0.1):
+                some = random.random((inputs, neurons)) < share
+                few = gb.Matrix.from_dense(some.astype(np.float32), missing_value=0)
+                runs: list[gbdnn.LayerStats] = []
+                repeated(
+                    partial(
+                        gbdnn.infer, net, few, engine="sparse", nthreads=1, callback=runs.append
+                    ),
+                    rounds,
+                )
+                counts.append([int(few.nvals) * edges, runs[0].entries])
+                times.append(median(run.seconds for run in runs) * 1e9)
+        weights = 1 / np.array(times)  # relative errors count alike
+        fit = np.linalg.lstsq(np.array(counts) * weights[:, None], np.ones(len(times)), rcond=None)
+        return tuple(fit[0].tolist())
+
+    random = np.random.default_rng(0)
+    X = random.random((inputs, neurons), dtype=np.float32) + 0.5
+    W = random.random((neurons, neurons), dtype=np.float32)
+    found = Machine(
+        full=by_edge(full),
+        fused=by_edge(fused),
+        dense=ns(fused(network(neurons))) / neurons,
+        product=ns(lambda: X @ W) * layers / neurons,
+        **dict(zip(("sparse", "entry"), sparse(), strict=True)),
+    )
+    caches = {f"L{level}": processor.cache_bytes(level, 0) for level in (1, 2)}
+    print(f"{processor.name()}, {processor.vectors()}, caches {caches}")
+    rows = [
+        (name, f"{each:.4f}", f"{taken:.4f}")
+        for name, each, taken in zip(Machine._fields, found, MACHINE, strict=True)
+    ]
+    report.table(["ns in FP32", "measured", "gbdnn takes"], rows)
+    facts = report.circumstances() | {"vectors": processor.vectors(), "caches": caches}
+    report.write(json_file, {**facts, "constants": found._asdict()})
+
+
+if __name__ == "__main__":
+    typer.run(main)

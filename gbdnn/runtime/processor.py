@@ -1,0 +1,63 @@
+"""What the processor is: its name, its vectors, its caches, as the system tells them."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+
+__all__ = ["cache_bytes", "name", "vectors"]
+
+_CPUINFO = Path("/proc/cpuinfo")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+
+def name() -> str:
+    """Return the processor's model name."""
+    if platform.system() == "Darwin":
+        sysctl = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if sysctl.returncode == 0:
+            return sysctl.stdout.strip()
+    found = _cpuinfo().get("model name") or platform.processor() or platform.machine()
+    return found or "unknown"
+
+
+def vectors() -> str:
+    """Return what its vectors are: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``."""
+    if platform.machine() in ("aarch64", "arm64"):
+        return "NEON"
+    return "AVX-512" if "avx512f" in _cpuinfo().get("flags", "").split() else "AVX2"
+
+
+def cache_bytes(level: int, default: int) -> int:
+    """Return the size of a core's data cache of a level; `default` where the system is silent."""
+    for each in sorted(_CACHES.glob("index*")):
+        try:
+            found, kind, size = (
+                (each / what).read_text().strip() for what in ("level", "type", "size")
+            )
+            if int(found) == level and kind != "Instruction":
+                return int(size.rstrip("KM")) * _UNITS.get(size[-1], 1)
+        except (OSError, ValueError):
+            continue
+    return default
+
+
+@cache
+def _cpuinfo() -> dict[str, str]:
+    """Return what the system says of the first processor; nothing where it is not Linux."""
+    found: dict[str, str] = {}
+    if _CPUINFO.exists():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if not line.strip() and found:
+                break
+            found.setdefault(key.strip(), value.strip())
+    return found
