@@ -20,6 +20,7 @@ from gbdnn.distributed.mpi.cuts import balanced_cuts
 from gbdnn.gallery import digits, features_from_images
 
 RANKS = Path(__file__).parents[1] / "support" / "ranks.py"
+CASES = ("kinds", "parts", "rough")
 
 
 def mpiexec():
@@ -99,34 +100,41 @@ def records(made):
     return stats
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("case", ["kinds", "parts"])
-def test_equal_to_infer(case, ranks, tmp_path):
-    assert all_true(found(ranks, case, tmp_path))
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_the_same_bits_in_one_block_form(ranks, tmp_path):
+@pytest.fixture(scope="module", params=[2, 3])
+def outcomes(request, tmp_path_factory):
+    """What so many ranks find in several cases."""
     pytest.importorskip("numba")
-    assert all_true(found(ranks, "rough", tmp_path))
+    return found(request.param, "several", tmp_path_factory.mktemp("cases"), *CASES)
 
 
-@pytest.mark.parametrize(
-    ("how", "where", "error", "words"),
-    [
-        ("broken", 0, "RankError", "rank 0: RuntimeError: broken callback"),
-        ("broken", 1, "RankError", "rank 1: RuntimeError: broken callback"),
-        ("broken", 2, "RankError", "rank 2: RuntimeError: broken callback"),
-        ("overflow", 0, "NonFiniteError", "rank 0: layers 0 to 1, counted from 0: layer 1: Y W"),
-        ("overflow", 1, "NonFiniteError", "rank 1: layers 2 to 3, counted from 0: layer 1: Y W"),
-        ("overflow", 2, "NonFiniteError", "rank 2: layers 4 to 5, counted from 0: layer 1: Y W"),
-        ("options", 1, "ArgumentError", "rank 1: a cut is at most 6, not 9"),
-        ("network", 2, "ArgumentError", "take the same network"),
-    ],
-)
-def test_an_error_on_one_rank_is_one_on_all(how, where, error, words, tmp_path):
+@pytest.mark.parametrize("case", CASES)
+def test_equal_to_infer(case, outcomes):
+    """The bits too, where all blocks are in one form ("rough")."""
+    assert all_true(outcomes[case])
+
+
+FAILURES = {
+    "broken 0": ("RankError", "rank 0: RuntimeError: broken callback"),
+    "broken 1": ("RankError", "rank 1: RuntimeError: broken callback"),
+    "broken 2": ("RankError", "rank 2: RuntimeError: broken callback"),
+    "overflow 0": ("NonFiniteError", "rank 0: layers 0 to 1, counted from 0: layer 1: Y W"),
+    "overflow 1": ("NonFiniteError", "rank 1: layers 2 to 3, counted from 0: layer 1: Y W"),
+    "overflow 2": ("NonFiniteError", "rank 2: layers 4 to 5, counted from 0: layer 1: Y W"),
+    "options 1": ("ArgumentError", "rank 1: a cut is at most 6, not 9"),
+    "network 2": ("ArgumentError", "take the same network"),
+}
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory):
+    """What three ranks tell of each failure, one after the other."""
+    return found(3, "fails", tmp_path_factory.mktemp("fails"), *FAILURES)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_an_error_on_one_rank_is_one_on_all(failure, failures):
     """Before the features have been read, which takes longer than the ranks are waited for."""
-    outcome = found(3, "fails", tmp_path, how, where)
+    outcome, (error, words) = failures[failure], FAILURES[failure]
     assert outcome["error"][0] == error
     assert words in outcome["error"][1]
     assert outcome["again"] is True

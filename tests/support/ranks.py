@@ -117,12 +117,15 @@ def parts(_):
     return {"parts": same(network(case.layers), sp.csr_array(case.X), batch=100)[0]}
 
 
-def fails(folder, how, where):
-    """An error on one rank, raised on all; afterwards the ranks go on."""
-    told = error(how, int(where))
+def fails(folder, *failures):
+    """An error on one rank, raised on all; afterwards the ranks go on. As "broken 1"."""
+    told = {}
     case = oracles.case(3)
-    equal = same(network(case.layers), case.X)[0]
-    return {"error": told, "again": equal}
+    for each in failures:
+        how, where = each.split()
+        found = error(how, int(where))
+        told[each] = {"error": found, "again": same(network(case.layers), case.X)[0]}
+    return told
 
 
 def differ(_):
@@ -192,6 +195,11 @@ class Slow:
 
 def _matrix(sparse):
     return gbdnn.infer([], sparse)
+
+
+def several(folder, *cases):
+    """Cases of the same ranks, one after the other."""
+    return {case: globals()[case](folder) for case in cases}
 
 
 if __name__ == "__main__":
