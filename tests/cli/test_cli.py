@@ -36,6 +36,7 @@ def folder(problem, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow  # the README's first command is tried by itself
 def test_the_default_problem_passes(tmp_path):
     report = tmp_path / "outcome.json"
     done = as_process("challenge", "--json", report)

@@ -67,7 +67,14 @@ def told(code, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("kind", "most"), [("sgd", 40), ("adam", 48), ("rewired", 62)])
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        ("sgd", 40),
+        pytest.param("adam", 48, marks=pytest.mark.slow),
+        pytest.param("rewired", 62, marks=pytest.mark.slow),
+    ],
+)
 def test_bytes_per_edge(kind, most):
     """Weights, gradient, moments and numbers of edges, the epoch's weights and moments: in FP32.
 
