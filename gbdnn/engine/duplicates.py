@@ -112,10 +112,6 @@ class Duplicates:
         """Go on from what was saved."""
         self._parent, self._weight = parent, np.ascontiguousarray(weight, np.int64)
 
-    def represented(self, inputs: np.ndarray) -> int:
-        """Return how many inputs some representatives stand for."""
-        return int(self._weight[inputs].sum())
-
     def followed(self) -> np.ndarray | None:
         """Return for each input the one whose course it followed; None if each had its own."""
         root = self._parent
