@@ -66,6 +66,12 @@ def test_the_nearest_tests_come_first():
     assert room == ["tests/io"]
     assert "tests/integration" in last
     assert "tests/test_answers.py" in last
+    assert "tests/training" not in last
+
+
+def test_kernels_are_tested_where_they_are_called():
+    *_, last = mutants.nearest("gbdnn/kernels/compiled/steps.py", mutants.ROOT)
+    assert {"tests/engine", "tests/training", "tests/graph"} <= set(last)
 
 
 def copied(tmp_path, test):

@@ -13,9 +13,10 @@ without a mutant: where one fails, every mutant would count as caught, so the fa
 named, and nothing else is done.
 
 Tests of the module itself come first (``tests/ROOM/test_MODULE*.py``), those of its room next, and
-for what survives these ``tests/integration`` and the tests beside the rooms. One that takes longer
-than `--limit` seconds in one of the three has timed out, which counts as caught: an endless loop is
-one. The last lines are the counts, and the survivors with their lines.
+for what survives these ``tests/integration``, the tests beside the rooms and, of kernels, those of
+the rooms that call them. One that takes longer than `--limit` seconds in one of the three has timed
+out, which counts as caught: an endless loop is one. The last lines are the counts, and the
+survivors with their lines.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _OTHER = {
 }  # fmt: skip
 # Statements that can go without leaving a name behind that no one has defined.
 _REMOVED = (ast.Expr, ast.AugAssign, ast.Raise, ast.Break, ast.Continue, ast.Delete)
+
+_USERS = {"kernels": ("engine", "training", "graph")}  # rooms whose tests are those of another, too
 
 
 @dataclass(frozen=True, order=True)
@@ -164,7 +167,8 @@ def nearest(file: str, root: Path) -> list[list[str]]:
     folder = root.joinpath("tests", *rooms[:1])
     near = sorted(folder.glob(f"test_{name.strip('_')}*.py"))
     beside = sorted((root / "tests").glob("test_*.py"))
-    steps = [near, [folder] if rooms else [], [root / "tests/integration", *beside]]
+    users = [root / "tests" / room for room in _USERS.get("".join(rooms[:1]), ())]
+    steps = [near, [folder] if rooms else [], [*users, root / "tests/integration", *beside]]
     there = [[path.relative_to(root).as_posix() for path in x if path.exists()] for x in steps]
     return list(filter(None, there))
 
