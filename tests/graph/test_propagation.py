@@ -7,6 +7,7 @@ import scipy.sparse as sp
 import gbdnn
 from gbdnn import graph
 from gbdnn.kernels import gather
+from gbdnn.kernels.compiled.library import has_fma
 
 WIDTHS = [1, 3, 16, 40, 64, 65, 130]
 
@@ -199,6 +200,16 @@ def test_a_thread_that_fails_ends_the_product(monkeypatch):
     A, X, _ = case(4, np.float64)
     with pytest.raises(OSError, match="no product"):
         graph.propagate(A, X, nthreads=2)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_product_can_be_compiled(monkeypatch, dtype):
+    """Otherwise GraphBLAS computes it, with a warning, and all others of these tests pass."""
+    if not has_fma():
+        pytest.skip("no fused multiply-adds")
+    monkeypatch.setattr(gather, "_faults", set())
+    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
+    assert gather._compiled(np.dtype(dtype), 0) is not None
 
 
 def test_without_compiled_code(monkeypatch):
