@@ -49,7 +49,8 @@ _OTHER = {
 # Statements that can go without leaving a name behind that no one has defined.
 _REMOVED = (ast.Expr, ast.AugAssign, ast.Raise, ast.Break, ast.Continue, ast.Delete)
 
-_USERS = {"kernels": ("engine", "training", "graph")}  # rooms whose tests are those of another, too
+# Rooms that are tested in those that call them, too.
+_CALLERS = {"kernels": ("engine", "training", "graph")}
 
 
 @dataclass(frozen=True, order=True)
@@ -167,8 +168,8 @@ def nearest(file: str, root: Path) -> list[list[str]]:
     folder = root.joinpath("tests", *rooms[:1])
     near = sorted(folder.glob(f"test_{name.strip('_')}*.py"))
     beside = sorted((root / "tests").glob("test_*.py"))
-    users = [root / "tests" / room for room in _USERS.get("".join(rooms[:1]), ())]
-    steps = [near, [folder] if rooms else [], [*users, root / "tests/integration", *beside]]
+    callers = [root / "tests" / each for room in rooms[:1] for each in _CALLERS.get(room, ())]
+    steps = [near, [folder] if rooms else [], [*callers, root / "tests/integration", *beside]]
     there = [[path.relative_to(root).as_posix() for path in x if path.exists()] for x in steps]
     return list(filter(None, there))
 
