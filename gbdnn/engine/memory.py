@@ -14,6 +14,7 @@ layers               (the caller's)         1/2, in 2 windows
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ __all__ = [
     "least_memory",
     "memory_needed",
     "memory_of_layers",
+    "return_freed",
 ]
 
 MEMORY = 512 << 20
@@ -242,3 +244,14 @@ def layer_bytes(info: LayerInfo) -> int:
     """Return the bytes of a layer in memory, as it was read and as its block form wants it."""
     pointers = 8 * (info.ncols + 1)
     return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
+
+
+def return_freed() -> None:
+    """Give freed memory back to the system, where the C library can (glibc).
+
+    It keeps what each thread frees for that thread. Without this, the layers that one thread has
+    freed stay while another one reads the next ones: on a busy machine some MiB for each thread.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -10,9 +10,10 @@ import gc
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from gbdnn.engine.memory import layer_bytes
+from gbdnn.engine.memory import layer_bytes, return_freed
 from gbdnn.engine.plan import read_window
 from gbdnn.errors import ArgumentError
+from gbdnn.kernels.full import FULL
 from gbdnn.runtime.threads import engaged, unbind
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class Prefetch:
         """Make room: a graphblas.Matrix, part of a cycle, would stay until it is collected."""
         if self._net.reads_anew:
             window.free()
+            if self._form is FULL:  # GraphBLAS's matrices, of several threads
+                return_freed()
             return
         self._uncollected += sum(layer_bytes(plan.info) for plan in window.plans)
         if self._uncollected >= _LARGE:

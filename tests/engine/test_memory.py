@@ -1,9 +1,13 @@
 """What a run takes at most, against what `memory=` and `memory_needed` promise."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import memory_grid
+import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn.engine import memory, prefetch
 from gbdnn.engine.memory import Budget
 
 pytestmark = pytest.mark.skipif(
@@ -89,3 +93,34 @@ def test_what_is_kept_is_given_to_nothing():
     assert budget.working + budget.queued + budget.layers == (64 << 20) - kept - copied
     lazy = Budget.of_run(64 << 20, gbdnn.radixnet(1024, 2, lazy=True), 60_000)
     assert lazy.working + lazy.queued + lazy.layers == (64 << 20) - kept
+
+
+def test_freed_memory_goes_back_to_the_system():
+    """Of a thread, below an array that lives: the C library alone would keep it."""
+
+    def held():
+        return memory_grid.status("RssAnon")
+
+    def work():
+        arrays = [np.ones(12_000) for _ in range(200)]  # 19 MB, each less than the C library maps
+        left.append(arrays.pop())
+        del arrays
+        before.append(held())
+        memory.return_freed()
+        after.append(held())
+
+    left, before, after = [], [], []
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
+    assert before[0] - after[0] > 10 << 20
+
+
+@pytest.mark.parametrize(("engine", "returns"), [("full", True), ("fused", False)])
+def test_matrices_of_windows_go_back_to_the_system(engine, returns, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(prefetch, "return_freed", lambda: calls.append(1))
+    gbdnn.save(gbdnn.radixnet(1024, 30), tmp_path / "net")
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024, inputs=300)
+    net = gbdnn.load(tmp_path / "net", lazy=True)
+    gbdnn.infer(net, X, engine=engine, memory=8 << 20)
+    assert bool(calls) == returns
