@@ -15,7 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_room, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import ArgumentError, naming
+from gbdnn.errors import ArgumentError, TooLargeError, naming
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network, as_network
 from gbdnn.training.optimizers import between
@@ -61,7 +61,9 @@ def erdos_renyi(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Fewer than two sizes, a density out of range.
+        Fewer than two sizes, or a density out of range.
+    TooLargeError
+        A layer does not fit into memory, or has 2^63 possible edges or more.
 
     Examples
     --------
@@ -81,6 +83,8 @@ def erdos_renyi(
     as_word(distribution, "distribution", get_args(Distribution))
     between("density", density, 0, 1, above=True)
     shapes = list(pairwise(neurons))
+    for n, m in shapes:
+        _require_size(n, m)
     densities = (
         layer_densities(shapes, density) if distribution == "erk" else [density] * len(shapes)
     )
@@ -162,6 +166,8 @@ def with_ends(
     ------
     ArgumentError, ArgumentTypeError
         There are no hidden layers, or a number is less than 1.
+    TooLargeError
+        As `erdos_renyi`.
 
     Examples
     --------
@@ -183,6 +189,8 @@ def with_ends(
     )
     degree = min(whole_number(degree, "degree", least=1), inputs)
     (first, last), dtype = hidden.shape, hidden.infos[0].dtype
+    _require_size(inputs, first)
+    _require_size(last, outputs)
     random = np.random.default_rng([whole_number(seed, "seed", least=0), len(hidden), 2])
     columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
     layers = [
@@ -202,6 +210,13 @@ def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_las
     columns = SparseRows(indptr, (edges % nrows).astype(np.uint64), ones, nrows)
     activation: Activation = "identity" if is_last else "relu"
     return Layer(columns.matrix(transposed=True), activation=activation, copy=False)
+
+
+def _require_size(nrows: int, ncols: int) -> None:
+    """Raise TooLargeError if edges cannot be numbered in int64, or columns do not fit."""
+    if nrows * ncols >= 2**63:
+        raise TooLargeError(f"a layer of {nrows} x {ncols} has 2^63 possible edges or more")
+    require_room(8 * ncols, f"the columns of a layer of {nrows} x {ncols}")
 
 
 def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[float]:

@@ -1192,6 +1192,10 @@ def test_wrong_calls(name):
         (lambda: training.erdos_renyi([5, 3], 1.5), "density"),
         (lambda: training.erdos_renyi([5, 0], 0.5), "sizes"),
         (lambda: training.erdos_renyi([5, 3], 0.5, distribution="x"), "distribution"),
+        (lambda: training.erdos_renyi([2**40, 2**40], 1e-20), "possible edges"),
+        (lambda: training.erdos_renyi([2**9999, 2], 0.5), "possible edges"),
+        (lambda: training.erdos_renyi([2, 2**60], 1e-20), "machine has"),
+        (lambda: training.with_ends([np.ones((2, 2))], 2**62, 2), "possible edges"),
     ],
 )
 def test_wrong_options(make, message):
