@@ -567,6 +567,47 @@ def test_untrusted_code_is_compiled_anew_and_why_is_said_once(filled, folder, tm
     assert python(code, folder, "can be written by others") == ["fused 1 fused 1"]
 
 
+def test_functions_outlive_the_library_that_loaded_them(filled):
+    code = """
+import gc, importlib
+from gbdnn.kernels.compiled import functions as module
+count = module.functions('float32')['count']
+importlib.reload(module)
+gc.collect()
+block, counts = np.eye(16, dtype='f4'), np.zeros(16, np.int64)
+count(block.ctypes.data, 16, 16, 16, counts.ctypes.data)
+print(counts.tolist())
+"""
+    assert python(code, filled) == [str([1] * 16)]
+
+
+def test_threads_share_one_library_of_each_kind(filled):
+    """Whoever makes a library waits for a second thread that also makes one, which never comes."""
+    code = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+plain, both = Library.__init__, threading.Barrier(2)
+
+def init(self, *args, **options):
+    try:
+        both.wait(0.2)
+    except threading.BrokenBarrierError:
+        pass
+    plain(self, *args, **options)
+
+def first_call(make):
+    from gbdnn.kernels.compiled import functions
+    return getattr(functions, make)('float32')
+
+Library.__init__ = init
+for make in ('library', 'step_library', 'gather_library'):
+    with ThreadPoolExecutor(2) as pool:
+        found = set(pool.map(first_call, [make] * 2))
+    print(len(found))
+"""
+    assert python(code, filled) == ["1"] * 3
+
+
 def test_code_under_another_name_is_not_run(filled, folder):
     """Here that of FP32 under FP64's: its functions would write beyond what they are given."""
     code = """

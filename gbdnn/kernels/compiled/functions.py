@@ -2,12 +2,14 @@
 
     functions("float32")["chain"](table.address, 0, 120, ...)
 
-Addresses and lengths are integers, costs floats. Python's lock is released during a call.
+Addresses and lengths are integers, costs are floats. Python's lock is released during a call.
+
+The libraries are made while this module is imported. Python imports a module once, under a lock, so
+that all threads share the same libraries.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +35,8 @@ _SIGNATURES = {
 }
 
 
-@cache
-def library(dtype: str) -> Library:
-    """Return the functions for activations of one dtype, not yet loaded."""
+def _kernels(dtype: str) -> Library:
+    """Make the library of block kernels for activations of one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.chain import make_chain
@@ -62,9 +63,8 @@ def library(dtype: str) -> Library:
     return Library(make, _SIGNATURES, _sources(), label=dtype)
 
 
-@cache
-def step_library(dtype: str) -> Library:
-    """Return the function for steps of training in one dtype, not yet loaded."""
+def _steps(dtype: str) -> Library:
+    """Make the library of training steps in one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.layer import kinds
@@ -76,9 +76,8 @@ def step_library(dtype: str) -> Library:
     return Library(make, signatures, _sources(), label=f"steps-{dtype}")
 
 
-@cache
-def gather_library(dtype: str) -> Library:
-    """Return the product of a graph's matrix with full ones of one dtype, not yet loaded."""
+def _gather(dtype: str) -> Library:
+    """Make the library that multiplies a graph's matrix and a full matrix of one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.gather import make_gather
@@ -91,19 +90,35 @@ def gather_library(dtype: str) -> Library:
     return Library(make, signatures, _sources(), label=f"gather-{dtype}")
 
 
-def libraries() -> list[Library]:
-    """Return all of them."""
-    return [
-        make(dtype)
-        for make in (library, step_library, gather_library)
-        for dtype in ("float32", "float64")
-    ]
-
-
 def _sources() -> list[Path]:
     return sorted(Path(__file__).parent.glob("*.py"))
 
 
+_KERNELS, _STEPS, _GATHER = (
+    {dtype: make(dtype) for dtype in ("float32", "float64")} for make in (_kernels, _steps, _gather)
+)
+
+
+def library(dtype: str) -> Library:
+    """Return the block kernels for activations of one dtype, not yet loaded."""
+    return _KERNELS[dtype]
+
+
+def step_library(dtype: str) -> Library:
+    """Return the training steps in one dtype, not yet loaded."""
+    return _STEPS[dtype]
+
+
+def gather_library(dtype: str) -> Library:
+    """Return the product of a graph's matrix and a full matrix of one dtype, not yet loaded."""
+    return _GATHER[dtype]
+
+
+def libraries() -> list[Library]:
+    """Return all libraries."""
+    return [*_KERNELS.values(), *_STEPS.values(), *_GATHER.values()]
+
+
 def functions(dtype: str) -> dict[str, Callable[..., None]]:
-    """Return the functions by name; the first call of a process loads or compiles them."""
+    """Return the block kernels by name; the first call in a process loads or compiles them."""
     return library(dtype).functions()

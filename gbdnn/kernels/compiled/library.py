@@ -180,11 +180,12 @@ class Library:
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        self._engine = engine  # owns the code
-        return {
-            name: _prototype(signature)(engine.get_function_address(f"gbdnn_{name}"))
-            for name, signature in self._signatures.items()
-        }
+        found = {}
+        for name, signature in self._signatures.items():
+            function: Any = _prototype(signature)(engine.get_function_address(f"gbdnn_{name}"))
+            function.engine = engine  # owns the machine code, which goes when the engine does
+            found[name] = function
+        return found
 
     @cached_property
     def _key(self) -> bytes:
