@@ -16,7 +16,7 @@ from gbdnn.cli import workers as pools
 from gbdnn.cli.bars import Bars
 from gbdnn.cli.terminal import computed_in, counted, fact_lines, say
 from gbdnn.errors import ArgumentError
-from gbdnn.io.atomic import require_writable, whole_file
+from gbdnn.io.files import require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
 
 _FAILED = 1

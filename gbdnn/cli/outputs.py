@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from gbdnn.errors import GbdnnError, OutputError
-from gbdnn.io.atomic import is_own_output, output_errors, require_writable
 from gbdnn.io.datasets import TSV
+from gbdnn.io.files import is_own_output, output_errors, require_writable
 from gbdnn.io.formats import FORMATS, require_no_ending
 from gbdnn.io.store import require_storable
 from gbdnn.io.store.index import INDEX, read_index

@@ -9,8 +9,8 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
-from gbdnn.io.atomic import require_writable, whole_folder
 from gbdnn.io.challenge.network import write_network
+from gbdnn.io.files import require_writable, whole_folder
 from gbdnn.io.formats import (
     FORMATS,
     FormatName,

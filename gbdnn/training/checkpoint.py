@@ -17,7 +17,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io.atomic import output_errors, require_writable, whole_file
+from gbdnn.io.files import output_errors, require_writable, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.io.store.fingerprints import checksum, checksum_of, identity
 from gbdnn.runtime.optional import require

@@ -7,12 +7,9 @@ import contextlib
 import errno
 import gzip
 import io as bytes_io
-import json
 import os
 import pickle
 import pickletools
-import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -28,7 +25,6 @@ import gbdnn
 from gbdnn import io
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError, ReadError, TooLargeError
 from gbdnn.io import reading
-from gbdnn.io.atomic import whole_file, whole_folder
 from gbdnn.io.challenge.layout import find_neurons
 from gbdnn.io.store import store_kind
 
@@ -649,55 +645,3 @@ def umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-# What a killed process leaves
-
-
-WRITE = """
-import sys, time
-from gbdnn.io.atomic import {manager}
-with {manager}(sys.argv[1]):
-    print("ready", flush=True)
-    time.sleep(3600)
-"""
-
-
-@pytest.mark.parametrize(("manager", "name"), [("whole_file", "a.bin"), ("whole_folder", "net")])
-def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, manager, name, monkeypatch):
-    monkeypatch.setattr("gbdnn.io.temporary._PAUSE", 0.0)
-
-    def writer():
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITE.format(manager=manager), tmp_path / name],
-            stdout=subprocess.PIPE,
-        )
-        process.stdout.readline()
-        return process
-
-    def temporary():
-        return [path for path in tmp_path.iterdir() if ".tmp" in path.name]
-
-    with writer() as dead, writer() as alive:
-        assert len(temporary()) == 2
-        dead.send_signal(signal.SIGKILL)
-        dead.wait()
-        with whole_file(tmp_path / "b.bin") as file:
-            assert len(temporary()) == 2  # the living one's, and this one
-            file.write(b"x")
-        assert len(temporary()) == 1
-        alive.kill()
-    with whole_folder(tmp_path / "c"):
-        pass
-    assert not temporary()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.bin", "c"]
-
-
-def test_a_stores_parts_are_no_leftovers(tmp_path, monkeypatch):
-    monkeypatch.setattr("gbdnn.io.temporary._PAUSE", 0.0)
-    parts = tmp_path / ".gbdnn-0123456789abcdef.tmp" / "part-00000"
-    gbdnn.save(E, parts)
-    with whole_file(tmp_path / "a.bin"), whole_folder(tmp_path / "b"):
-        pass
-    assert json.loads((parts / "index.json").read_text())["kind"] == "features"
-    shutil.rmtree(parts.parent)

@@ -25,9 +25,9 @@ from gbdnn.errors import (
     ShapeError,
 )
 from gbdnn.io import iter_layers, write_network
-from gbdnn.io.atomic import require_writable
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
+from gbdnn.io.files import require_writable
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
@@ -744,7 +744,7 @@ def test_write_network_refuses_a_mixture(tmp_path):
 
 def test_write_network_where_one_cannot(tmp_path):
     put(tmp_path / "file")
-    with pytest.raises(OutputError, match="file: cannot be made: File exists"):
+    with pytest.raises(OutputError, match="file: cannot be created: File exists"):
         write_network(random_network(1), tmp_path / "file")
 
 

@@ -16,7 +16,7 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import io
-from gbdnn.io.atomic import whole_folder
+from gbdnn.io.files import whole_folder
 
 FEW = settings(max_examples=25, deadline=None)
 W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])

@@ -168,7 +168,7 @@ def test_there_is_one_of_each(structure):
             if isinstance(node, ast.Attribute) and node.attr in ("flock", "lockf"):
                 locks.add(name)
     assert marks == {"gbdnn.io.store.fingerprints"}
-    assert locks == {"gbdnn.io.temporary"}
+    assert locks == {"gbdnn.io.store.writer"}
     assert makers == {"gbdnn.engine.stats"}
     assert runners == {"gbdnn.engine.block_run"}
     reading = {"gbdnn.engine.prefetch", "gbdnn.model.readers"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from gbdnn.io.store.network import read_network, write_network
 from gbdnn.io.store.reader import Reader
-from gbdnn.io.temporary import new_folder, remove_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,13 +28,7 @@ def readable(network: Network, workers: Workers | None = None) -> Iterator[Netwo
     if network.source is not None or not (workers is None or workers.are_processes_here):
         yield network
         return
-    parent = Path(tempfile.gettempdir())
-    remove_leftovers(parent)  # of processes that were killed
-    folder, lock = new_folder(parent)
-    try:
-        folder.chmod(0o700)
-        write_network(network, folder / "network", None)
-        yield read_network(Reader(folder / "network"))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+    with tempfile.TemporaryDirectory(prefix="gbdnn-") as folder:
+        path = Path(folder) / "network"
+        write_network(network, path, None)
+        yield read_network(Reader(path))

@@ -10,9 +10,9 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, require_callable, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
-from gbdnn.io.atomic import made_folder
 from gbdnn.io.challenge.layout import find_layers, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
+from gbdnn.io.files import made_folder
 from gbdnn.io.reading import as_limit
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network

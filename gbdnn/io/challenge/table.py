@@ -18,7 +18,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError
-from gbdnn.io.atomic import whole_file
+from gbdnn.io.files import whole_file
 from gbdnn.io.reading import read_unzipped
 from gbdnn.runtime.optional import require
 

@@ -23,7 +23,7 @@ from gbdnn.errors import (
     naming,
     require_kind,
 )
-from gbdnn.io.atomic import made_folder, whole_file
+from gbdnn.io.files import made_folder, whole_file
 from gbdnn.io.frameworks.matrix_market_text import parse, parse_distinct
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.numbered import in_order, numbered

@@ -14,7 +14,7 @@ from gbdnn.errors import (
     naming,
     require_kind,
 )
-from gbdnn.io.atomic import whole_file
+from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_check import require_places, require_valid
 from gbdnn.io.frameworks.onnx_graph import OnnxGraph

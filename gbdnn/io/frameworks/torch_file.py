@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingPackageError, naming
-from gbdnn.io.atomic import whole_file
+from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.torch import from_torch, to_torch
 from gbdnn.io.frameworks.torch_tensors import import_torch, sparse_fault
 from gbdnn.io.reading import foreign_errors, open_regular

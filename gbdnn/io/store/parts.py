@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import MissingFileError, OutputError
-from gbdnn.io.atomic import output_errors
+from gbdnn.io.files import output_errors
 from gbdnn.io.reading import WRONG
 from gbdnn.io.store.features import StoredFeatures, write_features
 from gbdnn.io.store.reader import Reader

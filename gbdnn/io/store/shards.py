@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import FormatError, MissingFileError, ReadError
-from gbdnn.io.atomic import give_permissions
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.runtime.optional import require
 
@@ -129,7 +128,7 @@ def write_shard(
             file.write(tensors[name].data)
         file.flush()
         if old is not None:
-            give_permissions(file.fileno(), old)
+            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
         os.fsync(file.fileno())
     return header, len(header) + size
 

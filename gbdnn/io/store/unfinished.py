@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from gbdnn._version import __version__
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, GbdnnError, MissingFileError, OutputError
-from gbdnn.io.atomic import output_errors, whole_file
+from gbdnn.io.files import output_errors, whole_file
 from gbdnn.io.reading import WRONG, read_bytes, read_errors
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.index import read_index

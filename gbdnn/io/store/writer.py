@@ -11,24 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
 import shutil
+import stat
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import GbdnnError, OutputError
-from gbdnn.io.atomic import give_permissions, output_errors, whole_file
-from gbdnn.io.links import resolved
+from gbdnn.io.files import output_errors, whole_file
 from gbdnn.io.reading import read_bytes, read_errors
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.index import INDEX, encode, is_index, read_index
 from gbdnn.io.store.shards import safetensors, write_shard
 from gbdnn.io.store.unfinished import bring_back, named_by_index, require_same_run
-from gbdnn.io.temporary import lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -93,7 +93,6 @@ class Writer:
     def __enter__(self) -> Self:
         try:
             with output_errors(self._folder):
-                resolved(self._folder)
                 self._make_folders()
                 self._lock = _locked(self._folder)
                 self._require_ours()
@@ -146,7 +145,7 @@ class Writer:
         for shard in index["shards"]:
             if self._old is not None:
                 with output_errors(self._folder):
-                    _give_permissions(folder / shard["file"], self._old)
+                    (folder / shard["file"]).chmod(stat.S_IMODE(self._old.st_mode))
             self._keep(shard, folder)
         return index
 
@@ -265,27 +264,18 @@ def _leftovers(folder: Path) -> list[Path]:
     ]
 
 
-def _give_permissions(path: Path, old: os.stat_result) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        give_permissions(descriptor, old)
-    finally:
-        os.close(descriptor)
-
-
 def _locked(folder: Path) -> int:
     """Return an open descriptor of the folder, with an exclusive lock where there are locks."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        lock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         failure = OutputError(f"{folder}: another process is writing to this store")
         failure.errno = errno.EAGAIN
         raise failure from None
-    except BaseException:
-        os.close(descriptor)
-        raise
+    except OSError:  # the file system has no locks
+        return descriptor
     return descriptor
 
 

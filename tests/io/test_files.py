@@ -1,0 +1,209 @@
+"""Output files and folders appear whole or not at all."""
+
+import gzip
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from gbdnn.errors import FormatError, OutputError
+from gbdnn.io.files import require_writable, whole_file, whole_folder
+
+
+def write(path, content, then=None):
+    with whole_file(path) as file:
+        file.write(content)
+        if then is not None:
+            raise then
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_new_file(tmp_path, kind):
+    write(kind(tmp_path / "a.tsv"), b"new\n")
+    assert (tmp_path / "a.tsv").read_bytes() == b"new\n"
+    assert names(tmp_path) == ["a.tsv"]
+
+
+def test_the_old_content_is_there_until_the_end(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"old\n")
+    with whole_file(path) as file:
+        file.write(b"new\n")
+        file.flush()
+        assert path.read_bytes() == b"old\n"
+    assert path.read_bytes() == b"new\n"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit, FormatError])
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_an_exception_leaves_the_old_file(tmp_path, kind, name):
+    path = tmp_path / name
+    with pytest.raises(kind):
+        write(path, b"half", kind)
+    assert names(tmp_path) == []
+    path.write_bytes(b"old\n")
+    with pytest.raises(kind):
+        write(path, b"half", kind)
+    assert path.read_bytes() == b"old\n"
+    assert names(tmp_path) == [name]
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path):
+    with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left") as caught:
+        write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
+    assert caught.value.errno == 28
+    assert names(tmp_path) == []
+
+
+def test_equal_content_gives_equal_gzip_files(tmp_path, monkeypatch):
+    write(tmp_path / "a.tsv.gz", b"new\n" * 1000)
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    write(tmp_path / "b.gz", b"new\n" * 1000)
+    first, second = (tmp_path / "a.tsv.gz").read_bytes(), (tmp_path / "b.gz").read_bytes()
+    assert gzip.decompress(first) == b"new\n" * 1000
+    assert first == second
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_a_new_file_follows_the_umask(tmp_path, umask):
+    old = os.umask(umask)
+    try:
+        write(tmp_path / "a.tsv", b"")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a.tsv").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_the_permissions_of_an_existing_file_are_kept(tmp_path, mode):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"old\n")
+    path.chmod(mode)
+    write(path, b"new\n")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_read_only_file_is_not_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(b"old\n")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to any file
+    with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: .* is read-only"):
+        write(path, b"new\n")
+    assert path.read_bytes() == b"old\n"
+
+
+def test_links_are_followed(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.tsv").symlink_to("real/a.tsv")
+    write(tmp_path / "link.tsv", b"first\n")
+    write(tmp_path / "link.tsv", b"second\n")
+    assert (tmp_path / "link.tsv").readlink().as_posix() == "real/a.tsv"
+    assert (tmp_path / "real" / "a.tsv").read_bytes() == b"second\n"
+    assert names(tmp_path / "real") == ["a.tsv"]
+
+
+def test_paths_that_cannot_be_written(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"old\n")
+    (tmp_path / "loop").symlink_to("loop")
+    for path, match in (
+        (tmp_path / "folder", "it is a folder"),
+        (tmp_path / "missing" / "a.tsv", "the folder .*missing does not exist"),
+        (tmp_path / "file" / "a.tsv", "Not a directory"),
+        (tmp_path / "loop", "symbolic links"),
+        (tmp_path / ("n" * 256), "name too long"),
+        ("a\0b", "NUL"),
+        ("", "it is a folder"),
+    ):
+        for call in (lambda path: write(path, b""), require_writable):
+            with pytest.raises(OutputError, match=f"cannot be written: .*{match}"):
+                call(path)
+    assert names(tmp_path) == ["file", "folder", "loop"]
+
+
+def test_the_longest_name(tmp_path):
+    write(tmp_path / ("n" * 255), b"new\n")
+    assert names(tmp_path) == ["n" * 255]
+
+
+def test_a_device_is_written_directly():
+    before = os.stat("/dev/null")  # noqa: PTH116
+    require_writable("/dev/null")
+    write("/dev/null", b"new\n")
+    after = os.stat("/dev/null")  # noqa: PTH116
+    assert (before.st_ino, before.st_rdev) == (after.st_ino, after.st_rdev)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
+def test_a_full_device():
+    with pytest.raises(OutputError, match="/dev/full: cannot be written: No space left"):
+        write("/dev/full", b"new\n" * 10000)
+
+
+def test_a_fifo_is_written_directly(tmp_path):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write(path, b"new\n")
+    reader.join(10)
+    assert got == [b"new\n"]
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+STREAM = """
+from gbdnn.io.files import whole_file
+print("before", flush=True)
+with whole_file("/dev/stdout") as file:
+    file.write(b"new\\n")
+print("after", flush=True)
+"""
+
+
+def test_standard_output_keeps_what_is_printed_before_and_after(tmp_path):
+    done = subprocess.run([sys.executable, "-c", STREAM], capture_output=True, check=True)
+    assert done.stdout.splitlines() == [b"before", b"new", b"after"]
+    path = tmp_path / "log"
+    with path.open("wb") as log:
+        subprocess.run([sys.executable, "-c", STREAM], stdout=log, check=True)
+    assert path.read_bytes().splitlines() == [b"before", b"new", b"after"]
+
+
+def test_require_writable_changes_nothing(tmp_path):
+    require_writable(tmp_path / "new.tsv")
+    assert names(tmp_path) == []
+    (tmp_path / "old.tsv").write_text("old")
+    require_writable(tmp_path / "old.tsv")
+    assert (tmp_path / "old.tsv").read_text() == "old"
+
+
+def test_a_folder_appears_at_the_end(tmp_path):
+    path = tmp_path / "net"
+    with whole_folder(path) as folder:
+        (folder / "a").write_text("1")
+        assert not path.exists()
+    assert names(path) == ["a"]
+    (tmp_path / "empty").mkdir()
+    with whole_folder(tmp_path / "empty") as folder:
+        (folder / "a").write_text("1")
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "half"):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == ["empty", "net"]
+
+
+def test_a_folder_replaces_nothing(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").write_text("1")
+    (tmp_path / "file").write_text("1")
+    for name, match in (("full", "is not empty"), ("file", "is not a folder")):
+        with pytest.raises(OutputError, match=match), whole_folder(tmp_path / name):
+            pass
+    assert names(tmp_path) == ["file", "full"]
