@@ -97,11 +97,12 @@ class CompiledNetwork:
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
         if not self._is_direct:
-            Y = infer_network(self.network, rows, nthreads=self.nthreads).to_dense(fill_value=0)
+            Y = infer_network(self.network, rows, nthreads=self.nthreads)
+            found = Y.to_dense(fill_value=0, dtype=self._dtype)
             if values is None:
-                values = Y
+                values = found
             else:
-                values[:] = Y
+                values[:] = found
         else:
             answer = DenseAnswer(*shape, self._dtype, values=values, with_present=False)
             if len(rows):
@@ -110,8 +111,7 @@ class CompiledNetwork:
             values = answer.values
         if out is not None:
             return out
-        found: np.ndarray = values[0] if x.ndim == 1 else values
-        return found
+        return values[0] if x.ndim == 1 else values
 
     def _writable(self, out: Any, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return an array that can take an answer of this shape, or raise."""

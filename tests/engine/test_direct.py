@@ -542,13 +542,14 @@ def test_compile_takes_what_infer_takes(tmp_path):
         gbdnn.compile(net, nthreads=0)
 
 
-def test_layers_that_blocks_cannot_take():
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_layers_that_blocks_cannot_take(dtype):
     """A positive bias under the rule `entries`: by the sparse form."""
-    net = gbdnn.Network([gbdnn.Layer(np.eye(3) / 2, 0.5, bias_rule="entries")])
-    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
-    expected = np.where(X, X / 2 + 0.5, 0)
-    np.testing.assert_array_equal(gbdnn.compile(net)(X), expected)
-    np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0])
+    net = gbdnn.Network([gbdnn.Layer(np.eye(3, dtype=dtype) / 2, 0.5, bias_rule="entries")])
+    X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]], dtype)
+    expected = np.where(X, X / 2 + 0.5, 0).astype(dtype)
+    np.testing.assert_array_equal(gbdnn.compile(net)(X), expected, strict=True)
+    np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0], strict=True)
 
 
 @pytest.mark.parametrize("inputs_of_first_call", [1, 2, 3, 40, 100])
