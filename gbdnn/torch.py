@@ -222,8 +222,7 @@ class _Chained(nn.Module):
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        for name, part in parts.items():
-            self.add_module(name, part)
+        self._modules.update(parts)
         self.eval()
 
     def forward(self, input: Any) -> Any:  # noqa: A002 -- as `nn.Sequential` has it
@@ -302,7 +301,7 @@ class _Replacing:
         self._most = density
         self.report = Report()
         self._done: dict[int, nn.Module] = {}
-        self._originals: dict[nn.Module, tuple[int, nn.Module]] = {}  # with the report's item
+        self._originals: dict[nn.Module, tuple[int, dict[str, nn.Module]]] = {}  # report's item
 
     def replaced(self, module: nn.Module, name: str) -> nn.Module:
         """Return what takes the place of a module: itself, with other modules in it, or another."""
@@ -340,7 +339,7 @@ class _Replacing:
                 parts[key] = self.replaced(part, _join(name, key))
             at = stop
         if len(parts) < len(given):
-            return next(iter(parts.values())) if len(parts) == 1 and not name else _Chained(parts)
+            return _Chained(parts)
         for key, part in parts.items():
             setattr(module, key, part)
         return module
@@ -371,10 +370,9 @@ class _Replacing:
         else:
             made = SparseLinear(trace(nn.Sequential(*parts), Chain(None)).network())
             norms = any(isinstance(part, nn.BatchNorm1d) for part in parts)
-            names = zip(keys, parts, strict=False)
-            made._names = None if norms else tuple(key for key, x in names if is_linear(x))
-            whole = parts[0] if len(parts) == 1 else nn.Sequential(*parts).eval()
-            self._originals[made] = len(self.report), whole
+            given = dict(zip(keys, parts, strict=False))
+            made._names = None if norms else tuple(key for key, x in given.items() if is_linear(x))
+            self._originals[made] = len(self.report), given
         if why and len(linears) > 1:  # each by itself
             return made
         neurons = "-".join(map(str, (sizes[0][1], *(m for _, _, m in sizes))))
@@ -413,23 +411,33 @@ class _Replacing:
         finally:
             for hook in hooks:
                 hook.remove()
-        back: dict[nn.Module, nn.Module] = {}
+        back: dict[nn.Module, dict[str, nn.Module]] = {}
         for part, (at, original) in self._originals.items():
             why, is_slower = "not reached by the example", False
             if part in inputs:
-                ours, theirs = _seconds(part, original, inputs[part])
+                ours, theirs = _seconds(part, _Chained(original), inputs[part])
                 is_slower = ours > theirs
                 why = f"{ours * 1e6:.0f} us, PyTorch {theirs * 1e6:.0f} us"
             if is_slower:
                 back[part] = original
             self.report[at] = self.report[at]._replace(is_replaced=not is_slower, why=why)
-        if model in back:
-            return back[model]
+        if model in back:  # a single Linear
+            return next(iter(back[model].values()))
         for module in list(model.modules()):
-            for key, part in _children(module):
-                if part in back:
-                    setattr(module, key, back[part])
+            _put_back(module, back)
         return model
+
+
+def _put_back(module: nn.Module, back: Mapping[nn.Module, Mapping[str, nn.Module]]) -> None:
+    """Put originals back into a module, those of a chain under their own names."""
+    children = list(module._modules.items())
+    module._modules.clear()
+    for key, part in children:
+        originals = back.get(part, {}) if part is not None else {}
+        if len(originals) > 1:
+            module._modules.update(originals)
+        else:
+            module._modules[key] = next(iter(originals.values()), part)
 
 
 def _seconds(part: nn.Module, original: nn.Module, x: torch.Tensor) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -290,6 +291,19 @@ def test_an_example_puts_back_what_is_slower(monkeypatch):
     single = sparse(nn.Linear(9, 9))
     monkeypatch.setattr(gt, "_seconds", lambda *_: (2.0, 1.0))
     assert type(gt.accelerate(single, x, density=1)) is nn.Linear
+
+
+@pytest.mark.parametrize("names", ["012", "abc"])
+def test_a_chain_that_is_put_back_keeps_its_names(names, monkeypatch):
+    parts = nn.Linear(7, 64), nn.ReLU(), nn.LayerNorm(64)
+    model = sparse(nn.Sequential(OrderedDict(zip(names, parts, strict=True))))
+    monkeypatch.setattr(gt, "_seconds", lambda *_: (2.0, 1.0))
+    for given in (model, sparse(nn.Sequential(model, nn.Tanh())), model[:2].eval()):
+        fast = gt.accelerate(given, torch.randn(1, 7), density=1.0)
+        assert not replaced(fast)
+        assert list(fast.state_dict()) == list(given.state_dict())
+        fast.load_state_dict(given.state_dict())
+        equal(fast, given, torch.randn(4, 7))
 
 
 def test_wrong_calls():
