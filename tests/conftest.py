@@ -26,18 +26,14 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # The first example of a test may wait for GraphBLAS to start.
-settings.register_profile("gbdnn", deadline=None, max_examples=10)
+settings.register_profile("gbdnn", deadline=None, max_examples=10, derandomize=True, database=None)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
 
 
-# A file with the ids of tests that have passed before, where fewer packages were installed.
-PASSED = os.environ.get("GBDNN_PASSED")
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Of a test that is `pairwise` a covering array is quick; what has passed is not run again."""
+def pytest_collection_modifyitems(items):
+    """Mark the combinations of a `pairwise` test outside a covering array as slow."""
     tests = {}
     for item in items:
         if item.get_closest_marker("pairwise"):
@@ -51,25 +47,6 @@ def pytest_collection_modifyitems(config, items):
         for k, item in enumerate(combinations):
             if k not in quick:
                 item.add_marker("slow")
-    if PASSED and Path(PASSED).exists():
-        ids = set(Path(PASSED).read_text(encoding="utf-8").splitlines())
-        passed = {
-            item
-            for item in items
-            if item.nodeid in ids and not item.get_closest_marker("frameworks")
-        }
-        config.hook.pytest_deselected(items=[item for item in items if item in passed])
-        items[:] = [item for item in items if item not in passed]
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Keep the ids of what has passed, where a file for them is named."""
-    if PASSED:
-        of = terminalreporter.stats
-        faulty = {each.nodeid for kind in ("error", "failed") for each in of.get(kind, [])}
-        ids = [each.nodeid for each in of.get("passed", []) if each.nodeid not in faulty]
-        with Path(PASSED).open("a", encoding="utf-8") as file:
-            file.writelines(f"{each}\n" for each in ids)
 
 
 def scheduled(patch):

@@ -197,6 +197,7 @@ def test_every_format_but_torch(trained, tmp_path):
     assert len(io.read_onnx(tmp_path / "net.onnx")) == 1
 
 
+@pytest.mark.frameworks
 def test_torch(trained, tmp_path):
     torch = pytest.importorskip("torch")
     net = gbdnn.load(trained)
@@ -212,6 +213,7 @@ def test_torch(trained, tmp_path):
     fails("info", tmp_path / "no.pt", match="no such file")
 
 
+@pytest.mark.frameworks
 def test_torch_files_from_python(tmp_path):
     torch = pytest.importorskip("torch")
     W = np.random.default_rng(0).normal(size=(4, 3))

@@ -90,21 +90,6 @@ def joblib():
 
 
 @contextlib.contextmanager
-def ray():
-    """As the page on clusters has it, on this machine alone."""
-    ray = pytest.importorskip("ray")
-
-    class RayExecutor(Executor):
-        def submit(self, function, /, *arguments):
-            return ray.remote(function).remote(*arguments).future()
-
-    ray.shutdown()  # a page's block may have started it in this process
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
-    yield Workers(RayExecutor(), count=2)
-    ray.shutdown()
-
-
-@contextlib.contextmanager
 def dask():
     distributed = pytest.importorskip("distributed")
     # A LocalCluster gives up workers that happen to restart so long after an earlier loss.
@@ -120,7 +105,7 @@ def dask():
         yield client
 
 
-@pytest.fixture(scope="module", params=[threads, spawned, loky, dask], ids=lambda f: f.__name__)
+@pytest.fixture(scope="module", params=[threads, spawned, loky], ids=lambda f: f.__name__)
 def executor(request):
     with request.param() as found:
         yield found
@@ -185,7 +170,7 @@ def sum_of_forms(records):
     return {name: sum(each.forms.get(name, 0) for each in records) for name in names}
 
 
-@pytest.mark.parametrize("kind", [joblib, pytest.param(ray, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [joblib, pytest.param(dask, marks=pytest.mark.frameworks)])
 def test_recipes_of_the_page(kind, net, X, answers, tmp_path):
     with kind() as executor:
         assert gbdnn.infer(net, X, executor=executor, engine="full").isequal(answers["full"])
@@ -1157,10 +1142,10 @@ def test_a_killed_worker_is_an_error_and_its_parts_are_computed_later(
     )
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_dask_worker_is_replaced(net, X, answers, times):
+@pytest.mark.frameworks
+def test_a_killed_dask_worker_is_replaced(net, X, answers):
     with dask() as client:
-        for _ in range(times):
+        for _ in range(2):
             killed = []
 
             def kill(record, killed=killed):
@@ -1214,6 +1199,7 @@ def mpiexec(ranks, *arguments):
         pytest.skip("there is no mpiexec")
 
 
+@pytest.mark.frameworks
 def test_ranks_of_mpi(folder, tmp_path):
     (tmp_path / "run.py").write_text(MPI)
     done = mpiexec(3, tmp_path / "run.py", folder, tmp_path / "Y")
@@ -1238,6 +1224,7 @@ def test_workers_of_the_shell(folder, X, answers, tmp_path):
     assert np.array_equal(ids, np.flatnonzero(CASE.Y.any(axis=1)))
 
 
+@pytest.mark.frameworks
 def test_a_scheduler_of_the_shell(folder, answers, tmp_path):
     with dask() as client:
         arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
@@ -1246,6 +1233,7 @@ def test_a_scheduler_of_the_shell(folder, answers, tmp_path):
     assert gbdnn.load(tmp_path / "Y").isequal(answers["full"])
 
 
+@pytest.mark.frameworks
 def test_ranks_of_the_shell(folder, answers, tmp_path):
     done = mpiexec(
         3, "-m", "gbdnn", "infer", folder / "net", folder / "X", "--engine", "full",
@@ -1379,16 +1367,6 @@ def test_the_challenge_in_the_shell(tmp_path, monkeypatch):
     shell.fails(*few, "--workers", 1, "--memory", 1, match="memory")
     left = [each.name for each in (tmp_path / "T").iterdir() if each.name.startswith("gbdnn-")]
     assert left == []
-
-
-def test_the_challenge_on_ranks_of_mpi(tmp_path):
-    done = mpiexec(
-        3, "-m", "gbdnn", "challenge", "--layers", 8, "--inputs", 9000, "--mpi",
-        "--json", tmp_path / "outcome.json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "outcome.json").read_text())["workers"] == 2
-    assert "PASSED" in done.stdout
 
 
 def test_the_task_is_a_function_of_a_module():

@@ -70,7 +70,8 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.frameworks
+@pytest.mark.parametrize("ranks", [2])
 def test_stored_network(ranks, made):
     inputs = gbdnn.io.open_features(made / "X").shape[0]
     outcome = found(ranks, "stored", made)
@@ -100,13 +101,14 @@ def records(made):
     return stats
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[3])
 def outcomes(request, tmp_path_factory):
     """What so many ranks find in several cases."""
     pytest.importorskip("numba")
     return found(request.param, "several", tmp_path_factory.mktemp("cases"), *CASES)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("case", CASES)
 def test_equal_to_infer(case, outcomes):
     """The bits too, where all blocks are in one form ("rough")."""
@@ -131,6 +133,7 @@ def failures(tmp_path_factory):
     return found(3, "fails", tmp_path_factory.mktemp("fails"), *FAILURES)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("failure", FAILURES)
 def test_an_error_on_one_rank_is_one_on_all(failure, failures):
     """Before the features have been read, which takes longer than the ranks are waited for."""
@@ -140,6 +143,7 @@ def test_an_error_on_one_rank_is_one_on_all(failure, failures):
     assert outcome["again"] is True
 
 
+@pytest.mark.frameworks
 def test_options_that_differ_are_an_error_before_any_work(tmp_path):
     told = found(3, "differ", tmp_path)
     same = "all ranks of a pipeline take the same"
@@ -167,6 +171,7 @@ def test_what_is_no_communicator(comm):
         gbdnn.pipeline([np.eye(2)], np.eye(2), comm=comm)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_an_error_that_nobody_catches_ends_all_ranks(where, tmp_path):
     done = start(3, "dies", tmp_path, "broken", where)
@@ -210,7 +215,8 @@ def told(done):
     return [line for line in done.stderr.splitlines() if any(word in line for word in words)]
 
 
-@pytest.mark.parametrize("module", [(), ("-m", "mpi4py")])
+@pytest.mark.frameworks
+@pytest.mark.parametrize("module", [()])
 @pytest.mark.parametrize("cuts", [(), ("--cuts", "1,3")])
 def test_the_shell(module, cuts, small, answer, tmp_path):
     arguments = [small / "net", small / "X", "-o", tmp_path / "Y", "--to", "store", *cuts]

@@ -5,6 +5,8 @@ import pytest
 
 import gbdnn
 
+pytestmark = pytest.mark.frameworks
+
 ROWS = np.random.default_rng(0).random((60, 8)).round(2)
 NET = gbdnn.training.erdos_renyi([8, 20, 3], 0.5, seed=1)
 LABELS = np.arange(60) % 3

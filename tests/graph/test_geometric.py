@@ -10,6 +10,8 @@ from gbdnn import graph
 torch = pytest.importorskip("torch")
 nn = pytest.importorskip("torch_geometric.nn")
 
+pytestmark = pytest.mark.frameworks
+
 GRAPHS = ["directed", "undirected", "loops", "isolated", "hub", "one node", "no edge"]
 
 

@@ -140,6 +140,7 @@ def torch_weights(torch):
             )  # fmt: skip
 
 
+@pytest.mark.frameworks
 @pytest.mark.filterwarnings("ignore")
 def test_sparse_tensors(tmp_path):
     torch = pytest.importorskip("torch")
@@ -162,6 +163,7 @@ def test_sparse_tensors(tmp_path):
         io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -179,6 +181,7 @@ def test_files_of_pytorch_without_a_state_dict(tmp_path, content, fault):
         io.read_torch(tmp_path / "net.pt")
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("change", [lambda x: x[1:], lambda x: x[:-1], lambda x: [x[0], *x[:-1]]])
 def test_numbers_that_a_file_of_pytorch_does_not_have(tmp_path, change):
     """PyTorch takes them from uninitialised memory."""
@@ -405,7 +408,7 @@ def test_what_is_not_about_the_file_passes():
             raise error
 
 
-@pytest.mark.parametrize("name", ["torch", "onnx"])
+@pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.frameworks), "onnx"])
 def test_frameworks_files_of_rubbish(tmp_path, name):
     pytest.importorskip(name)
     net = gbdnn.Network([gbdnn.Layer(E, 0.5)])

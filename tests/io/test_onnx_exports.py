@@ -12,6 +12,8 @@ import gbdnn
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 
+pytestmark = pytest.mark.frameworks
+
 INPUTS = 6
 X = np.random.default_rng(5).normal(size=(60, INPUTS)).astype(np.float32)
 
@@ -59,7 +61,6 @@ MODELS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "activation", "hidden", "scaler"), MODELS)
 def test_scikit_learn(tmp_path, kind, activation, hidden, scaler):
     to_onnx = pytest.importorskip("skl2onnx").to_onnx
@@ -137,9 +138,9 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dynamo", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "dynamo"), [*((name, False) for name in NAMES), ("one", True), ("norm, relu", True)]
+)
 def test_pytorch(tmp_path, name, dynamo):
     torch = pytest.importorskip("torch")
     if dynamo:
@@ -173,4 +174,3 @@ def test_pytorch(tmp_path, name, dynamo):
 def test_every_module_is_tried():
     pytest.importorskip("torch")
     assert list(modules()) == NAMES
-    assert len(MODELS) + 2 * len(NAMES) >= 60

@@ -18,6 +18,8 @@ nn = torch.nn
 F = torch.nn.functional
 prune = pytest.importorskip("torch.nn.utils.prune")
 
+pytestmark = pytest.mark.frameworks
+
 FEW = settings(max_examples=25, deadline=None)
 SPARSE_WARNS = pytest.mark.filterwarnings("ignore:Sparse")
 

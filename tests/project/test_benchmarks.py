@@ -172,31 +172,6 @@ def test_kernel(tmp_path):
     assert found["hardware"].keys() == {"L1", "L2"}
 
 
-def test_commits(tmp_path):
-    """Of a folder beside a copy: what is told depends on the limit alone."""
-    import shutil
-
-    file, copied = tmp_path / "found.json", tmp_path / "copy"
-    shutil.copytree(Path(gbdnn.__file__).parent, copied / "gbdnn")
-    root = Path(gbdnn.__file__).parents[1]
-    options = ("--case", "single", "--rounds", 2, "--json", file)
-    never = start("commits.py", root, "--before", copied, *options, "--slower", 1e9)
-    assert never.returncode == 0, never.stdout + never.stderr
-    assert "SLOWER" not in never.stdout
-    (name, found), *_ = json.loads(file.read_text())["cases"].items()
-    assert (name, found["slower"], len(found["same"]), len(found["ratios"])) == (
-        "single", False, 2, 2,
-    )  # fmt: skip
-    assert found["noise"] >= 0
-    always = start("commits.py", root, "--before", copied, *options, "--slower", -1e9)
-    assert always.returncode == 1, always.stdout + always.stderr
-    assert "SLOWER" in always.stdout
-    assert json.loads(file.read_text())["cases"]["single"]["first"]["slower"]
-    refused = start("commits.py", "no-commit")
-    assert refused.returncode == 2
-    assert "no-commit is no commit" in refused.stderr
-
-
 def test_small(tmp_path):
     file = tmp_path / "found.json"
     options = ("--layers", 6, "--size", 40, "--rounds", 2, "--json", file)

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.frameworks  # more names and blocks of code are there
-
 DOCS = Path(__file__).parents[2] / "docs"
 # A block of Python, what it needs, and the block of text right below it: what it prints. That was
 # printed once; where it says `varies`, numbers depend on machine, versions or threads.
@@ -52,6 +50,7 @@ def _logger():
     logging.getLogger("gbdnn.inference").setLevel(level)
 
 
+@pytest.mark.frameworks
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
 def test_page(page):

@@ -88,7 +88,13 @@ def test_ends_with_a_conclusion(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.frameworks) if "torch" in packages else name
+        for name, packages in NEEDS.items()
+    ],
+)
 def test_runs(name, monkeypatch):
     for package in NEEDS[name]:
         pytest.importorskip(package)

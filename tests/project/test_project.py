@@ -82,23 +82,10 @@ def test_python_versions():
     assert project["requires-python"] == f">={min(named)}"
 
 
-def steps_of(script):
-    return " ".join(re.findall(r'^(?:all|more)="(.*?)"', script, re.MULTILINE)).split()
-
-
-@pytest.mark.parametrize("workflow", ["tests.yml", "checks.yml"])
-def test_workflows_run_steps_that_there_are(workflow):
-    script, found = text(".ci/run"), text(f".github/workflows/{workflow}")
-    steps = steps_of(script)
-    assert all(re.search(rf"^{step}\(\) \{{$", script, re.MULTILINE) for step in steps)
-    run = re.findall(r"\.ci/run (\w+)", found)
-    run += re.search(r"step: \[(.*)\]", found)[1].split(", ")
-    assert run
-    assert set(run) <= set(steps)
-
-
-def test_every_step_is_run_by_a_workflow():
-    steps = steps_of(text(".ci/run"))
+def test_the_steps_of_the_workflows():
+    script = text(".ci/run")
+    steps = re.search(r'^all="(.*)"', script, re.MULTILINE)[1].split()
+    assert all(f"\n{step}() {{\n" in script for step in steps)
     found = text(".github/workflows/tests.yml") + text(".github/workflows/checks.yml")
     assert all(re.search(rf"\b{step}\b", found) for step in steps)
 

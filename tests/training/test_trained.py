@@ -12,6 +12,8 @@ from gbdnn import io
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.frameworks
+
 _SPEC = importlib.util.spec_from_file_location(
     "trained", Path(__file__).parents[2] / "benchmarks" / "support" / "trained.py"
 )

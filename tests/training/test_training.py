@@ -350,6 +350,7 @@ def test_a_step_is_the_gradient_in_graphblas(sizes, density, inputs, seed):
 # -- against PyTorch ----------------------------------------------------------------------------
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_losses_of_100_steps_are_those_of_pytorch(name):
     torch = pytest.importorskip("torch")

@@ -1,7 +1,7 @@
 """Mutants of the package, drawn by a seed: how many of them do the tests catch?
 
-    python tests/support/mutants.py --count 300 --seed 0
-    python tests/support/mutants.py --only gbdnn/io/ --count 20 --limit 120
+    python tests/stress/mutants.py --count 300 --seed 0
+    python tests/stress/mutants.py --only gbdnn/io/ --count 20 --limit 120
 
 A mutant is one change of one expression or statement: a comparison turned round or its boundary
 moved, + and - (* and /) exchanged, a condition negated, `and` and `or` exchanged, a number or a
@@ -159,7 +159,7 @@ def drawn(count: int, seed: int, only: str = "", root: Path = ROOT) -> list[Muta
         file = path.relative_to(root).as_posix()
         if file.startswith(only):
             found += mutants(path.read_text(encoding="utf-8"), file)
-    return sorted(random.Random(seed).sample(found, min(count, len(found))))  # noqa: S311
+    return sorted(random.Random(seed).sample(found, min(count, len(found))))
 
 
 def nearest(file: str, root: Path) -> list[list[str]]:
