@@ -376,10 +376,6 @@ def infer_to_store(
     The answer has the bits of an uninterrupted run as far as two calls of `infer` have the same
     ones: in one block form, and where sums are exact, always.
 
-    A network that is not in memory, and does not fit into its share of ``memory=``, is streamed
-    window by window; the state of a part between two windows is written down, so that a network
-    of very many layers does not begin anew. That takes 2 % of the time at most.
-
     Until the end what is complete is in ``path/.gbdnn-<16 digits>.tmp``; `io.find_unfinished` and
     ``gbdnn info path`` tell what it holds. The next store completed in the folder removes it.
 

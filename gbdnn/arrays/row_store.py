@@ -52,12 +52,6 @@ class RowStore:
             self._chunk.add(rows)
             self._nbytes += rows.nbytes
 
-    @property
-    def nbytes(self) -> float:
-        """Bytes of the rows."""
-        chunk = 0 if self._chunk is None else self._chunk.nbytes
-        return float(chunk + sum(each.nbytes for each in self._rows))
-
     def rows(self) -> list[SparseRows]:
         """Return all rows; the list is the store's own, and whoever empties it frees them."""
         with self._lock:

@@ -38,15 +38,6 @@ class Answer(Protocol):
         """Let a function write rows into the arrays of a dense answer."""
         ...
 
-    @property
-    def nbytes(self) -> float:
-        """Bytes of what `rows` returns, about."""
-        ...
-
-    def rows(self) -> list[SparseRows]:
-        """Return the rows that have come, by their ids."""
-        ...
-
     def matrix(self, followed: np.ndarray | None, /) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
         ...
@@ -68,15 +59,6 @@ class SparseAnswer:
     def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
         """Not for sparse rows."""
         raise NotImplementedError
-
-    @property
-    def nbytes(self) -> float:
-        """Bytes of the rows."""
-        return self._rows.nbytes
-
-    def rows(self) -> list[SparseRows]:
-        """Return the rows that have come, by their ids."""
-        return list(self._rows.rows())
 
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up."""
@@ -136,15 +118,6 @@ class DenseAnswer:
             self.present[at] = True
         with self._lock:
             self.entries += rows.nvals
-
-    @property
-    def nbytes(self) -> float:
-        """Bytes of the entries as sparse rows."""
-        return float(self.entries * (8 + self.values.itemsize))
-
-    def rows(self) -> list[SparseRows]:
-        """Return the rows that have come, by their ids."""
-        return [_sparse_rows(self.values, self.present)]
 
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
         """Return a matrix of all rows, or for each the row that it followed; give them up.

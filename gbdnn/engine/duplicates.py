@@ -99,19 +99,6 @@ class Duplicates:
         """How many inputs each one stands for, of int64; it goes on to change."""
         return self._weight
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what `saved` returns."""
-        return int(self._parent.nbytes + self._weight.nbytes)
-
-    def saved(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return which input each one follows, and how many inputs each one stands for."""
-        return self._parent, self._weight
-
-    def restore(self, parent: np.ndarray, weight: np.ndarray) -> None:
-        """Go on from what was saved."""
-        self._parent, self._weight = parent, np.ascontiguousarray(weight, np.int64)
-
     def followed(self) -> np.ndarray | None:
         """Return for each input the one whose course it followed; None if each had its own."""
         root = self._parent

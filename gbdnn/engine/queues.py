@@ -8,94 +8,19 @@ when there is much, the queue with the most bytes is next.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from gbdnn.arrays.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import graphblas as gb
+    import numpy as np
 
     from gbdnn.engine.answer import Answer
     from gbdnn.engine.duplicates import Duplicates
     from gbdnn.engine.sources import RowSource
-    from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["Checkpoint", "LayerQueue", "RowRange", "RunState", "SavedState"]
-
-
-class SavedState(NamedTuple):
-    """A `RunState` as it is written down.
-
-    Attributes
-    ----------
-    queued : list of (int, SparseRows or range)
-        Layers and the rows that are queued there; a range of features that have not been read.
-    finished : list of SparseRows
-        Rows of the answer, by their ids.
-    followed : (ndarray, ndarray), optional
-        Of each input the one that it follows, and how many it stands for.
-    """
-
-    queued: list[tuple[int, SparseRows | range]]
-    finished: list[SparseRows]
-    followed: tuple[np.ndarray, np.ndarray] | None
-
-    def is_sound(self, infos: Sequence[LayerInfo], inputs: int, *, merges: bool) -> bool:
-        """Whether a run of so many inputs through these layers can have come here.
-
-        Compiled code writes where ids tell. An input is at one place at most; it may have died.
-        """
-        if any(k >= len(infos) for k, _ in self.queued):
-            return False
-        places = np.zeros(inputs, np.int64)
-        finished = [(len(infos), rows) for rows in self.finished]
-        for k, rows in [*self.queued, *finished]:
-            if isinstance(rows, range):
-                if k != 0 or not 0 <= rows.start <= rows.stop <= inputs:
-                    return False
-                places[rows.start : rows.stop] += 1
-                continue
-            ids = rows.ids
-            if len(ids) and not 0 <= ids.min() <= ids.max() < inputs:
-                return False
-            width = infos[k].nrows if k < len(infos) else infos[-1].ncols
-            if rows.ncols != width or rows.values.dtype != infos[0].dtype:
-                return False
-            np.add.at(places, ids, 1)
-        if (self.followed is not None) != merges or (places > 1).any():
-            return False
-        return self.followed is None or _is_forest(*self.followed, places)
-
-
-def _is_forest(parents: np.ndarray, weights: np.ndarray, places: np.ndarray) -> bool:
-    """Whether each input follows, in the end, one that follows none and stands for as many."""
-    inputs = np.arange(len(places))
-    if len(parents) != len(inputs) or ((parents < 0) | (parents > inputs.max(initial=0))).any():
-        return False
-    root = parents
-    for _ in range(len(inputs).bit_length()):  # twice as far at each step: in a cycle, nowhere
-        root = root[root]
-    is_root = parents == inputs
-    counts = np.bincount(root, minlength=len(inputs))
-    return bool(
-        is_root[root].all() and (weights == counts)[is_root].all() and not places[~is_root].any()
-    )
-
-
-class Checkpoint(Protocol):
-    """Where a run that streams its network is written down, and goes on from."""
-
-    def restore(self) -> SavedState | None:
-        """Return what is written down, None if that is nothing."""
-        ...
-
-    def offer(self, k: int, state: RunState, /) -> None:
-        """Write the state down before layer `k`, or not."""
-        ...
+__all__ = ["LayerQueue", "RowRange", "RunState"]
 
 
 class RowRange(NamedTuple):
@@ -181,12 +106,6 @@ class LayerQueue:
             self._ranges.appendleft(RowRange(rows, 0, rows.nrows, is_held=True))
             self.inputs += rows.nrows
 
-    def saved(self) -> list[SparseRows | range]:
-        """Return all rows; ranges of the features as their numbers."""
-        return [
-            each.rows() if each.is_held else range(each.start, each.stop) for each in self._ranges
-        ]
-
     def take(self, count: int) -> list[RowRange]:
         """Remove the first `count` inputs, or all if there are fewer."""
         taken = []
@@ -255,31 +174,6 @@ class RunState:
         shallow = held < self._limit / 2
         k = min(queues) if shallow else max(queues, key=lambda k: (queues[k].nbytes, k))
         return k, queues[k], self._limit / (2 if shallow else 1) - held
-
-    @property
-    def nbytes(self) -> float:
-        """Bytes of what `saved` returns, about."""
-        queued = sum(queue.nbytes for queue in self.queues.values())
-        return queued + self.answer.nbytes + (self.duplicates.nbytes if self.duplicates else 0)
-
-    def saved(self) -> SavedState:
-        """Return all that goes on in another process; the features are there again."""
-        queued = [(k, rows) for k, queue in self.queues.items() for rows in queue.saved()]
-        followed = None if self.duplicates is None else self.duplicates.saved()
-        return SavedState(queued, self.answer.rows(), followed)
-
-    def restore(self, saved: SavedState, X: RowSource) -> None:
-        """Go on from what was saved."""
-        for k, rows in saved.queued:
-            if isinstance(rows, range):
-                queue = self.queues.setdefault(k, LayerQueue())
-                queue.add_range(X, rows.start, rows.stop, is_held=False)
-            else:
-                self.add(k, rows)
-        for rows in saved.finished:
-            self.answer.add(rows)
-        if self.duplicates is not None and saved.followed is not None:
-            self.duplicates.restore(*saved.followed)
 
     def matrix(self) -> gb.Matrix:
         """Return the answer of all inputs as a matrix; the state gives it up."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.engine.plan import LayerPlan, Window
     from gbdnn.engine.progress import RunProgress
-    from gbdnn.engine.queues import Checkpoint, LayerQueue
+    from gbdnn.engine.queues import LayerQueue
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
@@ -75,18 +75,14 @@ def infer_network(
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
-    checkpoint: Checkpoint | None = None,
 ) -> gb.Matrix:
-    """Return what `infer` returns, for a network with a layer or more.
-
-    With a checkpoint the run goes on from there, and is written down between two windows.
-    """
+    """Return what `infer` returns, for a network with one layer or more."""
     memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     with engaged(None if type(features) is np.ndarray else nthreads):
         X = as_source(features, net, room=memory // 4)
     copied = bytes_copied(X, features)
     always = not isinstance(compress, str) and bool(compress)
-    plain = not always and callback is None and checkpoint is None
+    plain = not always and callback is None
     choice = FormChoice(net, X, engine, memory, copied, nthreads, may_be_direct=plain)
     progress = current()
     progress.begin(net.infos, {0: X.nrows})
@@ -94,7 +90,7 @@ def infer_network(
         duplicates = Duplicates(X.nrows, always=always) if compress else None
         with engaged(nthreads):
             run = QueuedRun(net, X, choice, duplicates, progress, callback)
-            Y = run.answer(checkpoint)
+            Y = run.answer()
     else:
         answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
         run_directly(
@@ -172,26 +168,12 @@ class QueuedRun:
             progress=progress, callback=callback,
         )  # fmt: skip
 
-    def answer(self, checkpoint: Checkpoint | None = None) -> gb.Matrix:
-        """Return the activations after the last layer, a row per input.
-
-        With a checkpoint the run goes on from there, and is written down between two windows.
-        """
-        saved, merges = None, self.state.duplicates is not None
-        if checkpoint is not None:
-            saved = checkpoint.restore()
-        if saved is None or not saved.is_sound(self._net.infos, self._X.nrows, merges=merges):
-            self.state.begin(self._X)
-        else:
-            self.state.restore(saved, self._X)
-            inputs = {k: queue.inputs for k, queue in self.state.queues.items()}
-            self._progress.begin(self._net.infos, inputs)
-        del saved
+    def answer(self) -> gb.Matrix:
+        """Return the activations after the last layer, one row per input."""
+        self.state.begin(self._X)
         with self._windows:
             while (following := self.state.next()) is not None:
                 k, queue, room = following
-                if checkpoint is not None:
-                    checkpoint.offer(k, self.state)
                 window = self._windows.around(k)
                 plan, form = window.plan(k), self._choice.form
                 sparse = form is None or self._choice.is_sparse(

@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.executors.checkpoint import Checkpoint
 from gbdnn.distributed.held_layers import HeldLayers
 from gbdnn.distributed.messages import CompactRows, Here, StoredRange, bytes_of, taken
 from gbdnn.engine.memory import layer_bytes
@@ -57,8 +56,7 @@ class Task:
     options : dict
         Of `infer`.
     folder : str, optional
-        Where the worker writes the answer, a part of a store; by default it is returned. Beside it
-        are checkpoints, where the network is streamed.
+        Where the worker writes the answer, a part of a store; by default it is returned.
     is_told : bool
         Whether somebody wants to know which forms compute.
     """
@@ -122,12 +120,9 @@ def compute(task: Task) -> BatchResult:
     with engaged(task.options["nthreads"]):
         net = _network(task.network, task.options["memory"])
     loading = perf_counter() - began
-    checkpoint = None
-    if task.folder is not None and not net.in_memory:
-        checkpoint = Checkpoint(f"{task.folder}.run")
     before = FUSED.seconds_compiling(net.dtype)
     with watched(RunProgress() if task.is_told else current()) as work:
-        Y = infer_network(net, _features(task.features), checkpoint=checkpoint, **task.options)
+        Y = infer_network(net, _features(task.features), **task.options)
     inputs, rows = int(Y.nrows), SparseRows.from_matrix(Y)
     living, entries = int((rows.degrees > 0).sum()), rows.nvals
     sent = None
@@ -137,8 +132,6 @@ def compute(task: Task) -> BatchResult:
         from gbdnn.io.store.parts import write_part
 
         write_part(task.folder, rows.matrix())
-        if checkpoint is not None:
-            checkpoint.remove()
     return BatchResult(
         rows=sent,
         worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",
