@@ -151,6 +151,10 @@ def as_array(x: Any, what: str) -> np.ndarray:
     complete(x)
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
+    if type(x).__module__.startswith("graphblas."):
+        raise _needs_array(x, what, "to_dense(fill_value=0)")
+    if hasattr(x, "toarray"):  # SciPy's sparse arrays
+        raise _needs_array(x, what, "toarray()")
     try:
         # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
         array = np.asarray(float(x) if type(x) is int else x)
@@ -161,6 +165,11 @@ def as_array(x: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(f"{what}: real numbers are needed, not {shown(x)}")
     return array
+
+
+def _needs_array(x: Any, what: str, method: str) -> ArgumentTypeError:
+    kind = type(x).__qualname__
+    return ArgumentTypeError(f"{what}: a dense array is needed, not a {kind}; pass its {method}")
 
 
 def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:

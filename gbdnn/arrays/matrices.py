@@ -48,29 +48,36 @@ def is_matrix(x: object) -> bool:
 
 
 def as_held(x: Any, what: str) -> Any:
-    """Return a caller's matrix as it is, or the array of what has one: tables, tensors.
+    """Return a matrix that was given as an argument, converted if necessary.
 
-    That is what `numpy.asarray` makes of an object with ``__array__``; no library is imported.
+    A matrix of an accepted kind is returned as it is. ``A @ B`` is computed, with plus_times as
+    python-graphblas does it. Of an object with ``__array__``, such as a table or a tensor, the
+    array is returned; no library is imported for it.
     """
-    if is_matrix(x) or is_object(x) or isinstance(x, type | np.generic):
-        return x  # GraphBLAS's objects have one as well, which makes a full array
+    if is_matrix(x) or isinstance(x, type | np.generic):
+        return x
+    if type(x).__module__.startswith("graphblas."):  # some have __array__, but a sparse matrix none
+        complete(x)
+        return x.new() if type(x).__name__ == "MatrixMatMulExpr" else x
     if not hasattr(x, "__array__"):
         return x
     try:
         found = np.asarray(x)
-    except Exception as err:  # of a class of anybody's
-        raise ArgumentTypeError(f"{what}: {_kind(x)} does not become an array: {err}") from err
+    except Exception as err:  # any exception, raised by another library
+        raise ArgumentTypeError(f"{what}: no array can be made of {_kind(x)}: {err}") from err
     if found.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"{what}: {_kind(x)} has other things than numbers in it")
+        raise ArgumentTypeError(f"{what}: {_kind(x)} does not contain real numbers only")
     return found
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
     """Return the shape of a matrix of any accepted kind; `what` names it in an error."""
     if not is_matrix(x):
+        is_expression = type(x).__module__ == "graphblas.core.infix"
+        remedy = "; compute the expression with a monoid or semiring and .new()"
         raise ArgumentTypeError(
             f"{what}: a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array is needed,"
-            f" not {_kind(x)}"
+            f" not {_kind(x)}{remedy if is_expression else ''}"
         )
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, floating, require_room
-from gbdnn.arrays.matrices import as_columns, dtype_of, shape_of
+from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, shape_of
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
@@ -94,6 +94,7 @@ class Layer(LayerInfo):
     ) -> None:
         wanted = None if dtype is None else as_dtype(dtype)
         as_flag(copy, "copy")
+        weights = as_held(weights, "weights")
         shape = shape_of(weights, "weights")
         # A form may want them by rows.
         require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")

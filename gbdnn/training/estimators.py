@@ -82,7 +82,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
         Parameters
         ----------
-        X : array or sparse matrix, shape (inputs, features)
+        X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,)
             Labels.
         sample_weight : array_like, shape (inputs,), optional
@@ -114,7 +114,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
         Parameters
         ----------
-        X : array or sparse matrix, shape (inputs, features)
+        X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,)
         classes : array_like, optional
             All labels that there will be; needed in the first call.
@@ -267,7 +267,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
         Parameters
         ----------
-        X : array or sparse matrix, shape (inputs, features)
+        X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
         sample_weight : array_like, shape (inputs,), optional
             As in `train`; mean and variance of y have them, too.
@@ -287,7 +287,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
         Parameters
         ----------
-        X : array or sparse matrix, shape (inputs, features)
+        X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
         sample_weight : array_like, shape (inputs,), optional
             As in `fit`.

@@ -13,8 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbdnn.arrays.checks import as_dtype, as_flag, require_iterable, whole_number
+from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError
-from gbdnn.runtime.first_use import COMPLETION
+from gbdnn.runtime.first_use import COMPLETION, gb
 from gbdnn.runtime.threads import available
 from gbdnn.training.data import answers
 from gbdnn.training.named import adjustments_named, optimizer_named
@@ -202,6 +203,8 @@ class SparseEstimator(BaseEstimator):
 
     def _checked(self, X: Any, y: Any = None, *, reset: bool = False, **options: Any) -> Any:
         """Return features, and targets where there are some, as scikit-learn wants them checked."""
+        if type(X).__module__.startswith("graphblas."):
+            X = gb.io.to_scipy_sparse(as_matrix(as_held(X, "X"), what="X"), "csr")
         own = as_dtype(self.dtype).type
         either = (own, np.float64 if own is np.float32 else np.float32)
         given = {"X": X} if y is None and not reset else {"X": X, "y": y}

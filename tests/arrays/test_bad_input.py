@@ -349,5 +349,9 @@ def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
         assert gbdnn.load(tmp_path / "X").isequal(X, check_dtype=False)
     bias = gb.Vector.from_dense(np.full(3, 0.25))
     assert gbdnn.Layer(A, 2 * bias).bias.tolist() == [0.5] * 3
-    with pytest.raises(gbdnn.ArgumentTypeError, match="MatrixMatMulExpr"):
-        gbdnn.infer([A], A @ A)
+    X = gb.semiring.plus_times(A @ A).new()
+    assert gbdnn.infer([A], A @ A).isequal(gbdnn.infer([A], X))
+    assert gbdnn.infer([A @ A], A).isequal(gbdnn.infer([X], A))
+    for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
+        with pytest.raises(gbdnn.ArgumentTypeError, match=f"{name}: .* a monoid or semiring"):
+            gbdnn.infer(layers, features)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import interrupted, network, scheduled, uncompiled
 from oracles import Dense, dense_inference
 
@@ -524,6 +525,17 @@ def test_a_compiled_network_refuses_what_does_not_fit(shape):
     run = gbdnn.compile(network(MIXED))
     with pytest.raises(gbdnn.ShapeError, match="inputs x 50, or 50 for one input"):
         run(np.zeros(shape))
+
+
+def test_a_compiled_network_names_the_array_to_pass_instead_of_a_matrix():
+    run, X = gbdnn.compile([np.eye(3)]), np.eye(3)
+    A = gb.Matrix.from_dense(X)
+    for x in (A, A.T, A @ A):
+        with pytest.raises(gbdnn.ArgumentTypeError, match=r"features: .* to_dense\(fill_value=0\)"):
+            run(x)
+    with pytest.raises(gbdnn.ArgumentTypeError, match=r"features: .* toarray\(\)"):
+        run(sp.csr_array(X))
+    np.testing.assert_array_equal(run(A.to_dense(fill_value=0)), X)
 
 
 def test_compile_takes_what_infer_takes(tmp_path):

@@ -85,8 +85,8 @@ class Flat(Held):
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        (Words, gbdnn.ArgumentTypeError, "Words has other things than numbers in it"),
-        (Elsewhere, gbdnn.ArgumentTypeError, "does not become an array: can't convert"),
+        (Words, gbdnn.ArgumentTypeError, "Words does not contain real numbers only"),
+        (Elsewhere, gbdnn.ArgumentTypeError, "no array can be made of .*Elsewhere: can't convert"),
         (Flat, gbdnn.ShapeError, "1-D, shape"),
         (lambda: Held, gbdnn.ArgumentTypeError, "features: a graphblas.Matrix"),
     ],

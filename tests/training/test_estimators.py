@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 
+import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -240,6 +241,18 @@ def test_regression_does_not_depend_on_units(kind):
         assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
     assert scores[0] == pytest.approx(scores[1], abs=0.02)  # rounding grows in training
     assert scores[0] > 0.8
+
+
+@pytest.mark.parametrize("estimator", [SparseClassifier, SparseRegressor])
+def test_graphblas_matrices_are_features(estimator):
+    random = np.random.default_rng(0)
+    X, y = sp.csr_array((random.random((60, 8)) < 0.3) * random.random((60, 8))), np.arange(60) % 2
+    A, I = gb.io.from_scipy_sparse(X), gb.Matrix.from_dense(np.eye(8))  # noqa: E741
+    options = {"epochs": 2, "random_state": 0, "nthreads": 1}
+    expected = estimator((8,), **options).fit(X, y).predict(X)
+    for given in (A, A.T.new().T, A @ I):
+        model = estimator((8,), **options).fit(given, y)
+        np.testing.assert_array_equal(model.predict(given), expected)
 
 
 def test_epochs_of_a_regressor():
