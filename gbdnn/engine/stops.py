@@ -5,8 +5,8 @@
              layer: a full survivor block is the next task, so that blocks stay full
     leave    activations before a layer that is cheaper in the sparse form become sparse rows again
 
-That the dead are dropped is KK-SpDNN's trimming of zeros, and the zero-row filter of the cuSPARSE
-champion; that survivors of many blocks go on together keeps the blocks full.
+Dropping dead inputs is also done by the zero-row filter of the 2019 cuSPARSE champion. Survivors of
+many blocks are computed together, which keeps the blocks full.
 """
 
 from __future__ import annotations
