@@ -123,27 +123,6 @@ def test_floor(tmp_path):
     assert "the full form's product alone, 2 threads" in printed
 
 
-PARTS = {
-    "full": {"product", "bias", "activate", "read", "leave", "stack"},
-    "fused": {"layers (compiled)", "read", "read rows", "leave", "stack"},
-    "sparse": {"sparse form", "stack"},
-}
-
-
-@pytest.mark.parametrize("engine", PARTS)
-def test_profile(tmp_path, engine):
-    found, _ = run("profile_parts.py", tmp_path, "--engine", engine)
-    assert found["check"] == "PASSED"
-    assert found["missing"] == []
-    assert PARTS[engine] <= found["parts"].keys()
-    if engine != "sparse":
-        assert list(found["per_layer"]) == list("012345")
-        main = {"full": "full form", "fused": "layers (compiled)"}[engine]
-        assert all(row[main] > 0 for row in found["per_layer"].values())
-    parts = sum(found["parts"].values())
-    assert parts == pytest.approx(sum(found["seconds_with_timers"]), rel=0.1)
-
-
 def test_larger(tmp_path):
     options = ("--neurons", 1024, "--engine", "fused,full", "--no-compress", "--check")
     options += ("--peers", 40, "--programs", "lagraph", "--batch", "20,40", "--nthreads", 2)
