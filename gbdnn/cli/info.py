@@ -22,7 +22,7 @@ from gbdnn.io import find_unfinished, load, open_features, read_categories, read
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
 from gbdnn.io.frameworks.onnx import chains_in
-from gbdnn.io.reading import UnzippedFile
+from gbdnn.io.reading import open_checked
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
@@ -207,7 +207,7 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
 
 def _facts_of_lines(path: Path) -> dict[str, Any]:
     """Return what a file of tab-separated lines holds: triples are features, ids categories."""
-    with UnzippedFile(path) as file:
+    with open_checked(path) as file:
         is_features = b"\t" in file.read(_LINE).partition(b"\n")[0]
     facts: dict[str, Any] = {"kind": "features" if is_features else "categories"}
     if is_features:

@@ -15,7 +15,7 @@ from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market_text import parse_distinct
 from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import WRONG, UnzippedFile, as_limit, read_unzipped
+from gbdnn.io.reading import WRONG, as_limit, open_checked, read_unzipped
 from gbdnn.io.store import StoredFeatures, open_features
 from gbdnn.runtime.first_use import gb
 
@@ -55,8 +55,8 @@ def read_features(
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         What tab-separated values, and the bytes of images, become; others stay what they are.
     unpacked_limit : int, optional
-        The most bytes that gzip, or an ``.npz``, may unpack to. Default: 64 MiB, or 100 times the
-        size of the file if that is more. IDX unpacks to what its header tells.
+        Largest number of bytes that a compressed file may unpack to, the row pointers of a sparse
+        ``.npz`` included. Default: 64 MiB, or 100 times the size of the file if that is more.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     if file.name.lower().endswith(_NUMPY):
         found = read_numpy(file, limit)
     elif (data := read_unzipped(file, limit)).startswith(b"\0\0"):
-        found = read_idx(file)
+        found = read_idx(file, unpacked_limit=limit)
     else:
         found = _lines(file, data)
     if not isinstance(found, np.ndarray) or found.ndim != 1:
@@ -163,7 +163,7 @@ def tells_shape(path: Path) -> bool:
     if name.endswith((*_MTX, *_NUMPY)) or "idx" in name:
         return True
     try:
-        with UnzippedFile(path) as file:
+        with open_checked(path) as file:
             return file.read(2) == b"\0\0"
     except WRONG:  # its reader tells
         return False
@@ -178,7 +178,7 @@ def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
     if name.endswith(_NUMPY):
         found = read_numpy(path, limit)
         return _rows(path, found) if isinstance(found, np.ndarray) else found
-    found = read_idx(path)
+    found = read_idx(path, unpacked_limit=limit)
     if found.dtype == np.uint8:
         found = np.multiply(found, dtype.type(1 / 255), dtype=dtype)
     return _rows(path, found)
@@ -190,6 +190,14 @@ def _matrix(found: Any) -> gb.Matrix:
     found = found.astype(dtype, copy=False)
     if isinstance(found, np.ndarray):
         return gb.Matrix.ss.import_fullr(np.ascontiguousarray(found), take_ownership=True)
+    if found.format == "coo":  # there may be far more rows than entries
+        return gb.Matrix.from_coo(
+            *found.coords,
+            found.data,
+            nrows=found.shape[0],
+            ncols=found.shape[1],
+            dup_op=gb.binary.plus,
+        )
     found = found.tocsr()
     found.sum_duplicates()
     return gb.io.from_scipy_sparse(found)

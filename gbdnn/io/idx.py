@@ -14,7 +14,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError
-from gbdnn.io.reading import UnzippedFile
+from gbdnn.io.reading import as_limit, foreign_errors, read_unzipped
 
 if TYPE_CHECKING:
     import os
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read one array from an IDX file.
+def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
+    """Read an array from an IDX file.
 
     Parameters
     ----------
     path : path-like
-        Plain or gzip (told by its first bytes, not its name).
+        Plain or gzip, detected by its first bytes.
+    unpacked_limit : int, optional
+        Largest number of bytes that gzip may unpack to; default: 64 MiB, or 100 times the size of
+        the file if that is more.
 
     Returns
     -------
@@ -37,12 +40,11 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
     Raises
     ------
-    MissingFileError
-        There is no such file.
-    ReadError
-        The system does not let it be read.
+    MissingFileError, ReadError
+        There is no such file, or it cannot be read.
     FormatError
-        The file is a folder, is empty, is not IDX, is cut off, or has bytes after its last element.
+        The file is not IDX, is truncated, has bytes after the last element, or unpacks to more than
+        `unpacked_limit`.
 
     Examples
     --------
@@ -55,35 +57,22 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     array([5, 0, 4], dtype=uint8)
     """
     file = as_path(path)
-    with UnzippedFile(file) as stream:
-        start = stream.read(4)
-        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _TYPES:
-            known = ", ".join(f"{code:02x}" for code in _TYPES)
-            raise FormatError(
-                f"{file}: not an IDX file: expected the bytes 00 00, a type ({known}) and a rank, "
-                f"found {start.hex(' ') or 'nothing: the file is empty'}"
-            )
-        dtype, rank = np.dtype(_TYPES[start[2]]), start[3]
-        header = stream.read(4 * rank)
-        if len(header) < 4 * rank:
-            raise FormatError(
-                f"{file}: cut off: a header of rank {rank} takes {4 + 4 * rank} bytes, found"
-                f" {4 + len(header)}"
-            )
-        shape = struct.unpack(f">{rank}I", header)
-        expected = math.prod(shape) * dtype.itemsize
-        data = stream.read(expected)  # no more, whatever a gzip stream unpacks to
-        more = stream.read(1)
-    if more or len(data) != expected:
-        fault = "bytes after the last element" if more else "cut off"
-        sizes = " x ".join(map(str, shape)) or "1"
-        found = "more" if stream.is_compressed else stream.size - 4 - 4 * rank
+    data = read_unzipped(file, as_limit(unpacked_limit))
+    if data[:2] != b"\0\0" or len(data) < 4 or data[2] not in _TYPES:
+        begin = f"begins with {data[:4].hex(' ')}" if data else "is empty"
+        raise FormatError(f"{file}: not an IDX file; the file {begin}")
+    dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
+    start = 4 + 4 * rank
+    if len(data) < start:
+        raise FormatError(f"{file}: the file is truncated in its header")
+    shape = struct.unpack(f">{rank}I", data[4:start])
+    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
+    if found != expected:
+        fault = "is truncated" if found < expected else "has bytes after the last element"
         raise FormatError(
-            f"{file}: {fault}: {sizes} elements of {dtype.name} take {expected} bytes, "
-            f"found {found if more else len(data)}"
+            f"{file}: the file {fault}; shape {shape} of {dtype.name} takes {expected} bytes,"
+            f" found {found}"
         )
-    try:
-        array = np.frombuffer(data, dtype).reshape(shape)
-    except ValueError as err:
-        raise FormatError(f"{file}: NumPy has no array of shape {shape}: {err}") from err
+    with foreign_errors(file, f"cannot make an array of shape {shape}"):
+        array = np.frombuffer(data, dtype, offset=start).reshape(shape)
     return array.astype(dtype.newbyteorder("="))

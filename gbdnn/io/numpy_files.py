@@ -7,7 +7,6 @@ indices that are cast.
 
 from __future__ import annotations
 
-import os
 import zipfile
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from gbdnn.arrays.scipy_arrays import checked_scipy
 from gbdnn.errors import FormatError
-from gbdnn.io.reading import foreign_errors, most_unpacked, open_regular
+from gbdnn.io.reading import open_checked, require_unpacked
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
@@ -47,16 +46,19 @@ def read_numpy(path: Path, limit: int | None = None) -> Any:
         The file is damaged, or holds something else; SciPy is not installed.
     """
     fault = "not a file of NumPy arrays"
-    with open_regular(path) as file, foreign_errors(path, fault):
-        start = file.peek(len(_MAGIC))[: len(_MAGIC)]  # type: ignore[attr-defined]
+    with open_checked(path, limit, fault) as file:
+        start = file.read(len(_MAGIC))
+        file.seek(0)
         if start == _MAGIC:
             return _numbers(_array(file), "the array")
         if not start.startswith(_ZIP):
             found = start.hex(" ") or "nothing: the file is empty"
             raise FormatError(f"{path}: {fault}: it begins with {found}")
         with zipfile.ZipFile(file) as archive:
-            arrays = _arrays(archive, os.fstat(file.fileno()).st_size, limit, path)
+            arrays = _arrays(archive)
         if {"format", "shape"} <= arrays.keys():
+            # Row pointers take 8 bytes for each row, however few the entries.
+            require_unpacked(path, 8 * int(arrays["shape"].max(initial=0)), limit)
             return _sparse(file, arrays)
         if len(arrays) != 1:
             raise FormatError(
@@ -65,19 +67,11 @@ def read_numpy(path: Path, limit: int | None = None) -> Any:
         return _numbers(next(iter(arrays.values())), "the array")
 
 
-def _arrays(
-    archive: zipfile.ZipFile, size: int, limit: int | None, path: Path
-) -> dict[str, np.ndarray]:
+def _arrays(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     members = archive.infolist()
     names = [each.filename.removesuffix(".npy") for each in members]
     if len(set(names)) < len(names):
         raise ValueError(f"two arrays of one name: {', '.join(names)}")
-    most, needed = most_unpacked(size, limit), sum(each.file_size for each in members)
-    if needed > most:
-        raise FormatError(
-            f"{path}: {size} bytes of zip unpack to {needed}, more than {most}; if the file is what"
-            " it should be, raise unpacked_limit=, or save it with numpy.savez"
-        )
     found = {}
     for name, member in zip(names, members, strict=True):
         with archive.open(member) as stream:

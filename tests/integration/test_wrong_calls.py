@@ -234,7 +234,7 @@ def calls(tmp_path_factory):
             "unpacked_limit": None}, {}),
         "gbdnn.io.read_labels": (
             io.read_labels, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
-        "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx"}, {}),
+        "gbdnn.io.read_idx": (io.read_idx, {"path": folder / "x.idx", "unpacked_limit": None}, {}),
         "gbdnn.io.read_matrix_market": (io.read_matrix_market, {
             "paths": folder / "mm", "prefix": "n4-l", "bias": None, "bias_rule": "all",
             "clip": None, "last_activation": "relu", "dtype": "FP32", "unpacked_limit": None}, {}),

@@ -364,30 +364,6 @@ def test_an_error_before_the_cut_comes_first(file):
         read_tsv(file)
 
 
-CUT_OFF = r"some\.tsv: cut off: the gzip stream does not end, after \d+ bytes, line \d+"
-
-
-def test_cut_off_gzip_at_every_length(file):
-    rng = np.random.default_rng(0)
-    text = "".join(f"{i}\t1\t{rng.random()}\n" for i in range(1, 40))
-    content = gzip.compress(text.encode())
-    for length in range(2, len(content), 3):
-        file.write_bytes(content[:length])
-        with pytest.raises(FormatError, match=CUT_OFF):
-            read_tsv(file)
-
-
-def test_damaged_gzip(file):
-    content = bytearray(gzip.compress(b"1\t1\t1\n" * 100))
-    content[-8] ^= 1  # the checksum
-    file.write_bytes(content)
-    with pytest.raises(FormatError, match=r"some\.tsv: the gzip stream is dam.* line 100: CRC"):
-        read_tsv(file)
-    file.write_bytes(gzip.compress(b"1\t1\t1\n") + b"rubbish")
-    with pytest.raises(FormatError, match=r"some\.tsv: the gzip stream is damaged, .* line 1: "):
-        read_tsv(file)
-
-
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)])
 def test_empty_file(file, content):
     file.write_bytes(content)

@@ -1,10 +1,7 @@
 """Features and labels from the formats of data sets; how much a file may unpack to."""
 
-import gzip
 import io as bytes_io
 import struct
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -12,8 +9,7 @@ import pytest
 
 import gbdnn
 from gbdnn import io
-from gbdnn.errors import ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io import reading
+from gbdnn.errors import FormatError, ShapeError
 
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -156,67 +152,6 @@ def test_damaged_archives(tmp_path):
     archive(path)
     with pytest.raises(FormatError, match="holds 0 arrays"):
         io.read_features(path)
-
-
-BOMB = """
-import resource, sys, gbdnn
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    gbdnn.io.read_features(sys.argv[1])
-except gbdnn.FormatError as err:
-    print(err)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", [(3, 4), (1 << 10, 1 << 20), (1 << 40, 1 << 10)])
-def test_a_zip_bomb(tmp_path, shape):
-    path = tmp_path / "bomb.npz"
-    with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
-        file.open("x.npy", "w", force_zip64=True) as member,
-    ):
-        member.write(header(np.zeros(0, np.uint8), shape=shape))
-        for _ in range(64):
-            member.write(bytes(1 << 24))  # 1 GiB
-    found = subprocess.run(
-        [sys.executable, "-c", BOMB, path], capture_output=True, text=True, check=True
-    )
-    error, taken = found.stdout.strip().split("\n")
-    assert "raise unpacked_limit=" in error
-    assert int(taken) < 200 << 10  # KiB
-
-
-def test_the_limit_can_be_raised(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "UNPACKED", 100)
-    monkeypatch.setattr(reading, "RATIO", 1)
-    text = b"".join(b"%d\t2\t1\n" % n for n in range(1, 50))
-    mtx = b"%%MatrixMarket matrix coordinate pattern general\n49 2 49\n"
-    mtx += b"".join(b"%d 2\n" % n for n in range(1, 50))
-    files = {
-        "x.tsv": text, "n49-l1.tsv": text, "c.tsv": b"".join(b"%d\n" % n for n in range(1, 99)),
-        "x.mtx": mtx, "y.txt": b"7\n" * 99,
-    }  # fmt: skip
-    for name, data in files.items():
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
-    np.savez_compressed(tmp_path / "x.npz", np.zeros((99, 2)))
-    network = gbdnn.challenge.read_challenge_network
-    calls = [
-        (io.read_tsv, "x.tsv.gz"), (io.read_categories, "c.tsv.gz"),
-        (io.read_features, "x.tsv.gz"), (io.read_features, "x.mtx.gz"),
-        (io.read_features, "x.npz"), (io.read_labels, "y.txt.gz"),
-        (lambda path, **more: io.read_matrix_market([path], **more), "x.mtx.gz"),
-        (lambda path, **more: network(path, 49, 1, bias=0, **more), "."),
-    ]  # fmt: skip
-    for read, name in calls:
-        with pytest.raises(FormatError, match=r"unpack to .*raise unpacked_limit="):
-            read(tmp_path / name)
-        read(tmp_path / name, unpacked_limit=5000)
-        with pytest.raises(FormatError, match="more than 150"):
-            read(tmp_path / name, unpacked_limit=150)
-        with pytest.raises(ArgumentTypeError, match="unpacked_limit is a whole number, not '1'"):
-            read(tmp_path / name, unpacked_limit="1")
 
 
 def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):

@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
-from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io.idx import read_idx
+from gbdnn.errors import FormatError
+from gbdnn.io import read_idx
 
 TYPES = [
     (0x08, "B", np.uint8, [0, 1, 128, 255, 7, 9]),
@@ -61,46 +61,25 @@ def test_gzip_members_follow_each_other(write):
 
 
 GOOD = idx(0x0B, "h", (2, 3), range(6))
-PACKED = gzip.compress(GOOD, mtime=0)
-DAMAGED = PACKED[:12] + bytes([PACKED[12] ^ 0xFF]) + PACKED[13:]
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "the file is empty"),
-        (gzip.compress(b"", mtime=0), "not an IDX file: .* found nothing"),
-        (GOOD[:3], "not an IDX file: .* found 00 00 0b"),
-        (b"\x89PNG\r\n", "not an IDX file: .* found 89 50 4e 47"),
-        (b"\0\1" + GOOD[2:], "not an IDX file"),
-        (b"\0\0\x0a" + GOOD[3:], "not an IDX file: .*08, 09, 0b, 0c, 0d, 0e.* found 00 00 0a 02"),
-        (GOOD[:11], "cut off: a header of rank 2 takes 12 bytes, found 11"),
-        (GOOD[:-1], "cut off: 2 x 3 elements of int16 take 12 bytes, found 11"),
-        (
-            gzip.compress(GOOD[:-1], mtime=0),
-            "cut off: 2 x 3 elements of int16 take 12 bytes, found 11",
-        ),
-        (GOOD + b"\0", "after the last element: 2 x 3 elements of int16 take 12 bytes, found 13"),
-        (PACKED[:-9], "cut off: the gzip stream does not end"),
-        (PACKED[:5], "cut off: the gzip stream does not end"),
-        (PACKED + b"more", "the gzip stream is damaged"),
-        (DAMAGED, "the gzip stream is damaged"),
-        (b"\x1f\x8b\x63" + PACKED[3:], "the gzip stream is damaged"),
-        (idx(0x08, "B", (0, 2**32 - 1, 2**32 - 1, 2**32 - 1), []), "NumPy has no array of shape"),
-        (idx(0x08, "B", (1,) * 65, [1]), "NumPy has no array of shape"),
+        (b"", "not an IDX file; the file is empty"),
+        (GOOD[:3], "not an IDX file; the file begins with 00 00 0b"),
+        (b"\x89PNG\r\n", "not an IDX file; the file begins with 89 50 4e 47"),
+        (b"\0\0\x0a" + GOOD[3:], "not an IDX file"),
+        (GOOD[:11], "truncated in its header"),
+        (GOOD[:-1], r"truncated; shape \(2, 3\) of int16 takes 12 bytes, found 11"),
+        (GOOD + b"\0", "has bytes after the last element; .* found 13"),
+        (idx(0x08, "B", (0, 2**32 - 1, 2**32 - 1, 2**32 - 1), []), "cannot make an array of shape"),
+        (idx(0x08, "B", (1,) * 65, [1]), "cannot make an array of shape"),
     ],
 )
-def test_what_is_not_idx(write, data, message):
-    path = write(data)
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_not_idx(write, packed, data, message):
+    path = write(gzip.compress(data) if packed else data)
     with pytest.raises(FormatError, match=message) as caught:
         read_idx(path)
     assert str(caught.value).startswith(f"{path}: ")
-
-
-def test_no_file(tmp_path):
-    with pytest.raises(MissingFileError, match="nothing-here: no such file"):
-        read_idx(tmp_path / "nothing-here")
-    with pytest.raises(MissingFileError, match="File name too long"):
-        read_idx(tmp_path / ("x" * 300))
-    with pytest.raises(FormatError, match="is a folder"):
-        read_idx(tmp_path)

@@ -197,24 +197,6 @@ def test_external_weights(tmp_path):
         io.read_onnx(path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("more", "1"), ("offset", "0"), ("offset", "1_0"), ("length", "-1"), ("location", "w.bin")],
-)
-def test_a_place_of_external_weights_that_others_refuse(tmp_path, key, value):
-    path = model(tmp_path / "net.onnx", [gemm("x", "y")], **LINEAR)
-    onnx.save(
-        onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin",
-        size_threshold=0,
-    )  # fmt: skip
-    io.read_onnx(path)
-    given = onnx.load(str(path), load_external_data=False)
-    given.graph.initializer[0].external_data.add(key=key, value=value)
-    path.write_bytes(given.SerializeToString())
-    with pytest.raises(gbdnn.FormatError, match="the place of 'W' is"):
-        io.read_onnx(path)
-
-
 @st.composite
 def networks(draw):
     dtype = draw(st.sampled_from([np.float32, np.float64]))

@@ -1092,7 +1092,7 @@ def test_a_checkpoint_is_a_regular_file(tmp_path):
     net = network()
     X, y = data(net)
     os.mkfifo(tmp_path / "run")
-    with pytest.raises(gbdnn.FormatError, match="is a FIFO"):
+    with pytest.raises(gbdnn.FormatError, match="is not a regular file"):
         gbdnn.train(net, X, y, epochs=1, checkpoint=tmp_path / "run")
 
 

@@ -16,10 +16,10 @@ from gbdnn.errors import (
 )
 from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
-from gbdnn.io.frameworks.onnx_check import require_places, require_valid
+from gbdnn.io.frameworks.onnx_check import load_external, require_valid
 from gbdnn.io.frameworks.onnx_graph import OnnxGraph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
-from gbdnn.io.reading import foreign_errors, require_regular
+from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.network import Network
 from gbdnn.runtime.optional import require
 
@@ -99,11 +99,9 @@ def chains_in(path: str | os.PathLike[str]) -> list[tuple[str, Network, str]]:
 def _model(path: str | os.PathLike[str]) -> Any:
     onnx = _packages()
     file = as_path(path)
-    require_regular(file)
-    with foreign_errors(file, "cannot be read as ONNX"):
-        model = onnx.load(str(file), load_external_data=False)
-        require_places(model.graph)
-        onnx.load_external_data_for_model(model, str(file.parent))
+    with open_checked(file, fault="cannot be read as ONNX") as opened:
+        model = onnx.load(opened, load_external_data=False)
+        load_external(model.graph, file.parent)
     if not model.HasField("graph"):
         raise FormatError(f"{file}: no ONNX model: it has no graph")
     return model

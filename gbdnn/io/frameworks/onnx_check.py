@@ -6,30 +6,47 @@ merged, skipped or left at its default.
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["require_places", "require_valid"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _PLACE = {"location", "offset", "length", "checksum"}
+_BYTES = {"FLOAT": 4, "FLOAT16": 2, "BFLOAT16": 2, "DOUBLE": 8, "INT64": 8}
 _OLDEST = 7  # before, an operand of another shape needs the attributes ``broadcast`` and ``axis``
 
 
-def require_places(graph: Any) -> None:
-    """Raise an exception unless external weights have a place that every reader takes for the same.
+def load_external(graph: Any, folder: Path) -> None:
+    """Read the external data of a graph's constants: the bytes that each tensor declares, no more.
 
-    The package onnx passes over entries that it does not know, and takes the last of two.
+    The package onnx reads the rest of a file if an entry has no length, passes over entries that it
+    does not know, and takes the last of two.
     """
+    from onnx import TensorProto
+    from onnx.external_data_helper import load_external_data_for_tensor
+
     sparse = [x for each in graph.sparse_initializer for x in (each.values, each.indices)]
     for tensor in (*graph.initializer, *sparse):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        name = TensorProto.DataType.Name(tensor.data_type)
         found = {entry.key: entry.value for entry in tensor.external_data}
-        numbers = [found[key] for key in ("offset", "length") if key in found]
-        if (
-            len(found) < len(tensor.external_data)
-            or not found.keys() <= _PLACE
-            or not all(isinstance(x, str) and re.fullmatch("[0-9]+", x, re.ASCII) for x in numbers)
-        ):
-            raise ValueError(f"the place of {tensor.name!r} is {found!r:.80}")
+        if name not in _BYTES:
+            raise ValueError(f"external data of {tensor.name!r} have the type {name}")
+        if len(found) < len(tensor.external_data) or not found.keys() <= _PLACE:
+            raise ValueError(f"unsupported external data of {tensor.name!r}: {found!r:.80}")
+        needed = _BYTES[name] * math.prod(tensor.dims)
+        if found.setdefault("length", str(needed)) != str(needed):
+            raise ValueError(
+                f"external data of {tensor.name!r} have {found['length']:.20} bytes, not the"
+                f" {needed} of shape {list(tensor.dims)}"
+            )
+        there = (folder / found.get("location", "")).stat().st_size
+        if int(found.get("offset", "0")) + needed > there:
+            raise ValueError(f"external data of {tensor.name!r} end after {there} bytes")
+        tensor.external_data.add(key="length", value=str(needed))
+        load_external_data_for_tensor(tensor, str(folder))
 
 
 def require_valid(model: Any) -> None:

@@ -12,8 +12,8 @@ from gbdnn.arrays.checks import as_path
 from gbdnn.errors import FormatError, MissingPackageError, naming
 from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.torch import from_torch, to_torch
-from gbdnn.io.frameworks.torch_tensors import import_torch, sparse_fault
-from gbdnn.io.reading import foreign_errors, open_regular
+from gbdnn.io.frameworks.torch_tensors import import_torch, nbytes, sparse_fault
+from gbdnn.io.reading import open_checked, require_unpacked
 
 if TYPE_CHECKING:
     import os
@@ -76,7 +76,7 @@ def read_torch(
             f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
             ' pip install "torch>=2.6"'
         )
-    with open_regular(file) as opened, foreign_errors(file, "cannot be read"):
+    with open_checked(file) as opened:
         try:
             state = torch.load(opened, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as err:
@@ -85,8 +85,11 @@ def read_torch(
                 " when read; save model.state_dict() and not the model"
             ) from err
         _require_state(state, torch.Tensor)
+        # Strides of 0 give a tensor more elements than its storage in the file has.
+        require_unpacked(file, sum(map(nbytes, state.values())))
         opened.seek(0)
-        if not opened.peek(2).startswith(b"PK"):  # type: ignore[attr-defined]
+        if opened.read(2) != b"PK":
+            opened.seek(0)
             _require_filled(opened)
     with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)

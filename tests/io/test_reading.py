@@ -1,0 +1,262 @@
+"""What all readers of files share: regular files only, and a bound on what a file unpacks to."""
+
+import contextlib
+import errno
+import gzip
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import io
+from gbdnn.errors import ArgumentTypeError, FormatError, MissingFileError, ReadError
+
+TOO_MUCH = r"{}: \d+ bytes unpack to more than the limit of {}; .* raise unpacked_limit="
+READERS = {
+    "read_idx": lambda path: io.read_idx(path),
+    "read_tsv": lambda path: io.read_tsv(path),
+    "read_categories": lambda path: io.read_categories(path),
+    "read_matrix_market": lambda path: io.read_matrix_market([path]),
+    "read_torch": lambda path: io.read_torch(path),
+    "read_onnx": lambda path: io.read_onnx(path),
+}
+
+
+def reader(name):
+    if name in ("read_torch", "read_onnx"):
+        pytest.importorskip(name.removeprefix("read_"))
+    return READERS[name]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_only_regular_files_are_read(tmp_path, name):
+    read = reader(name)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for file in ("fifo", "endless"):
+        with pytest.raises(FormatError, match=f"{file}: is not a regular file"):
+            read(tmp_path / file)
+    with pytest.raises(FormatError, match="is a folder, not a file"):
+        read(tmp_path)
+    for missing in ("nothing", "x" * 300, "a\0b"):
+        with pytest.raises(MissingFileError):
+            read(tmp_path / missing)
+
+
+@contextlib.contextmanager
+def no_descriptors():
+    """Reach the limit of open files."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
+    (tmp_path / "x.tsv").write_text("1\t1\t1\n")
+    np.save(tmp_path / "x.npy", np.eye(4))
+    for call in (io.read_tsv, io.read_idx):
+        with no_descriptors(), pytest.raises(ReadError) as caught:
+            call(tmp_path / "x.tsv")
+        assert caught.value.errno == errno.EMFILE
+    with no_descriptors(), pytest.raises(ReadError):
+        io.read_features(tmp_path / "x.npy")
+    with no_descriptors(), pytest.raises(ReadError):
+        io.read_matrix_market(tmp_path)
+
+
+@pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.frameworks), "onnx"])
+def test_files_that_are_not_of_the_framework(tmp_path, name):
+    pytest.importorskip(name)
+    path = tmp_path / f"net.{name}"
+    getattr(io, f"write_{name}")(gbdnn.Network([gbdnn.Layer(np.eye(4), 0.5)]), path)
+    data = path.read_bytes()
+    for bad in (b"", data[: len(data) // 2], b"\x80\x02" + data, b"\x80\x02l\n.", bytes(100)):
+        path.write_bytes(bad)
+        with pytest.raises(gbdnn.GbdnnError, match=f"net.{name}"):
+            getattr(io, f"read_{name}")(path)
+
+
+# gzip
+
+
+def damaged_streams():
+    good = gzip.compress(b"1\t1\t1\n" * 100, mtime=0)
+    flipped = bytearray(good)
+    flipped[12] ^= 0xFF
+    return [bytes(flipped), good[:6], good[:-3], good[:-8] + bytes(8), good + b"more", b"\x1f\x8b"]
+
+
+@pytest.mark.parametrize("data", damaged_streams(), ids=range(6))
+@pytest.mark.parametrize("name", ["read_idx", "read_tsv", "read_categories", "read_matrix_market"])
+def test_damaged_gzip(tmp_path, name, data):
+    (tmp_path / "x.gz").write_bytes(data)
+    with pytest.raises(FormatError, match=r"x\.gz: the gzip stream is damaged"):
+        READERS[name](tmp_path / "x.gz")
+
+
+@pytest.mark.parametrize("name", ["read_idx", "read_tsv", "read_categories", "read_matrix_market"])
+def test_gzip_that_unpacks_to_more_than_64_mib(tmp_path, name):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\1\0\0\0\5" + bytes(64 << 20)))
+    with pytest.raises(FormatError, match=TOO_MUCH.format("bomb.gz", 64 << 20)):
+        READERS[name](path)
+
+
+def test_the_limit_can_be_raised(tmp_path):
+    text = b"".join(b"%d\t2\t1\n" % n for n in range(1, 50))
+    mtx = b"%%MatrixMarket matrix coordinate pattern general\n49 2 49\n"
+    mtx += b"".join(b"%d 2\n" % n for n in range(1, 50))
+    files = {
+        "x.tsv": text, "n49-l1.tsv": text, "c.tsv": b"".join(b"%d\n" % n for n in range(1, 99)),
+        "x.mtx": mtx, "y.txt": b"7\n" * 99, "y-idx1": b"\0\0\x08\1\0\0\1\0" + bytes(256),
+    }  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
+    np.savez_compressed(tmp_path / "x.npz", np.zeros((99, 2)))
+    network = gbdnn.challenge.read_challenge_network
+    calls = [
+        (io.read_tsv, "x.tsv.gz"), (io.read_categories, "c.tsv.gz"),
+        (io.read_features, "x.tsv.gz"), (io.read_features, "x.mtx.gz"),
+        (io.read_features, "x.npz"), (io.read_labels, "y.txt.gz"), (io.read_labels, "y-idx1.gz"),
+        (io.read_idx, "y-idx1.gz"),
+        (lambda path, **more: io.read_matrix_market([path], **more), "x.mtx.gz"),
+        (lambda path, **more: network(path, 49, 1, bias=0, **more), "."),
+    ]  # fmt: skip
+    for read, name in calls:
+        read(tmp_path / name)
+        read(tmp_path / name, unpacked_limit=5000)
+        with pytest.raises(FormatError, match=TOO_MUCH.format(".*", 150)):
+            read(tmp_path / name, unpacked_limit=150)
+        with pytest.raises(ArgumentTypeError, match="unpacked_limit is a whole number, not '1'"):
+            read(tmp_path / name, unpacked_limit="1")
+    (tmp_path / "x.tsv").write_bytes(text)
+    assert io.read_tsv(tmp_path / "x.tsv", unpacked_limit=1).nvals == 49  # plain: no limit
+
+
+# Other files that are small on disk and large in memory
+
+
+@pytest.mark.parametrize("rows", [1 << 28, 1 << 40])
+@pytest.mark.parametrize("form", ["coo", "csc", "dia"])
+def test_sparse_npz_with_far_more_rows_than_entries(tmp_path, rows, form):
+    path = tmp_path / "x.npz"
+    A = sp.coo_array(([1.0, 2.0], ([0, rows - 1], [0, 3])), shape=(rows, 4))
+    if form == "dia":
+        A = sp.dia_array((np.ones((1, 4)), [0]), shape=(rows, 4))
+    elif form == "csc":
+        A = A.tocsc()
+    sp.save_npz(path, A)
+    assert path.stat().st_size < 2000
+    with pytest.raises(FormatError, match=TOO_MUCH.format("x.npz", 64 << 20)):
+        io.read_features(path)
+
+
+def test_matrix_market_with_far_more_rows_than_entries(tmp_path):
+    text = f"%%MatrixMarket matrix coordinate real general\n{1 << 40} 4 1\n{1 << 40} 1 0.5\n"
+    (tmp_path / "x.mtx").write_text(text)
+    X = io.read_features(tmp_path / "x.mtx")
+    assert (X.shape, X.nvals) == ((1 << 40, 4), 1)
+
+
+def test_a_zip_archive_that_unpacks_to_more_than_64_mib(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", bytes((64 << 20) + 1))
+    with pytest.raises(FormatError, match=TOO_MUCH.format("bomb.npz", 64 << 20)):
+        io.read_features(path)
+
+
+@pytest.mark.frameworks
+def test_a_deflated_file_of_pytorch_that_unpacks_to_more_than_64_mib(tmp_path):
+    torch = pytest.importorskip("torch")
+    plain, path = tmp_path / "plain.pt", tmp_path / "net.pt"
+    torch.save({"a.weight": torch.zeros(4096, 4097)}, plain)
+    with (
+        zipfile.ZipFile(plain) as source,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for member in source.infolist():
+            target.writestr(member.filename, source.read(member))
+    with pytest.raises(FormatError, match=TOO_MUCH.format("net.pt", 64 << 20)):
+        io.read_torch(path)
+
+
+@pytest.mark.frameworks
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["strided", "coo", "of before 1.6"])
+def test_tensors_of_pytorch_that_repeat_their_storage(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+    W = torch.ones(1).expand(16384, 16384)
+    if kind == "coo":
+        values, places = torch.ones(1).expand(1 << 25), torch.zeros(2, 1, dtype=int)
+        W = torch.sparse_coo_tensor(
+            places.expand(2, 1 << 25), values, (4, 4), check_invariants=False
+        )
+    path = tmp_path / "net.pt"
+    torch.save({"a.weight": W}, path, _use_new_zipfile_serialization=kind != "of before 1.6")
+    assert path.stat().st_size < 3000
+    with pytest.raises(FormatError, match=TOO_MUCH.format("net.pt", 64 << 20)):
+        io.read_torch(path)
+
+
+def external(onnx, path, shape, **entries):
+    """Write a Gemm whose weights are in w.bin."""
+    W = onnx.TensorProto(name="W", data_type=onnx.TensorProto.FLOAT, dims=shape)
+    W.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in entries.items():
+        W.external_data.add(key=key, value=value)
+    float_, helper = onnx.TensorProto.FLOAT, onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "W"], ["y"])], "net",
+        [helper.make_tensor_value_info("x", float_, [None, shape[0]])],
+        [helper.make_tensor_value_info("y", float_, [None, shape[1]])], [W],
+    )  # fmt: skip
+    opset = helper.make_opsetid("", 17)
+    path.write_bytes(helper.make_model(graph, opset_imports=[opset]).SerializeToString())
+
+
+def test_external_data_of_onnx_are_read_as_far_as_the_tensor_declares(tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    from onnx import external_data_helper
+
+    expected = np.arange(16, dtype="<f4").reshape(4, 4)
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.write(expected.tobytes())
+        file.truncate(512 << 20)  # sparse on disk
+    asked, load = [], external_data_helper.load_external_data_for_tensor
+
+    def recorded(tensor, folder):
+        asked.extend(each.value for each in tensor.external_data if each.key == "length")
+        load(tensor, folder)
+
+    monkeypatch.setattr(external_data_helper, "load_external_data_for_tensor", recorded)
+    external(onnx, tmp_path / "net.onnx", (4, 4), location="w.bin")
+    found = io.read_onnx(tmp_path / "net.onnx")[0].weights.to_dense(fill_value=0)
+    np.testing.assert_array_equal(found, expected)
+    assert asked == ["64"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "entries", "message"),
+    [
+        ((4, 4), {"length": "68"}, "'W' have 68 bytes, not the 64 of shape"),
+        ((1 << 20, 1 << 20), {}, "'W' end after 100 bytes"),
+        ((4, 4), {"offset": "40"}, "'W' end after 100 bytes"),
+        ((4, 4), {"offset": "-1"}, "non-negative"),
+        ((4, 4), {"more": "1"}, "unsupported external data of 'W'"),
+        ((4, 4), {"location": "nothing"}, "No such file"),
+    ],
+)
+def test_external_data_of_onnx_with_a_fault(tmp_path, shape, entries, message):
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "w.bin").write_bytes(bytes(100))
+    external(onnx, tmp_path / "net.onnx", shape, **({"location": "w.bin"} | entries))
+    with pytest.raises(FormatError, match=rf"net\.onnx: cannot be read as ONNX: .*{message}"):
+        io.read_onnx(tmp_path / "net.onnx")
