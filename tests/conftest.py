@@ -89,6 +89,8 @@ def uncompiled(patch):
 def environment():
     """What a test sets is gone after it: Dask sets OMP_NUM_THREADS=1 in the head of a cluster."""
     before = dict(os.environ)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
     yield
     if dict(os.environ) != before:
         os.environ.clear()

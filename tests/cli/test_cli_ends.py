@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shell import GBDNN, as_process, run, well
+from shell import GBDNN, run, well
 
 import gbdnn
 from gbdnn.io import write_categories, write_network, write_tsv
@@ -189,25 +189,6 @@ def test_workers_end_with_the_command(number, long, tmp_path):
     else:
         assert (code, err) == next((code, told) for each, code, told in SIGNALS if each == number)
     assert 0 < gbdnn.io.find_unfinished(tmp_path / "Y").done < 400_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_challenge_on_workers_leaves_no_network(number, tmp_path):
-    few = ["challenge", "--layers", 8, "--inputs", 300, "--no-check", "--workers", 2]
-    process = started(*few, "--repeat", 10**6, env={**os.environ, "TMPDIR": str(tmp_path)})
-    wait_until(process, lambda: any(tmp_path.glob("*/network/index.json")))
-    process.send_signal(number)
-    code, _, err = ended(process)
-    assert "Traceback" not in err
-    if number == signal.SIGKILL:  # who is killed removes nothing; the next one does
-        assert code == -number
-        assert len(list(tmp_path.iterdir())) == 1
-        done = as_process(*few, env={**os.environ, "TMPDIR": str(tmp_path)})
-        assert done.returncode == 0
-    else:
-        assert code == 128 + number
-    assert list(tmp_path.iterdir()) == []
 
 
 STARTING = """

@@ -24,10 +24,8 @@ from concurrent.futures.process import BrokenProcessPool
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import shell
 from conftest import network
-from fuzz_formats import Memory
 from oracles import case
 
 import gbdnn
@@ -1372,28 +1370,3 @@ def test_the_challenge_in_the_shell(tmp_path, monkeypatch):
 def test_the_task_is_a_function_of_a_module():
     """So that every engine can pickle it."""
     assert pickle.loads(pickle.dumps(compute)) is compute  # noqa: S301
-
-
-# -- memory of the caller -----------------------------------------------------------------------
-
-
-def test_answers_are_held_once(tmp_path):
-    """Beyond the answer, the caller holds the batches in flight: not all of them again."""
-    net = gbdnn.Network([gbdnn.Layer(sp.random_array((64, 512), density=0.1, rng=0), 0.5)])
-    gbdnn.save(net.astype("FP32"), tmp_path / "net")
-    X = sp.random_array((20_000, 64), density=0.3, format="csr", rng=1, dtype=np.float32)
-    gbdnn.save(X, tmp_path / "X")
-    stored, features = (
-        gbdnn.load(tmp_path / "net", lazy=True),
-        gbdnn.io.open_features(tmp_path / "X"),
-    )
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        gbdnn.infer(stored, features[:100], executor=executor, nthreads=1)
-        memory = Memory()
-        Y = gbdnn.infer(stored, features, executor=executor, nthreads=1, batch=1024)
-        grown = memory.growth()
-    if grown is None:
-        pytest.skip("the system does not tell the memory that is in use")
-    answer = Y.nvals * 12 + 8 * Y.nrows
-    assert Y.nvals > 8_000_000
-    assert 0.9 * answer < grown < 1.5 * answer

@@ -116,13 +116,13 @@ REPLACED = """
 from pathlib import Path
 data = Path({file!r}).read_bytes()
 code = data[40 + int.from_bytes(data[32:40], "little") :]
-Library.compile = lambda self: compiled.append(1) or time.sleep({seconds}) or code
+Library.compile = lambda self: compiled.append(1) or code
 """
 
 
-def replaced_compiler(file, seconds=0.0):
+def replaced_compiler(file):
     """Code that makes compiling quick."""
-    return "import time" + REPLACED.format(file=str(file), seconds=seconds)
+    return REPLACED.format(file=str(file))
 
 
 @pytest.mark.parametrize("compiler", ["replaced", pytest.param("real", marks=pytest.mark.slow)])
@@ -130,7 +130,7 @@ def test_two_processes_at_once_leave_one_good_file(compiler, filled, tmp_path):
     cache = tmp_path / "not" / "yet" / "there"
     code = "print(*run('fused'))"
     if compiler == "replaced":
-        code = replaced_compiler(only(filled), 1.0) + code
+        code = replaced_compiler(only(filled)) + code
     both = [start(code, cache) for _ in range(2)]
     answers = [told(process) for process in both]
     assert ["fused 1"] in answers

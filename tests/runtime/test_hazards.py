@@ -1,19 +1,16 @@
 """Threads, forks, pending work and exceptions: what goes wrong on a second thread or day."""
 
-import gc
 import os
 import subprocess
 import sys
 import threading
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
 import pytest
-import threads
 from conftest import assert_answer, narrow, network
-from oracles import case, dyadic
+from oracles import case
 
 import gbdnn
 from gbdnn.arrays.matrices import as_rows
@@ -25,24 +22,6 @@ from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.full import FullForm
 from gbdnn.kernels.fused import FusedForm
 from gbdnn.runtime import threads as gbdnn_threads
-
-FIRST_USE = """
-import threading, sys
-import numpy as np
-import gbdnn
-start, faults = threading.Barrier(8), []
-def work():
-    start.wait()
-    try:
-        Y = gbdnn.infer([np.eye(3, dtype="f4")] * 2, np.eye(3, dtype="f4"), dtype="FP32")
-        assert Y.nvals == 3
-    except BaseException as error:
-        faults.append(repr(error))
-threads = [threading.Thread(target=work) for _ in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-sys.exit("; ".join(faults) or 0)
-"""
 
 FORK = """
 import os, sys
@@ -68,12 +47,6 @@ def python(code, *argv, timeout=300):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("processes", [3, pytest.param(40, marks=pytest.mark.slow)])
-def test_the_first_call_may_come_from_eight_threads(processes):
-    done = [python(FIRST_USE) for _ in range(processes)]
-    assert [each.stderr for each in done if each.returncode] == []
-
-
 def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
     from gbdnn.arrays import checks
 
@@ -85,13 +58,6 @@ def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
     monkeypatch.setattr(checks, "gb", Failing())
     with pytest.raises(ValueError, match=r"^already initialized$"):
         checks.as_dtype("FP32")
-
-
-@pytest.mark.parametrize("processes", [1, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scene", threads.SCENES)
-def test_eight_threads_share_an_object(scene, processes):
-    rounds = {"matrix": 14, "compiled": 1, "store": 1}[scene] if processes == 1 else None
-    assert threads.processes(processes, [scene], rounds) == []
 
 
 def test_a_forked_child_is_told_to_be_spawned():
@@ -187,37 +153,6 @@ def test_rows_that_were_given_away_cannot_be_used():
     for name in ("indptr", "columns", "values", "nvals", "ids"):
         with pytest.raises(RuntimeError, match="these rows were given to a"):
             getattr(rows, name)
-
-
-@pytest.mark.parametrize("bias", [-0.01, 0.01])
-def test_the_sparse_form_frees_what_a_layer_no_longer_needs(bias):
-    """Without the collector: at most two layers' activations are alive when a layer is done."""
-    neurons, inputs = 300, 200
-    random = np.random.default_rng(1)
-    W = dyadic(random, (neurons, neurons), 0.1, low=1) / 4
-    net = gbdnn.Network([gbdnn.Layer(W.astype("f4"), bias, clip=1.0) for _ in range(30)])
-    X = random.random((inputs, neurons)).astype("f4")
-    gbdnn.infer(net[:2], X, engine="sparse")
-    activations = inputs * neurons * 12  # a column number and a value each, all of them positive
-    alive = []
-    gc.collect()
-    gc.disable()
-    tracemalloc.start()
-    try:
-        Y = gbdnn.infer(
-            net,
-            X,
-            engine="sparse",
-            callback=lambda _: alive.append(tracemalloc.get_traced_memory()),
-        )
-    finally:
-        tracemalloc.stop()
-        gc.enable()
-    assert Y.nvals == inputs * neurons
-    growth = alive[-1][0] - alive[9][0]
-    prepared = 20 * (W.size * 0.1 * 13 * 2 + 40 * neurons)
-    assert growth < prepared + 0.5 * activations
-    assert alive[0][0] > 0
 
 
 @pytest.mark.parametrize("neurons", [3_000_000, pytest.param(12_000_000, marks=pytest.mark.slow)])

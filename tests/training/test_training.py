@@ -13,7 +13,6 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fuzz_training import checkpoint_bytes, checkpoint_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_oracle import Oracle
@@ -638,7 +637,7 @@ print(sum(thread.name == "gbdnn" for thread in threading.enumerate()))
 def test_a_thread_that_cannot_start_is_not_waited_for():
     """Threads wait for each other: all of them are started first, and kept for the next call."""
     command = [sys.executable, "-c", CANNOT_START]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout == "can't start new thread 2\n1\n4\n", done.stderr
 
 
@@ -969,6 +968,24 @@ def test_no_bit_of_a_checkpoint_is_misread(tmp_path):
             gbdnn.train(net, X, y, epochs=1, checkpoint=path)
     path.write_bytes(whole)
     assert gbdnn.train(net, X, y, epochs=1, checkpoint=path).network.isequal(run.network)
+
+
+def checkpoint_parts(data):
+    """The arrays and the fields of a checkpoint of training."""
+    from safetensors.numpy import load
+
+    head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return load(data), json.loads(head["__metadata__"]["gbdnn"])
+
+
+def checkpoint_bytes(arrays, fields):
+    """A checkpoint of training, with a checksum that is right."""
+    import xxhash
+    from safetensors.numpy import save
+
+    texts = {"gbdnn": json.dumps(fields), "checksum": "0" * 16}
+    data = save({name: np.ascontiguousarray(x) for name, x in arrays.items()}, texts)
+    return data.replace(b"0" * 16, xxhash.xxh3_64_hexdigest(data).encode(), 1)
 
 
 @pytest.fixture(scope="module")

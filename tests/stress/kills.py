@@ -1,6 +1,6 @@
 """Kills and Ctrl-C at random moments of every command that writes a store, and of what resumes.
 
-    python tests/support/kills.py COUNT SEED
+    python tests/stress/kills.py COUNT SEED
 
 A run is ended by SIGKILL, SIGINT or SIGTERM. What is there afterwards is the old store, or the new
 one, or one that can be resumed: it is never taken for a finished one, and what it holds never
@@ -192,7 +192,7 @@ def look(root, out, wanted, before, after):
 
 def attack(root, count, seed, runs):
     """End so many runs; return one line."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     errors = root / "errors.txt"
     Child(errors, prepare, root).well()
     kills, chains, longest, resumed = 0, 0, {}, 0
@@ -272,5 +272,5 @@ if __name__ == "__main__":
     chosen = [run for run in RUNS if not (quick and run is with_processes)]
     with tempfile.TemporaryDirectory() as folder:
         found = attack(Path(folder), int(sys.argv[1]), int(sys.argv[2]), chosen)
-    print(found)  # noqa: T201
+    print(found)
     sys.exit("0 faults" not in found)

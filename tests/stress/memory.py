@@ -1,0 +1,127 @@
+"""Compare the peak memory of runs with what `memory=` allows and `memory_needed` promises.
+
+    python tests/stress/memory.py               # the whole grid; Linux only
+    python tests/stress/memory.py fused graph   # only this engine, and graph convolutions
+
+Every case runs in its own process. A line is printed for each case that exceeds its limits.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+import gbdnn
+
+NEURONS, LAYERS, INPUTS = 1024, 12, 8000
+
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+
+def peak(call):
+    """Return the answer of a call, and its peak memory beyond what the process held before."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before, files = status("VmRSS"), status("RssFile")
+    answer = call()
+    return answer, status("VmHWM") - before - (status("RssFile") - files)
+
+
+def inference(folder, engine, mib, features, bias, lazy, dtype):
+    """Return the limits of one run of `infer` and what it took, in bytes."""
+    import graphblas as gb
+    import scipy.sparse as sp
+
+    options = {"clip": 32, "dtype": dtype}
+    layers = gbdnn.radixnet(NEURONS, LAYERS)
+    net = gbdnn.Network([gbdnn.Layer(each.W, bias, **options) for each in layers])
+    if lazy:
+        gbdnn.save(net, folder)
+        net = gbdnn.load(folder, lazy=True)
+    X = sp.random_array((INPUTS, NEURONS), density=0.1, format="csr", rng=0, dtype=np.float32)
+    if features == "matrix":
+        X = gb.io.from_scipy_sparse(X)
+        X.wait()
+    elif features == "array":
+        X = X.toarray()
+    run = {"engine": engine, "memory": mib << 20, "nthreads": 2}
+    gbdnn.infer(net, np.eye(200, NEURONS), **run)  # compiles, and prepares the weights
+    needed = gbdnn.memory_needed(net, INPUTS, density=0.1, living=1.0, memory=mib << 20)
+    Y, taken = peak(lambda: gbdnn.infer(net, X, **run))
+    full = Y.ss.format.startswith(("full", "bitmap"))
+    entries, each = (Y.nrows * Y.ncols, 1) if full else (Y.nvals, 8)
+    answer = entries * (each + Y.dtype.np_type.itemsize) + 8 * INPUTS
+    weights = 0 if lazy else needed.weights
+    return {
+        "memory=": [taken - answer - weights, 1.1 * (mib << 20)],
+        "memory_needed": [taken, needed.total - needed.features],
+    }
+
+
+def convolution(_, aggregate, own):
+    """Return the least `memory=` that a graph convolution accepts and what it took, in bytes."""
+    import graphblas as gb
+
+    nodes, rng = 60_000, np.random.default_rng(0)
+    rows, columns = rng.integers(0, nodes, (2, 15 * nodes))
+    values = rng.random(15 * nodes, np.float32)
+    A = gb.Matrix.from_coo(rows, columns, values, nrows=nodes, ncols=nodes, dup_op="first")
+    A.wait()
+    X = rng.normal(size=(nodes, 96)).astype(np.float32)
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in ((96, 128), (128, 64))]
+    layers = [gbdnn.graph.Convolution(W, own=W if own else None) for W in weights]
+    options = {"aggregate": aggregate, "nthreads": 2}
+    few = gb.Matrix.from_dense(np.eye(96, dtype=np.float32))
+    gbdnn.graph.infer(layers, np.eye(96, dtype=np.float32), few, **options)
+    try:
+        gbdnn.graph.infer(layers, X, A, memory=0, **options)
+    except gbdnn.ArgumentError as error:
+        told = int(str(error).split("memory=")[2].split()[0])
+    Y, taken = peak(lambda: gbdnn.graph.infer(layers, X, A, memory=told, **options))
+    return {"memory=": [taken - Y.nrows * Y.ncols * 5, told + (2 << 20)]}
+
+
+def grid(name):
+    if name == "graph":
+        return list(product(["sum", "max"], [0, 1]))
+    kinds = [*product(["matrix", "array", "scipy"], [0.02, -0.3], [0, 1], ["FP32"])]
+    return list(product([name], [32, 64, 512], [*kinds, ("matrix", 0.02, 0, "FP64")]))
+
+
+def main(names):
+    count = wrong = 0
+    for name in names:
+        for case in grid(name):
+            done = subprocess.run(
+                [sys.executable, __file__, "case", json.dumps(case)], text=True,
+                env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}, stdout=subprocess.PIPE,
+            )  # fmt: skip
+            found = json.loads(done.stdout) if done.returncode == 0 else {"failed": [1, 0]}
+            beyond = {key: pair for key, pair in found.items() if pair[0] > pair[1]}
+            count, wrong = count + 1, wrong + bool(beyond)
+            if beyond:
+                print(case, beyond, flush=True)
+    print(f"{count} cases, {wrong} beyond their limits")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["case"]:
+        first, *more = json.loads(sys.argv[2])
+        with tempfile.TemporaryDirectory() as folder:
+            if first in ("sum", "max"):
+                print(json.dumps(convolution(folder, first, *more)))
+            else:
+                print(json.dumps(inference(folder, first, more[0], *more[1])))
+    else:
+        main(sys.argv[1:] or ["auto", "sparse", "full", "fused", "graph"])
