@@ -11,8 +11,7 @@ and after every inference, for a machine that others share is not as fast in one
 the next.
 
 Inputs that have become equal count each: where gbdnn computes them once (`compress`), it may take
-less than the floor, so all engines are timed without that, and auto with it, too. What the full
-form's own product reaches stands beside the hardware's rates.
+less than the floor, so all engines are timed without that, and auto with it, too.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ def main(
     engine: problems.Engines = None,
     rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn in each way.")] = 5,
     repeat: Annotated[int, typer.Option(min=1, help="Calls of a loop of the hardware's.")] = 21,
-    product: Annotated[bool, typer.Option(help="Measure the full form's product, too.")] = True,
     check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
     json_file: problems.Json = None,
 ) -> None:
@@ -108,8 +106,7 @@ def main(
         _summary(work, way, [each["rates"] for each in turns.runs[way]], turns.seconds(way))
         for way in ways
     ]
-    found["products"] = _products(problem, counts) if product else {}
-    _print(found, counts)
+    _print(found)
     report.write(json_file, found)
     if found["check"] == "FAILED":
         raise typer.Exit(1)
@@ -153,20 +150,7 @@ def _summary(
     }
 
 
-def _products(problem: Problem, counts: list[int]) -> dict[int, float]:
-    """Return the best rate of the full form's product alone, by number of threads."""
-    import kernel
-
-    ks = kernel.sampled(len(problem.network), 6)
-    return {
-        count: max(
-            row["rate"] for row in kernel.sweep(problem.network, ks, 3, count, (16, 112, 176, 240))
-        )
-        for count in counts
-    }
-
-
-def _print(found: dict[str, Any], counts: list[int]) -> None:
+def _print(found: dict[str, Any]) -> None:
     head = ["engine", "merging", "threads", "median s", "min s"]
     head += ["L2 G/s", "L2 floor s", "time / L2 floor", "least"]
     head += ["L1 G/s", "L1 floor s", "time / L1 floor"]
@@ -191,8 +175,6 @@ def _print(found: dict[str, Any], counts: list[int]) -> None:
         )
     report.table(head, rows)
     print()
-    for count, rate in found["products"].items():
-        print(f"the full form's product alone, {count} threads: {rate / 1e9:.1f} G/s")
     first = {(row["engine"], row["compress"]): row for row in found["summary"][::-1]}
     for row in found["summary"]:
         base = first[row["engine"], row["compress"]]

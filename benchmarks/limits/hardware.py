@@ -81,7 +81,7 @@ def _aligned(nbytes: int) -> np.ndarray:
 
 @cache
 def _library() -> Library:
-    def make() -> dict[str, Any]:
+    def make(_pair_lines: int) -> dict[str, Any]:
         return {f"stream{lines}": _stream(lines) for lines in _LINES}
 
     signatures = {f"stream{lines}": "void(int64,int64,int64,int64)" for lines in _LINES}

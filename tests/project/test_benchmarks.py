@@ -107,7 +107,7 @@ def test_thread_scaling(tmp_path):
 
 
 def test_floor(tmp_path):
-    found, printed = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1)
+    found, _ = run("floor.py", tmp_path, "--nthreads", "1,2", "--repeat", 1)
     assert found["check"] == "PASSED"
     assert found["living"][0] == 64
     assert 0 < found["living"][-1] < 64
@@ -120,7 +120,6 @@ def test_floor(tmp_path):
         for cache in "L1", "L2":
             assert row["floor_seconds"][cache] > 0
             assert 0 < row["ratio_min"][cache] <= row["ratio_median"][cache]
-    assert "the full form's product alone, 2 threads" in printed
 
 
 def test_larger(tmp_path):
@@ -135,33 +134,6 @@ def test_larger(tmp_path):
     assert found["peers"]["strongest"]["program"] == "lagraph"
     assert "strongest peer beside 2 threads: LAGraph form" in printed
     assert found["memory_peak"] > 0
-
-
-def test_kernel(tmp_path):
-    file = tmp_path / "found.json"
-    options = ("--layers", 3, "--repeat", 1, "--width", "16,32", "--nthreads", 2)
-    done = start("kernel.py", *options, "--json", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(file.read_text())["sweeps"]["2"]
-    measured = {(row["form"], row["numbering"], row["width"]) for row in found["rows"]}
-    both = ("as given", "reordered")
-    expected = {("fused", name, width) for name in both for width in (16, 32)}
-    assert measured == expected | {("full", name, 16) for name in both}
-    assert all(row["rate"] > 0 for row in found["rows"])
-    assert found["hardware"].keys() == {"L1", "L2"}
-
-
-def test_small(tmp_path):
-    file = tmp_path / "found.json"
-    options = ("--layers", 6, "--size", 40, "--rounds", 2, "--json", file)
-    done = start("small.py", *options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(file.read_text())["rows"]
-    assert [row["inputs"] for row in rows] == [40, 40, 40]
-    assert {row["check"] for row in rows} == {"PASSED"}
-    # So little work is not worth compiling.
-    assert all(row["compiled_in"] is None for row in rows)
-    assert all(0 < row["median"] <= row["longest"] for row in rows)
 
 
 def test_real_networks(tmp_path):
@@ -267,40 +239,6 @@ def test_what_is_no_network_is_refused(spec):
     assert "784-512x2-10@5" in done.stderr
 
 
-def test_merging(tmp_path):
-    options = ("--inputs", 300, "--rounds", 1, "--depths", "20,40")
-    options += ("--distinct-inputs", 200, "--distinct-layers", 4)
-    file = tmp_path / "found.json"
-    done = start("merging.py", *options, "--json", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(file.read_text())
-    assert [each["layers"] for each in found["depths"]] == [20, 40]
-    assert all(each["equal"] for each in [*found["depths"], found["distinct"]])
-
-
-def test_workers(tmp_path):
-    file = tmp_path / "found.json"
-    done = start(
-        "workers.py", "--inputs", 2100, "--layers", 4, "--rounds", 1, "--copies", 4,
-        "--replayed", "2,900", "--json", file,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(file.read_text())
-    assert len(found["one_process"]) == len(found["ratio"]["stored"]) == 1
-    (simulation,) = found["simulation"]
-    assert (simulation["workers"], simulation["inputs"]) == (2, 8400)
-    assert all(simulation[way] >= 1 for way in ("static", "dynamic", "hashed"))
-    assert "900 workers would want" in done.stdout
-
-
-def test_batches_are_dealt_to_the_next_idle_worker(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS / "scale"))
-    replay = importlib.import_module("workers").replay
-    assert replay([4, 1, 1, 1, 1], 2) == 4
-    assert replay([1, 1, 1, 4], 2) == 5
-    assert replay([3], 5) == 3
-
-
 def test_callback(tmp_path):
     file = tmp_path / "found.json"
     done = start("callback.py", "--inputs", 64, "--layers", 4, "--rounds", 2, "--json", file)
@@ -308,14 +246,6 @@ def test_callback(tmp_path):
     found = json.loads(file.read_text())["runs"]
     assert found.keys() == {"fused", "full"}
     assert all(pair["records"] >= 4 for pairs in found.values() for pair in pairs)
-
-
-def test_lock(tmp_path):
-    file = tmp_path / "found.json"
-    done = start("lock.py", "--repeat", 1, "--sizes", "1024", "--layers", 4, "--json", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(file.read_text())
-    assert 0 < found["held"] < found["calls"]
 
 
 def test_larger_from_a_store(tmp_path):
@@ -335,16 +265,6 @@ def test_larger_from_a_store(tmp_path):
     gbdnn.save(made[:2, :].new(), tmp_path / "features")
     refused = start("larger.py", *options, *kept)
     assert "holds other features" in refused.stderr
-
-
-def test_loading(tmp_path):
-    file = tmp_path / "found.json"
-    options = ("--sizes", "1024x4", "--rounds", 1, "--tsv-layers", 2)
-    done = start("loading.py", *options, "--json", file)
-    assert done.returncode == 0, done.stdout + done.stderr
-    [row] = json.loads(file.read_text())["sizes"]
-    assert row["store_rate"] > 0
-    assert row["tsv_rate"] > 0
 
 
 def test_constants(tmp_path):
