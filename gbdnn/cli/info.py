@@ -20,7 +20,7 @@ from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
 from gbdnn.io.datasets import TSV
-from gbdnn.io.formats import chosen, network_files, read_network, read_tsv_layers
+from gbdnn.io.formats import chosen, holds_run, network_files, read_network, read_tsv_layers
 from gbdnn.io.frameworks.onnx import chains_in
 from gbdnn.io.reading import open_checked
 from gbdnn.io.store import store_kind
@@ -79,6 +79,9 @@ def info(
         if check:
             raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
         _print({"path": str(path), **_facts_of_unfinished(left)}, as_json)
+        return
+    if given.from_ is None and holds_run(path):
+        _print({"path": str(path), **_facts_of_run(path)}, as_json)
         return
     if given.from_ is None and path.is_file() and _has_lines(path):
         if check:
@@ -196,13 +199,18 @@ def _facts_of_store(path: Path, kind: str, check: bool) -> dict[str, Any]:
             "density": stored.nvals / max(1, nrows * ncols),
         }
     ids: Any = load(path)
-    if kind == "training":
-        return {
-            "epochs": len(ids.history),
-            "edges": ids.network.edges,
-            "optimizer": repr(ids.optimizer),
-        }
     return {"categories": len(ids), "dtype": ids.dtype.name}
+
+
+def _facts_of_run(path: Path) -> dict[str, Any]:
+    run = load(path)
+    return {
+        "kind": "training run",
+        "epochs": len(run.history),
+        "edges": run.network.edges,
+        "optimizer": repr(run.optimizer),
+        "bytes": path.stat().st_size,
+    }
 
 
 def _facts_of_lines(path: Path) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from gbdnn.cli.terminal import say
 from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
-from gbdnn.io.formats import of_ending, read_network
-from gbdnn.io.store import store_kind
-from gbdnn.io.store.index import INDEX
+from gbdnn.io.formats import holds_run, of_ending, read_network
 from gbdnn.training import erdos_renyi
 from gbdnn.training.named import OptimizerName, RewiringName, adjustments_named, optimizer_named
 from gbdnn.viz.figures import require_plottable, save_figure
@@ -87,7 +85,7 @@ def train(
     ] = None,
     keep_run: Annotated[
         Path | None,
-        Option("--run", metavar="RUN", help="Keep the run in a store, for --from another day."),
+        Option("--run", metavar="RUN", help="Write the run to a file, for --from."),
     ] = None,
     force: places.Force = False,
     plot: Annotated[
@@ -109,11 +107,11 @@ def train(
         raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
     places.require_free(out, stored=True, force=force)
     if keep_run is not None:
-        places.require_free(keep_run, stored=True, force=force)
+        places.require_free(keep_run, stored=False, force=force)
     if plot is not None:
         require_plottable(plot)
     before: Any = None
-    if begin is not None and (begin / INDEX).is_file() and store_kind(begin) == "training":
+    if begin is not None and holds_run(begin):
         options.refuse("--from: the run has its weights", {"--dtype": dtype})
         before = gbdnn.load(begin)
     own = before is not None and optimizer is None and learning_rate is None

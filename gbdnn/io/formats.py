@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
@@ -19,12 +21,8 @@ from gbdnn.io.reading import read_errors
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    import graphblas as gb
-    import numpy as np
 
     from gbdnn.model.layer import Activation, BiasRule, Layer
 
@@ -92,15 +90,15 @@ def load(
     lazy: bool | None = None,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
-) -> Network | gb.Matrix | np.ndarray:
-    """Load what a store holds, or a network in any other format.
+) -> Any:
+    """Load what a store holds, a training run, or a network in any other format.
 
     Parameters
     ----------
     path : path-like
         A store's folder; a file of ONNX (``.onnx``), of a PyTorch ``state_dict`` (``.pt``,
         ``.pth``), or Matrix Market (``.mtx``); a folder of Matrix Market's or the
-        challenge's files.
+        challenge's files; a file that `save` or ``train(checkpoint=...)`` wrote.
     verify : bool, default True
         Whether an array's checksum is verified at each read of a store. Indices and values are
         checked in any case.
@@ -121,7 +119,7 @@ def load(
 
     Returns
     -------
-    Network, graphblas.Matrix or ndarray of int64
+    Network, graphblas.Matrix, ndarray of int64 or TrainingRun
         Features and categories are read whole (`gbdnn.io.open_features` opens features larger than
         memory), and so are networks in other formats.
 
@@ -151,6 +149,8 @@ def load(
     if lazy is not None:
         as_flag(lazy, "lazy")
     require_callable(progress, "progress")
+    if not options and holds_run(path):
+        return importlib.import_module(store.RUNS).read_run(path)
     name, given = chosen(path, options)
     if name == "tsv":
         return Network(read_tsv_layers(path, given, progress))
@@ -253,6 +253,15 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
             " meant"
         )
     return found[0]
+
+
+def holds_run(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file starts as a safetensors file does, as training runs do."""
+    path = as_path(path)
+    if not os.path.isfile(path) or of_ending(path):  # noqa: PTH113 -- no error for a long name
+        return False
+    with read_errors(path), path.open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def target_format(path: Path) -> FormatName:

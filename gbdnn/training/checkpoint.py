@@ -1,166 +1,192 @@
-"""A run in a file: arrays and a description, written whole after each epoch.
+"""A training run in a file: what `gbdnn.save` writes, and `train` after each epoch.
 
-The format is safetensors, with a checksum of all bytes. Fingerprints of all that the result
-follows from, data and options and where training began, tell whether a file belongs to a call.
-A file is taken if it is what `Checkpoint.save` writes of the run in it, and training can have come
-there.
+The file has the safetensors format. Its metadata holds a description of the run as JSON, and a
+checksum of the description and all arrays.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from itertools import chain
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gbdnn.arrays.checks import as_path
-from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io.files import output_errors, require_writable, whole_file
-from gbdnn.io.reading import read_bytes
-from gbdnn.io.store.fingerprints import checksum, checksum_of, identity
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError
+from gbdnn.io.files import require_writable, whole_file
+from gbdnn.io.reading import foreign_errors, read_bytes
+from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
-from gbdnn.training.run import LayerState
-from gbdnn.training.saved_run import decoded, described, encoded, named_arrays
+from gbdnn.training.losses import CrossEntropy, SquaredError
+from gbdnn.training.optimizers import SGD, Adam
+from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
+from gbdnn.training.schedules import Constant, Cosine, Stepwise
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from gbdnn.model.layer_info import LayerInfo
-    from gbdnn.training.data import TrainingData, ValidationData
-    from gbdnn.training.inputs import Inputs
-    from gbdnn.training.run import TrainingRun
-    from gbdnn.training.saved_run import Call
+    import numpy as np
 
-__all__ = ["Checkpoint"]
+__all__ = ["read_run", "resumed", "write_run"]
 
-_FORMAT, _VERSION = "gbdnn.training", 4
-_UNSIGNED = "0" * 16  # where the checksum is, as long as it is computed
-_WHY = "a checkpoint is a safetensors file"
-_AT_ONCE = 1024  # inputs
+_FORMAT = "gbdnn.training 5"
+_NUMBERS, _RULES = ("batch_size", "seed", "steps", "stopped"), ("loss", "optimizer", "schedule")
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (CrossEntropy, SquaredError, SGD, Adam, Constant, Cosine, Stepwise)
+}
+_WHY = "training runs are stored as safetensors files with checksums"
 
 
-class Checkpoint:
-    """A file for a call of `train`.
+def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
+    """Write a run to a file, which replaces an existing one when it is complete.
+
+    A custom loss, optimizer or schedule is not stored.
+    """
+    numpy_files = require("safetensors.numpy", "store", _WHY)
+    arrays, known = dict(_arrays("", run.layers)), {name: getattr(run, name) for name in _NUMBERS}
+    known["history"] = run.history
+    known["layers"] = [_described(layer) for layer in run.layers]
+    for name in _RULES:
+        rule = getattr(run, name)
+        kind = type(rule).__name__
+        known[name] = [kind, asdict(rule)] if _KINDS.get(kind) is type(rule) else None
+    if run.best is not None:
+        arrays |= dict(_arrays("best.", run.best.layers))
+        known["best"] = [run.best.epoch, run.best.validation_loss]
+        known["best_layers"] = [_described(layer) for layer in run.best.layers]
+    text = json.dumps(known, default=lambda scalar: scalar.item())
+    # One item: safetensors writes several in any order.
+    metadata = json.dumps([_FORMAT, _checksum(text, arrays), text])
+    content = numpy_files.save(arrays, {"gbdnn": metadata})
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def read_run(path: str | os.PathLike[str]) -> TrainingRun:
+    """Return the run in a file.
+
+    Raises
+    ------
+    MissingFileError, ReadError
+        There is no file, or it cannot be read.
+    FormatError
+        The file is damaged, or is not a training run that this version of gbdnn wrote.
+    """
+    path = as_path(path)
+    load = require("safetensors.numpy", "store", _WHY).load
+    content = read_bytes(path)
+    with foreign_errors(path, "damaged, or not a training run"):
+        arrays = load(content)
+        header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+        version, checksum, text = json.loads(json.loads(header)["__metadata__"]["gbdnn"])
+        if version != _FORMAT:
+            raise FormatError(
+                f"{path}: written by another version of gbdnn (format {version!r}, this version"
+                f" reads {_FORMAT!r}); delete it or choose another file"
+            )
+        if checksum != _checksum(text, arrays):
+            raise FormatError(f"{path}: the training run is damaged; its checksum differs")
+        known = json.loads(text)
+        values: dict[str, Any] = {name: known[name] for name in _NUMBERS}
+        for name in _RULES:
+            values[name] = None if known[name] is None else _KINDS[known[name][0]](**known[name][1])
+        if "best" in known:
+            epoch, loss = known["best"]
+            best = _layers("best.", known["best_layers"], arrays)
+            values["best"] = BestEpoch(epoch, loss, best)
+        history = tuple(EpochRecord(*record) for record in known["history"])
+        return TrainingRun(_layers("", known["layers"], arrays), history, **values)
+
+
+def resumed(
+    path: str | os.PathLike[str], begun: TrainingRun, moments: int, steps_per_epoch: int
+) -> TrainingRun:
+    """Return the run in a checkpoint, or `begun` if the file does not exist.
 
     Parameters
     ----------
     path : path-like
-        Of the file. That it can be written is tested now, before anything is computed.
-    call : Call
-    options : dict
-        By name, all beside data and where training began that the result follows from.
-    data : TrainingData
-    tested : ValidationData or None
+        It is checked that the file can be written.
+    begun : TrainingRun
+        Where the call of `train` starts, with its options.
+    moments : int
+        Values that the optimizer keeps for each weight.
+    steps_per_epoch : int
+
+    Raises
+    ------
+    ArgumentError
+        The checkpoint does not belong to this call.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        call: Call,
-        options: dict[str, Any],
-        data: TrainingData,
-        tested: ValidationData | None,
-    ) -> None:
-        self._safetensors = require("safetensors.numpy", "store", _WHY)
-        self.path = as_path(path, "checkpoint")
-        require_writable(path)
-        self._fingerprint = _fingerprints(call.begun, options, data, tested)
-        # The begun network's weights are not held as long as training goes on.
-        layers = tuple(LayerState.bare(layer.info) for layer in call.begun.layers)
-        self._call = call._replace(begun=replace(call.begun, layers=layers))
-
-    def load(self) -> tuple[TrainingRun, bool] | None:
-        """Return the saved run and whether it had ended; None if there is no file."""
-        try:
-            content = read_bytes(self.path)
-        except MissingFileError:
-            return None
-        try:
-            arrays, text = self._read(content)
-            known = json.loads(text)
-            if known["format"] != _FORMAT or type(known["version"]) is not int:
-                raise ValueError("no checkpoint")
-            version = known.pop("version")
-            known.pop("format")
-            others = {} if version != _VERSION else known.pop("fingerprint")
-            differ = [name for name, one in self._fingerprint.items() if others.get(name) != one]
-            found = None if differ else decoded(known, arrays, self._call)
-        except (
-            ValueError, LookupError, TypeError, AttributeError, RecursionError, self._error,
-        ) as err:  # fmt: skip
-            raise FormatError(f"{self.path}: no checkpoint of gbdnn, or a damaged one") from err
-        if version != _VERSION:
-            raise FormatError(
-                f"{self.path}: a checkpoint of version {version}; this gbdnn resumes version"
-                f" {_VERSION}: remove it, or choose another file"
+    path = as_path(path, "checkpoint")
+    require_writable(path)
+    try:
+        run = read_run(path)
+    except MissingFileError:
+        return begun
+    epochs = len(run.history) - len(begun.history)
+    pairs: dict[str, tuple[Any, Any]] = {
+        "layers": ([_kind(layer) for layer in run.layers], [_kind(layer) for layer in begun.layers])
+    }
+    for name in (*_RULES, "batch_size", "seed"):
+        there, here = getattr(run, name), getattr(begun, name)
+        pairs[name] = (here if there is None else there), here
+    pairs["moments of each weight"] = len(run.layers[0].moments), moments
+    pairs["steps"] = run.steps, begun.steps + epochs * steps_per_epoch
+    for name, (there, here) in pairs.items():
+        if there != here:
+            raise ArgumentError(
+                f"{path}: the checkpoint has {name} {there}, but this call has {here}; delete the"
+                " file or choose another"
             )
-        if found is None:
-            raise FormatError(
-                f"{self.path}: the checkpoint of another training, with another"
-                f" {', '.join(differ)}: remove it, or choose another file"
-            )
-        return found
-
-    def save(self, run: TrainingRun, *, stopped: bool) -> None:
-        """Write a run, in place of the one before."""
-        arrays, known = encoded(run, stopped=stopped)
-        known |= {"format": _FORMAT, "version": _VERSION, "fingerprint": self._fingerprint}
-        texts = {"gbdnn": json.dumps(known), "checksum": _UNSIGNED}
-        content = self._safetensors.save(arrays, texts)
-        content = _with_checksum(content, _UNSIGNED, checksum(content))
-        with output_errors(self.path), whole_file(self.path) as file:
-            file.write(content)
-
-    @property
-    def _error(self) -> type[Exception]:
-        found: type[Exception] = require("safetensors", "store", _WHY).SafetensorError
-        return found
-
-    def _read(self, content: bytes) -> tuple[dict[str, np.ndarray], str]:
-        size = int.from_bytes(content[:8], "little")
-        texts = json.loads(content[8 : 8 + size])["__metadata__"]
-        found = str(texts["checksum"])
-        if found != checksum(_with_checksum(content, found, _UNSIGNED)):
-            raise ValueError("the checksum is another one")
-        return self._safetensors.load(content), texts["gbdnn"]
+    return replace(run, **{name: getattr(begun, name) for name in _RULES})
 
 
-def _with_checksum(content: bytes, old: str, new: str) -> bytes:
-    """Return a file with another checksum in its header."""
-    return content.replace(b'"checksum":"%b"' % old.encode(), b'"checksum":"%b"' % new.encode(), 1)
+def _kind(layer: LayerState) -> str:
+    info = layer.info
+    limit = "" if info.clip is None else f", clip {info.clip:g}"
+    return f"{info.nrows} x {info.ncols} {info.dtype.name} {info.activation}{limit}"
 
 
-def _fingerprints(
-    begun: TrainingRun,
-    options: dict[str, Any],
-    data: TrainingData,
-    tested: ValidationData | None,
-) -> dict[str, str]:
-    """Return checksums of all that a call's result follows from, by what it is."""
-
-    def network() -> Iterator[Any]:
-        for _, array in named_arrays("", begun.layers):
-            yield np.ascontiguousarray(array)
-        yield identity([described(layer.info) for layer in begun.layers] + [begun.steps]).encode()
-
-    found = {name: checksum(identity(option).encode()) for name, option in options.items()}
-    found["network"] = checksum_of(network())
-    for name, each in (("", data), ("validation ", tested)):
-        found[f"{name}X"] = found[f"{name}y"] = found[f"{name}sample_weight"] = ""
-        if each is not None:
-            arrays = _contents(each.inputs, begun.layers[0].info)
-            found[f"{name}X"] = checksum_of(chain([each.rows], arrays))
-            found[f"{name}y"] = checksum(np.ascontiguousarray(each.targets))
-            found[f"{name}sample_weight"] = checksum(each.weights)
-    return found
+def _described(layer: LayerState) -> dict[str, Any]:
+    info = layer.info
+    return {
+        "shape": info.shape,
+        "edges": info.edges,
+        "gain": info.gain,
+        "dtype": info.dtype.name,
+        "activation": info.activation,
+        "clip": info.clip,
+        "moments": len(layer.moments),
+    }
 
 
-def _contents(inputs: Inputs, info: LayerInfo) -> Iterator[np.ndarray]:
-    for start in range(0, inputs.nrows, _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, inputs.nrows))
-        out = np.empty((len(rows), info.nrows), info.dtype)
-        inputs.take(rows, out)
-        yield out
+def _arrays(prefix: str, layers: Sequence[LayerState]) -> Iterator[tuple[str, np.ndarray]]:
+    for k, layer in enumerate(layers):
+        for name in ("numbers", "weights", "bias"):
+            yield f"{prefix}{k}.{name}", getattr(layer, name)
+        for name in ("moments", "bias_moments"):
+            for n, array in enumerate(getattr(layer, name)):
+                yield f"{prefix}{k}.{name}.{n}", array
+
+
+def _layers(
+    prefix: str, described: Sequence[dict[str, Any]], arrays: Mapping[str, np.ndarray]
+) -> tuple[LayerState, ...]:
+    found = []
+    for k, known in enumerate(described):
+        count = known.pop("moments")
+        values: Any = [arrays[f"{prefix}{k}.{name}"] for name in ("numbers", "weights", "bias")]
+        for name in ("moments", "bias_moments"):
+            values.append(tuple(arrays[f"{prefix}{k}.{name}.{n}"] for n in range(count)))
+        found.append(LayerState(LayerInfo(**known), *values))
+    return tuple(found)
+
+
+def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = require("xxhash", "store", _WHY).xxh3_64(text.encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array)
+    return str(digest.hexdigest())

@@ -115,12 +115,6 @@ class LayerState(NamedTuple):
         return self.numbers.astype(np.int64, copy=False)
 
     @classmethod
-    def bare(cls, info: LayerInfo) -> LayerState:
-        """Return a layer's description, without what is learned."""
-        nothing = np.zeros(0)
-        return cls(info, nothing, nothing, nothing)
-
-    @classmethod
     def begun(cls, layer: Layer) -> LayerState:
         """Return the state of a layer that was not trained yet."""
         return cls(layer.info, *edges_of(layer))
@@ -164,7 +158,7 @@ class TrainingRun:
     """What `train` returns: a network that was trained, how it went, and how to go on.
 
     ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimizer and its moments;
-    ``gbdnn.save(run, folder)`` keeps it, `gbdnn.load` gives it back.
+    ``gbdnn.save(run, path)`` writes it to a file, and `gbdnn.load` reads that.
 
     Attributes
     ----------
@@ -203,6 +197,9 @@ class TrainingRun:
 
     best: BestEpoch | None = None
     """With `patience` or ``keep="best"``: the epoch that the network is taken from."""
+
+    stopped: bool = False
+    """Whether `patience` or the callback ended training before the last epoch."""
 
     @cached_property
     def network(self) -> Network:

@@ -117,9 +117,9 @@ def train(
     progress : callable, optional
         ``progress(done, all)``, in steps, several times a second.
     checkpoint : path-like, optional
-        A file that is written after each epoch. Where it is there, the same call goes on from it,
-        and gives the same bits as if it had not been interrupted; another call is an error that
-        says which options differ.
+        A file to which the run is written after each epoch, as `gbdnn.save` does. If it exists, the
+        same call continues from it with the bits of an uninterrupted one. Layers and options are
+        compared with the file's, inputs and targets are not.
 
     Returns
     -------
@@ -132,6 +132,9 @@ def train(
         Features, targets and layers do not fit each other.
     ArgumentError, ArgumentTypeError
         A value or an option has no meaning: NaN, a label out of range, a label that no input has.
+        The checkpoint belongs to another call.
+    FormatError
+        The checkpoint is damaged.
     DivergenceError
         A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290), and ``err.run`` has the
         weights of the step before; or weights and losses
@@ -153,7 +156,7 @@ def train(
     and updates weights and biases. What is not an edge is never computed. The equations in
     GraphBLAS are `gbdnn.training.gradients`.
 
-    Beyond features and network: some 40 bytes per edge with SGD, 48 with Adam (FP32; 64 and 80
+    Beyond features and network: about 48 bytes per edge with SGD, 60 with Adam (FP32; 80 and 104
     in FP64), and the activations of one minibatch twice. Validation takes a network more.
 
     References

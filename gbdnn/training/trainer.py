@@ -15,9 +15,8 @@ import numpy as np
 
 from gbdnn.errors import DivergenceError
 from gbdnn.kernels.steps import Steps
-from gbdnn.runtime.threads import on_threads
 from gbdnn.training.adjustments import StepContext
-from gbdnn.training.checkpoint import Checkpoint
+from gbdnn.training.checkpoint import resumed, write_run
 from gbdnn.training.data import answers
 from gbdnn.training.inputs import StoredInputs
 from gbdnn.training.optimizers import step_rates
@@ -29,7 +28,6 @@ from gbdnn.training.run import (
     network_of,
     states_of,
 )
-from gbdnn.training.saved_run import Call
 
 if TYPE_CHECKING:
     import os
@@ -77,35 +75,36 @@ class Trainer:
     progress: Callable[[int, int], object] | None
 
     def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
-        """Train, from where a checkpoint is if it is there, and return the run."""
+        """Train, starting from the checkpoint if it exists, and return the run."""
         self._run = replace(
             self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
-            seed=self.seed, schedule=self.schedule, best=None,
+            seed=self.seed, schedule=self.schedule, best=None, stopped=False,
         )  # fmt: skip
         self._batch = min(self.batch_size, len(self.data.rows))
         self._per_epoch = -(-len(self.data.rows) // self._batch)
         self._all = self.epochs * self._per_epoch  # steps of this call
-        stopped = False
-        saved = None if checkpoint is None else self._checkpoint(checkpoint)
-        if saved is not None:
-            self._run, stopped = saved.load() or (self._run, stopped)
+        if checkpoint is not None:
+            moments = self.optimizer.rule.moments
+            self._run = resumed(checkpoint, self._run, moments, self._per_epoch)
         self._began = _largest(self.before.layers)
         self.before = replace(self.before, layers=())  # what they hold is freed with `_run`'s
         self._prepare()
-        begun = kept = len(self._run.history)
+        saved = len(self._run.history)
         try:
-            for n in range(begun - len(self.before.history), 0 if stopped else self.epochs):
+            while not self._run.stopped:
+                n = len(self._run.history) - len(self.before.history)
+                if n >= self.epochs:
+                    break
                 stopped = self._is_enough(self._epoch(n))
                 stopped |= self._tell_epoch()
-                if saved is not None:
-                    saved.save(self._run, stopped=stopped)
-                    kept += 1
-                if stopped:
-                    break
+                self._run = replace(self._run, stopped=stopped)
+                if checkpoint is not None:
+                    write_run(self._run, checkpoint)
+                    saved += 1
         except KeyboardInterrupt as err:
             err.run = self._run  # type: ignore[attr-defined]
-            if saved is not None and len(self._run.history) > kept:
-                saved.save(self._run, stopped=stopped)
+            if checkpoint is not None and len(self._run.history) > saved:
+                write_run(self._run, checkpoint)
             raise
         return self._run
 
@@ -120,21 +119,6 @@ class Trainer:
         finally:
             now.layers = None  # who keeps the record does not keep the weights
         return isinstance(answer, bool | np.bool_) and bool(answer)
-
-    def _checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        names = ("loss", "optimizer", "schedule", "adjustments", "batch_size", "input_dropout",
-                 "seed", "epochs", "patience", "min_delta", "keeps_best")  # fmt: skip
-        options = {name: getattr(self, name) for name in names}
-        call = Call(
-            self._run,
-            self.epochs,
-            steps_of_an_epoch=self._per_epoch,
-            moments=self.optimizer.rule.moments,
-            has_labels=self.data.targets.ndim == 1,
-            has_validation=self.tested is not None,
-            keeps_best=self.keeps_best,
-        )
-        return Checkpoint(path, call, options, self.data, self.tested)
 
     def _prepare(self) -> None:
         """Take the layers of the run, and room for a minibatch."""
@@ -196,15 +180,13 @@ class Trainer:
         return record
 
     def _keep(self, record: EpochRecord, steps: int) -> None:
-        """Take the state after an epoch, in place of the one before, whose memory is free first."""
-        history = (*self._run.history, record)
-
-        def work(_: int) -> None:
-            self._run = replace(self._run, layers=(), history=history, steps=steps)
-            self._run = replace(self._run, layers=states_of(self._layers))
-
-        # On another thread: Ctrl-C is raised when it has ended, with the epoch in the run.
-        on_threads(1, work, stop=lambda: None, all_needed=True)
+        """Take the state after an epoch."""
+        self._run = replace(
+            self._run,
+            layers=states_of(self._layers),
+            history=(*self._run.history, record),
+            steps=steps,
+        )
 
     def _has_exploded(self) -> bool:
         """Whether weights and losses have become far larger, and all answers are equal now."""
@@ -234,7 +216,10 @@ class Trainer:
             return False
         best = self._run.best
         if best is None or record.validation_loss < best.validation_loss - self.min_delta:
-            found = BestEpoch(record.epoch, record.validation_loss, self._run.layers)
+            layers = tuple(
+                layer._replace(moments=(), bias_moments=()) for layer in self._run.layers
+            )
+            found = BestEpoch(record.epoch, record.validation_loss, layers)
             self._run = replace(self._run, best=found)
             return False
         return self.patience is not None and record.epoch - best.epoch >= self.patience

@@ -217,7 +217,7 @@ def test_a_killed_command_goes_on(folder, tmp_path):
     assert "epoch  59" in said
     well(*command, "-o", tmp_path / "whole")
     assert gbdnn.load(tmp_path / "net").loaded().isequal(gbdnn.load(tmp_path / "whole").loaded())
-    fails(*kept, "--force", "--seed", 1, match="the checkpoint of another training")
+    fails(*kept, "--force", "--seed", 1, match="the checkpoint has seed 0, but this call has 1")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from gbdnn.io import conversion
 from gbdnn.io.store import resumed, writer
 
 MEMORY = 21 << 20
-TRAINING = {"epochs": 4, "batch_size": 8, "seed": 1, "nthreads": 1}
 
 
 def weights():
@@ -83,22 +82,6 @@ def stop_at(n):
     return progress
 
 
-def trained():
-    """Return the arguments of a training run."""
-    rng = np.random.default_rng(3)
-    layers = [rng.normal(size=(6, 5)), rng.normal(size=(5, 3))]
-    net = gbdnn.Network(
-        [
-            gbdnn.Layer(layers[0].astype(np.float32), np.zeros(5, np.float32)),
-            gbdnn.Layer(
-                layers[1].astype(np.float32), np.zeros(3, np.float32), activation="identity"
-            ),
-        ]
-    )
-    X = rng.random((24, 6)).astype(np.float32)
-    return net, X, np.arange(24) % 3
-
-
 def main(out, scratch):
     """Write everything into the folder `out`."""
     net, X = network(), features()
@@ -119,13 +102,6 @@ def main(out, scratch):
         gbdnn.infer_to_store(
             streamed, large_features(), out / "streamed_cut", memory=MEMORY, engine="full"
         )
-
-    def interrupt(record):
-        if record.epoch == 1:
-            raise KeyboardInterrupt
-
-    with cut:
-        gbdnn.train(*trained(), **TRAINING, checkpoint=out / "training", callback=interrupt)
 
 
 if __name__ == "__main__":

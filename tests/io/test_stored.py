@@ -141,22 +141,3 @@ def test_a_streamed_run_that_was_cut_short_is_resumed(made, copied, tmp_path):
         Y = gbdnn.load(out)
         assert Y.nvals
         assert Y.isequal(gbdnn.infer(net, X, **options))
-
-
-def test_a_training_run_that_was_cut_short_is_resumed_or_refused(made, tmp_path):
-    """Python's code is in its fingerprint, so that other releases of it refuse the file."""
-    path = Path(shutil.copy(STORED / "training", tmp_path / "training"))
-    expected = gbdnn.train(*made.trained(), **made.TRAINING)
-    before, seen = path.read_bytes(), []
-    try:
-        run = gbdnn.train(
-            *made.trained(), **made.TRAINING, checkpoint=path,
-            callback=lambda record: seen.append(record.epoch),
-        )  # fmt: skip
-    except gbdnn.FormatError as err:
-        assert re.search("the checkpoint of another training|of version 3; this", str(err))  # noqa: PT017
-        assert path.read_bytes() == before
-    else:
-        assert seen == [1, 2, 3]  # where it stands, and what is left
-        assert len(run.history) == len(expected.history) == 4
-        assert np.isclose(run.history[-1].loss, expected.history[-1].loss)

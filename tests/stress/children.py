@@ -26,15 +26,6 @@ def command(*arguments):
     return 0
 
 
-def run_bytes(run):
-    """All that a run of training holds."""
-    from gbdnn.training.saved_run import encoded
-
-    arrays, fields = encoded(run, stopped=True)
-    parts = {name: run.__dict__[name] for name in ("loss", "optimizer", "schedule", "seed")}
-    return repr((fields, parts, {name: each.tobytes() for name, each in arrays.items()}))
-
-
 class Child:
     """A run in a process of its own, and of its own group.
 

@@ -25,7 +25,7 @@ import numpy as np
 import safetensors.numpy
 import scipy.sparse
 import xxhash
-from children import INTERRUPTED, Child, run_bytes
+from children import INTERRUPTED, Child
 from children import command as run_command
 
 import gbdnn
@@ -119,10 +119,6 @@ def categories(root, out, seen):
     )
 
 
-def save_run(root, out, seen):
-    gbdnn.save(gbdnn.load(root / "run"), out)
-
-
 # Each run: what the store holds in the end, and whether a killed run is gone on with.
 RUNS = {
     generate: ("net", True),
@@ -133,7 +129,6 @@ RUNS = {
     with_threads: ("Y", True),
     streamed: ("Y", True),
     save: ("Y", False),
-    save_run: ("run", False),
     categories: ("ids", False),
     with_processes: ("Y", True),
 }
@@ -151,10 +146,6 @@ def prepare(root):
     Y = gbdnn.infer(net, gbdnn.load(root / "X"), engine="full")
     gbdnn.save(Y, root / "Y")
     gbdnn.save(gbdnn.categories(Y), root / "ids")
-    begun = gbdnn.training.erdos_renyi([NEURONS] * 6, density=0.3)
-    ones = np.ones((200, NEURONS))
-    run = gbdnn.train(begun, ones, ones, epochs=1, nthreads=1)
-    gbdnn.save(run, root / "run")
     gbdnn.save(np.arange(3), root / "old")
     gbdnn.infer(net, gbdnn.load(root / "X"))  # what is compiled is compiled
 
@@ -163,8 +154,6 @@ def equal(one, other):
     a, b = gbdnn.load(one), gbdnn.load(other)
     if type(a) is not type(b):
         return False
-    if isinstance(a, gbdnn.training.TrainingRun):
-        return run_bytes(a) == run_bytes(b)
     return np.array_equal(a, b) if isinstance(a, np.ndarray) else a.isequal(b)
 
 

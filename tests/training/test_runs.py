@@ -1,15 +1,11 @@
 """Runs that are kept, interrupted or followed: what `train` gives besides a network."""
 
-import dataclasses
-import json
-
 import numpy as np
 import pytest
 from test_training import data, network, same_bits
 
 import gbdnn
 from gbdnn import training
-from gbdnn.io.store.index import INDEX, encode
 
 pytest.importorskip("safetensors")
 
@@ -17,90 +13,82 @@ NET = network()
 X, Y = data(NET)
 
 
-def stored(run, tmp_path):
-    gbdnn.save(run, tmp_path / "kept")
-    return gbdnn.load(tmp_path / "kept")
+# -- in a file ----------------------------------------------------------------------------------
 
 
-# -- in a store ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-@pytest.mark.parametrize("optimizer", [training.Adam(0.01, weight_decay=0.1), training.SGD(0.1)])
-def test_a_run_comes_back_with_all_that_going_on_needs(optimizer, dtype, labels, tmp_path):
+@pytest.mark.parametrize(
+    ("optimizer", "dtype", "labels"),
+    [
+        (training.Adam(0.01, weight_decay=0.1), "FP32", True),
+        (training.SGD(0.1), "FP64", False),
+    ],
+)
+def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
     net = network(dtype=dtype, clip=0.7)
     X, y = data(net, labels=labels)
     run = gbdnn.train(
         net, X, y, epochs=3, optimizer=optimizer, validation=0.2, keep="best", seed=4,
         batch_size=50, schedule=training.Stepwise((0.5,)), adjustments=training.SET(every=3),
     )  # fmt: skip
-    found = stored(run, tmp_path)
-    assert gbdnn.io.store.store_kind(tmp_path / "kept") == "training"
+    gbdnn.save(run, tmp_path / "run")
+    found = gbdnn.load(tmp_path / "run")
     assert repr(found) == repr(run)
-    assert found.history == run.history
-    for name in ("loss", "optimizer", "schedule", "batch_size", "seed", "steps"):
+    for name in ("history", "loss", "optimizer", "schedule", "batch_size", "seed", "steps"):
         assert getattr(found, name) == getattr(run, name)
     assert found.network.isequal(run.network)
     assert found.best.epoch == run.best.epoch
     assert same_bits(found, run)
-    # Another day, more epochs, other inputs.
     longer = [gbdnn.train(each, X[:200], y[:200], epochs=2) for each in (run, found)]
     assert same_bits(*longer)
     assert longer[0].steps == run.steps + 8
 
 
-def test_a_run_without_epochs_or_options(tmp_path):
-    run = gbdnn.train(NET, X, Y, epochs=0)
-    found = stored(dataclasses.replace(run, optimizer=None, schedule=None), tmp_path)
-    assert (found.optimizer, found.history, found.loss) == (None, (), training.CrossEntropy())
-    assert found.network.isequal(run.network)
+def test_custom_rules_are_passed_again(tmp_path):
+    class Half(training.Constant):
+        def factors(self, progress):
+            return np.full(len(progress), 0.5)
+
+    run = gbdnn.train(NET, X, Y, epochs=1, schedule=Half())
+    gbdnn.save(run, tmp_path / "run")
+    found = gbdnn.load(tmp_path / "run")
+    assert found.schedule is None
+    longer = gbdnn.train(found, X, Y, epochs=1, schedule=Half())
+    assert same_bits(longer, gbdnn.train(run, X, Y, epochs=1))
 
 
-def test_parts_of_ones_own_are_not_kept(tmp_path):
-    class Mine(training.Cosine):
-        pass
-
-    run = gbdnn.train(NET, X, Y, epochs=1, schedule=Mine())
-    with pytest.raises(gbdnn.ArgumentError, match="a schedule of one's own, Mine"):
-        gbdnn.save(run, tmp_path / "kept")
-    assert not (tmp_path / "kept").exists()
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "run"
+    gbdnn.save(gbdnn.train(NET, X, Y, epochs=1), path)
+    return path.read_bytes()
 
 
 @pytest.mark.parametrize(
-    "change",
+    "damage",
     [
-        lambda index: index["run"]["history"][0].pop(),
-        lambda index: index["run"]["layers"].pop(),
-        lambda index: index["run"]["layers"][0].update(shape=[30, 20]),
-        lambda index: index["run"]["layers"][0].update(dtype="float16"),
-        lambda index: index["run"].pop("stopped"),
-        lambda index: index["run"].update(more=1),
-        lambda index: index["optimizer"].update(kind="Momentum"),
-        lambda index: index["optimizer"]["options"].update(beta3=1),
-        lambda index: index["optimizer"]["options"].update(learning_rate=-1),
-        lambda index: index["arrays"].pop("0.edges"),
-        lambda index: index["arrays"].update({"0.bias": ["float32", 7]}),
-        lambda index: index["state"]["tensors"].pop("0.edges"),
-        lambda index: index.pop("seed"),
-        lambda index: index.pop("run"),
-        lambda index: index.update(state=3),
-        lambda index: index.update(steps="many"),
+        lambda content: b"",
+        lambda content: content[:100],
+        lambda content: content[:-1],
+        lambda content: content.replace(b"seed", b"sead"),
+        lambda content: content.replace(b"F64", b"I64", 1),
+        lambda content: content.replace(b"0.weights", b"0.numbers", 1),
+        lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
+        lambda content: content.replace(b"gbdnn.training", b"others.trainin"),
+        lambda content: b"\x10\0\0\0\0\0\0\0{ not json at all",
+        lambda content: b"some text",
     ],
 )
-def test_a_store_that_was_written_by_others(change, tmp_path):
-    gbdnn.save(gbdnn.train(NET, X, Y, epochs=2), tmp_path / "kept")
-    path = tmp_path / "kept" / INDEX
-    index = json.loads(path.read_text())
-    change(index)
-    for name in ("format", "version", "checksum", "kind"):
-        index.pop(name)
-    path.write_bytes(encode("training", index.pop("shards"), index))
-    with pytest.raises(gbdnn.FormatError, match="kept"):
-        gbdnn.load(tmp_path / "kept")
+def test_a_damaged_file_is_named(damage, saved, tmp_path):
+    path = tmp_path / "run"
+    path.write_bytes(damage(saved))
+    assert path.read_bytes() != saved
+    for call in (lambda: gbdnn.load(path), lambda: gbdnn.train(NET, X, Y, checkpoint=path)):
+        with pytest.raises(gbdnn.FormatError, match=str(path)):
+            call()
+    assert path.read_bytes() == damage(saved)
 
 
-# -- Ctrl-C -------------------------------------------------------------------------------------
+# -- checkpoints --------------------------------------------------------------------------------
 
 
 def interrupting(epoch):
@@ -109,6 +97,82 @@ def interrupting(epoch):
             raise KeyboardInterrupt
 
     return callback
+
+
+def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
+    options = {
+        "epochs": 7, "validation": 0.2, "patience": 5, "optimizer": training.Adam(0.01),
+        "input_dropout": 0.1, "adjustments": [training.SET(every=4), training.GroupLasso(1e-3)],
+    }  # fmt: skip
+    expected = gbdnn.train(NET, X, Y, **options)
+    options["checkpoint"] = path = tmp_path / "run"
+    for epoch in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            gbdnn.train(NET, X, Y, **options, callback=interrupting(epoch))
+    seen = []
+    run = gbdnn.train(NET, X, Y, **options, callback=lambda now: seen.append(now.epoch))
+    assert seen == [4, 5, 6]
+    assert same_bits(run, expected)
+    assert run.network.isequal(expected.network)
+    assert [record[:7] for record in run.history] == [record[:7] for record in expected.history]
+    gbdnn.save(run, tmp_path / "saved")
+    assert path.read_bytes() == (tmp_path / "saved").read_bytes()
+
+
+def test_a_run_that_goes_on_has_its_own_checkpoint(tmp_path):
+    begun = gbdnn.train(NET, X, Y, epochs=2)
+    expected = gbdnn.train(begun, X, Y, epochs=3)
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.train(begun, X, Y, epochs=3, checkpoint=tmp_path / "run", callback=interrupting(3))
+    assert same_bits(gbdnn.train(begun, X, Y, epochs=3, checkpoint=tmp_path / "run"), expected)
+
+
+@pytest.mark.parametrize("how", ["epochs", "callback", "patience"])
+def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
+    options = {"epochs": 30, "checkpoint": tmp_path / "run"}
+    if how == "epochs":
+        options["epochs"] = 2
+    if how == "patience":  # a rate of nearly 0: no epoch is better by min_delta
+        options |= {"validation": 0.2, "patience": 2, "min_delta": 1.0}
+    run = gbdnn.train(NET, X, Y, **options, callback=lambda now: how == "callback")
+    assert len(run.history) == {"epochs": 2, "callback": 1, "patience": 3}[how]
+    calls = []
+    again = gbdnn.train(NET, X, Y, **options, callback=calls.append)
+    assert calls == []
+    assert again.history == run.history
+    assert again.network.isequal(run.network)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "has seed 0, but this call has 1"),
+        ({"optimizer": training.SGD(0.1)}, "has optimizer SGD.*0.05.*but this call has SGD"),
+        ({"schedule": training.Constant()}, "has schedule Cosine"),
+        ({"batch_size": 60}, "has batch_size 128, but this call has 60"),
+        ({"net": network((37, 50, 10))}, "has layers"),
+        ({"net": network(dtype="FP32")}, "float64.*float32"),
+        ({"net": network(clip=2.0)}, "clip 2"),
+        ({"X": X[:100], "y": Y[:100]}, "has steps 9, but this call has 3"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(change, message, tmp_path):
+    options = {"net": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
+    gbdnn.train(**options)
+    content = options["checkpoint"].read_bytes()
+    with pytest.raises(gbdnn.ArgumentError, match=message):
+        gbdnn.train(**options | change)
+    assert options["checkpoint"].read_bytes() == content
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_before_training(tmp_path):
+    calls = []
+    with pytest.raises(gbdnn.OutputError, match="does not exist"):
+        gbdnn.train(NET, X, Y, checkpoint=tmp_path / "no" / "run", callback=calls.append)
+    assert calls == []
+
+
+# -- Ctrl-C -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["callback", "progress"])
@@ -141,25 +205,6 @@ def test_ctrl_c_before_the_first_epoch_ends_leaves_no_checkpoint(tmp_path):
         gbdnn.train(NET, X, Y, epochs=3, checkpoint=tmp_path / "run", progress=progress)
     assert caught.value.run.history == ()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"epochs": 4}, "another epochs:"),
-        ({"seed": 1}, "another seed, X, validation X:"),
-        ({"optimizer": training.SGD(0.1)}, "another optimizer:"),
-        ({"min_delta": 0.1}, "another min_delta:"),
-        ({"validation": (X[:50], Y[:50])}, "another X, validation X, validation y, validation s"),
-        ({"sample_weight": Y + 1}, "another sample_weight, validation sample_weight:"),
-        ({"schedule": training.Constant(), "batch_size": 60}, "another schedule, batch_size:"),
-    ],
-)
-def test_a_checkpoint_that_does_not_fit_names_what_differs(change, name, tmp_path):
-    options = {"epochs": 3, "validation": 0.2, "patience": 2, "checkpoint": tmp_path / "run"}
-    gbdnn.train(NET, X, Y, **options)
-    with pytest.raises(gbdnn.FormatError, match=name):
-        gbdnn.train(NET, X, Y, **options | change)
 
 
 # -- what is looked at --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Stores: folders that hold a network, features, categories or a run; see ``docs/store.md``.
+"""Stores: folders that hold a network, features or categories; see ``docs/store.md``.
 
 `index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
 `network` and `features` give the arrays their meaning; categories are one array.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     TrainingRun = Any  # of a room above
 
 __all__ = [
+    "RUNS",
     "StoredFeatures",
     "find_unfinished",
     "load",
@@ -49,7 +50,7 @@ def save(
     *,
     progress: Callable[[int, int | None], object] | None = None,
 ) -> None:
-    """Save a network, features, categories or a run of training in a store.
+    """Save a network, features or categories in a store, or a training run in a file.
 
     A store is a folder of shards and an index.
 
@@ -58,11 +59,13 @@ def save(
     x : Network, iterable of Layer, matrix, 1-D ndarray of integers, or TrainingRun
         Layers are written one by one, and need not be in memory together. A ``graphblas.Matrix``,
         a SciPy sparse or a 2-D NumPy array are features (`gbdnn.io.write_features` writes those
-        larger than memory), a 1-D array of integers are categories. A `TrainingRun` is kept with
-        all that going on needs; ``gbdnn.save(run.network, ...)`` keeps what `infer` needs.
+        larger than memory), a 1-D array of integers are categories. A `TrainingRun` is written to
+        a safetensors file from which `train` can continue; ``gbdnn.save(run.network, ...)`` stores
+        what `infer` needs. A custom loss, optimizer or schedule of a run is not stored.
     path : path-like
         A folder: a new one, an empty one, or a store, which is replaced atomically: until the end,
-        and after a failure, Ctrl-C or a killed process, it is the old one.
+        and after a failure, Ctrl-C or a killed process, it is the old one. For a run a file, which
+        is replaced in the same way.
     progress : callable, optional
         Called as ``progress(k, count)`` when k of all layers or batches have been written; count
         is None if it is unknown.
@@ -93,7 +96,7 @@ def save(
     elif is_matrix(x):
         write_features([x], path, progress=progress)
     elif hasattr(x, "history") and hasattr(x, "optimizer"):
-        importlib.import_module(_OF_RUNS).write_run(x, path)
+        importlib.import_module(RUNS).write_run(x, path)
     elif isinstance(x, Iterable) and not isinstance(x, str | bytes | dict):
         write_network(x, path, progress)
     else:
@@ -110,7 +113,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a store holds: "network", "features", "categories" or "training"."""
+    """Return what a store holds: "network", "features" or "categories"."""
     kind: str = _opened(path).index["kind"]
     return kind
 
@@ -124,7 +127,8 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
         pass
 
 
-_OF_RUNS = "gbdnn.training.stored_run"  # above; it is imported when there is a run
+RUNS = "gbdnn.training.checkpoint"
+"""The module that reads and writes training runs. It is above this one, so it is imported late."""
 
 
 def _opened(path: str | os.PathLike[str], *, verify: bool = True) -> Reader:
@@ -160,5 +164,4 @@ _READERS: dict[str, Callable[[Reader], Any]] = {
     "network": read_network,
     "features": lambda reader: StoredFeatures(reader).matrix(),
     "categories": _read_categories,
-    "training": lambda reader: importlib.import_module(_OF_RUNS).read_run(reader),
 }

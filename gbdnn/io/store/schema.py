@@ -194,8 +194,6 @@ _FOLLOWED = _record(
         "inputs": _whole(),
     }
 )
-_OBJECT = _record({})
-_STATE = _record({"shard": _FILE, "tensors": _OBJECT})
 KINDS: dict[str, _Check] = {
     "network": _record({"layers": _list(_layer)}, {"made_from": _text}),
     "features": _record(
@@ -216,7 +214,6 @@ KINDS: dict[str, _Check] = {
             "followed": _or_null(_FOLLOWED),
         }
     ),
-    "training": _record({"run": _OBJECT, "arrays": _OBJECT, "state": _STATE}),
 }
 """What an index of each kind has beside ``format``, ``version``, ``checksum`` and ``kind``."""
 
@@ -254,7 +251,6 @@ _PLACES = {
     "features": ("parts",),
     "categories": ("categories",),
     "checkpoint": ("queued", "finished", "followed"),
-    "training": ("state",),
 }
 
 
