@@ -133,18 +133,16 @@ def infer(
         block has gone through several layers. With a callback inputs are queued by layer, which
         takes longer for dense features in a network of a few layers.
     executor : Executor, dask.distributed.Client or distributed.Workers, optional
-        Of ``concurrent.futures``, for example: its workers compute, batch by batch (default: this
-        process does). The network has to be
-        one that `load` returned, from a folder that all workers can read, unless they are threads
-        of this process. ``nthreads=`` is then threads per worker (default: this machine's cores
-        over the workers; 1 where they may be on other machines), ``memory=`` is per worker, too.
-        `distributed.Workers` says how many workers there are, how many batches are in flight, and
-        which inputs are a batch.
+        Its workers compute the inputs in batches (default: this process computes them). For
+        workers on other machines, the network must have been loaded from a folder that they can
+        read. `nthreads` and `memory` are then per worker; the default of `nthreads` is this
+        machine's cores divided by the workers, or 1 if they may be on other machines.
+        `distributed.Workers` sets further options.
     batch : int, optional
-        With `executor`: inputs of a batch, at least (default: up to four batches a worker, of at
-        least 2,048 inputs).
+        With `executor`: minimum number of inputs of a batch (default: up to four batches per
+        worker, of at least 2,048 inputs).
     stats : callable, optional
-        With `executor`: called with a `distributed.BatchStats` for each batch that is done.
+        With `executor`: called with a `distributed.BatchStats` for each finished batch.
 
     Returns
     -------
@@ -167,7 +165,7 @@ def infer(
         The process was forked after GraphBLAS was initialised with more than one thread: start it
         with ``spawn`` or ``forkserver``.
     WorkerError
-        A worker died, and its executor does not replace it.
+        A worker died, and the executor does not replace it, or the executor failed.
 
     See Also
     --------
@@ -190,10 +188,9 @@ def infer(
     ``"auto"`` also on whether the fused form has been compiled, and where rows are queued between
     layers (a lazy network, little `memory`) on the order in which threads finish.
 
-    With `executor`, an error in a batch is of the class that it has without, and its message begins
-    with the batch, counted from 0; the other batches are cancelled, and the executor can be used
-    again. In one block form, answers have the bits that they have without executor if batches have
-    at least 2,048 inputs.
+    With `executor`, the message of an error begins with the number of the batch, counted from 0.
+    The other batches are cancelled, and the executor can be used again. In one block form, answers
+    have the same bits as without executor if batches have at least 2,048 inputs.
 
     References
     ----------
@@ -229,11 +226,9 @@ def infer(
     net = _network(layers, nthreads, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
-    from gbdnn.distributed.executors.answers import infer_over
-    from gbdnn.distributed.executors.readable import readable
+    from gbdnn.distributed.executors.batches import infer_over
 
-    with readable(net, workers) as net:
-        return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
+    return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
 
 
 def infer_batches(
@@ -256,9 +251,8 @@ def infer_batches(
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
         Features, in the order in which the answers are wanted.
     executor, stats
-        As for `infer`: workers compute the batches, answers come in the order of the batches. The
-        most batches that have been requested and not yet answered are 2 a worker, or `ahead` of
-        `distributed.Workers`.
+        As for `infer`; answers come in the order of the batches. At most 2 batches per worker are
+        in flight, or `ahead` of `distributed.Workers`.
     options : keyword arguments
         Those of `infer`.
 
@@ -276,8 +270,8 @@ def infer_batches(
     -----
     A network that is not in memory is read again for every batch: there, larger batches are better.
 
-    With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``.
-    ``StoredFeatures.batches(inputs)`` are batches of a store that workers read.
+    With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``, and
+    read batches from ``StoredFeatures.batches(inputs)`` themselves.
 
     Examples
     --------
@@ -305,11 +299,10 @@ def infer_batches(
         ) from err
     if workers is None or not len(net):
         return _answers(net, each, dtype, run)
-    from gbdnn.distributed.executors.answers import infer_batches_over
-    from gbdnn.distributed.messages import network_to_send
+    from gbdnn.distributed.executors.batches import infer_batches_over
+    from gbdnn.distributed.executors.tasks import require_readable
 
-    if not workers.are_processes_here:
-        network_to_send(net, workers)  # raises at the call
+    require_readable(net, workers)
     return infer_batches_over(net, each, workers, stats=stats, options=run)
 
 
@@ -427,9 +420,11 @@ def _workers(
     checked(**options)
     workers = workers_of(executor)
     if not workers.is_caller and options["callback"] is not None:
-        raise ArgumentTypeError("callback= is for one machine; stats= gets a record per batch")
+        raise ArgumentTypeError(
+            "callback= cannot be combined with executor=; stats= gets a record per batch"
+        )
     if workers.is_hashed and not is_dealt:
-        raise ArgumentError("order='hashed' is for infer: elsewhere inputs stay as they are given")
+        raise ArgumentError("order='hashed' is supported by infer only")
     if batch is not None:
         whole_number(batch, "batch", least=1)
     options["nthreads"] = options["nthreads"] or workers.nthreads
@@ -439,7 +434,7 @@ def _workers(
 def _require_executor(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise ArgumentTypeError(f"{name}= goes with executor=")
+            raise ArgumentTypeError(f"{name}= requires executor=")
 
 
 def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any]) -> gb.Matrix:

@@ -32,7 +32,7 @@ import typer
 
 import gbdnn
 from gbdnn.arrays.checks import whole_number
-from gbdnn.distributed.mpi.cuts import balanced_cuts
+from gbdnn.distributed.mpi.stages import balanced_cuts
 from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs

@@ -22,7 +22,7 @@ from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
 from gbdnn.challenge.workers import batches_over, warmed
 from gbdnn.distributed import balance
-from gbdnn.distributed.executors.readable import readable
+from gbdnn.distributed.executors.tasks import stored
 from gbdnn.distributed.stats import forms
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
@@ -274,7 +274,7 @@ def run(
     before = FUSED.seconds_compiling(dtype)
     if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
         FUSED.keep_code(dtype)
-    with nullcontext(problem.network) if executor is None else readable(problem.network) as net:
+    with nullcontext(problem.network) if executor is None else stored(problem.network) as net:
         workers = None if executor is None else warmed(net, features, executor, options)
         for _ in range(repeat):
             batches: list[BatchStats] = []
@@ -309,7 +309,7 @@ def run(
         checked_against="nothing",
         nthreads=nthreads or available(),
         engine=engine,
-        forms=_shares(work.forms if executor is None else forms(batches)[0]),
+        forms=_shares(work.forms if executor is None else forms(batches)),
         compiling=FUSED.seconds_compiling(dtype) - before,
         compress=compress,
         balances=balances or None,

@@ -16,7 +16,7 @@ from typer import Option
 import gbdnn
 from gbdnn.cli.options import Numbers, numbers
 from gbdnn.cli.terminal import computed_in
-from gbdnn.distributed.mpi.agreement import Ranks
+from gbdnn.distributed.mpi.ranks import Ranks
 from gbdnn.distributed.stats import forms
 from gbdnn.runtime.optional import require
 
@@ -103,7 +103,7 @@ class Command:
                 f"rank {each.rank}: {held}, {each.inputs} inputs, {each.survivors} went on,"
                 f" {each.sent:.3g} bytes sent, busy for {each.busy:.3g} s, waited {each.waited:.3g}"
             )
-        return "\n".join([*lines, computed_in(*forms(stats))])
+        return "\n".join([*lines, computed_in(forms(stats), 0.0)])
 
 
 def are_started() -> bool:

@@ -133,4 +133,4 @@ class Records:
                 f", busy for {seconds.min:.3g} to {seconds.max:.3g} s,"
                 f" imbalance {seconds.imbalance:.2f}"
             )
-        return f"{words}\n{computed_in(*forms(self._records))}"
+        return f"{words}\n{computed_in(forms(self._records), 0.0)}"

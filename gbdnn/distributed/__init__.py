@@ -1,9 +1,8 @@
-"""Many processes and machines, on engines that exist: executors and MPI.
+"""Computation on many processes and machines: executors and MPI.
 
-``gbdnn.infer(net, X, executor=ex)``, ``gbdnn.infer_batches`` and ``gbdnn.infer_to_store`` share
-batches of inputs out over workers (`executors`), ``gbdnn.pipeline`` shares out layers over ranks
-(`mpi`). `messages` are what travels, `held_layers` the layers that a process computes on, `stats`
-tell what each worker or rank did.
+`executors` runs batches of inputs on the workers of any executor, for ``gbdnn.infer(net, X,
+executor=ex)``, ``gbdnn.infer_batches`` and ``gbdnn.infer_to_store``. `mpi` divides the layers among
+ranks for ``gbdnn.pipeline``. `rows` are the sparse rows that both send, `stats` their records.
 """
 
 from gbdnn.distributed.executors.workers import Workers
@@ -13,5 +12,5 @@ __all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance"]
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)

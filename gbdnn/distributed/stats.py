@@ -1,4 +1,4 @@
-"""What workers and ranks did: a record for each batch and rank, and how even workers are."""
+"""Records of what workers and ranks did, and how evenly the work was spread."""
 
 from __future__ import annotations
 
@@ -33,38 +33,32 @@ _PER_WORKER = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStats:
-    """What a worker did with one batch of inputs; calls with ``executor=`` pass it to ``stats=``.
+    """Record of one batch; calls with ``executor=`` pass it to ``stats=``.
 
     Attributes
     ----------
     batch : int
-        The batch, counted from 0.
+        Number of the batch, from 0.
     worker : str
-        Who computed it: host, process and thread.
+        Worker that computed it: host, process and thread.
     inputs : int
         Inputs of the batch.
     living : int
-        Inputs with at least one entry after the last layer.
+        Inputs with at least one nonzero activation after the last layer.
     entries : int
-        Activations after the last layer that are not 0.
+        Nonzero activations after the last layer.
     seconds : float
-        Wall time of the worker: features read, weights read if they were not there, computed.
-    loading : float
-        Seconds of it for reading the network; 0 where the worker had it.
+        Wall time of the worker, including the time to read features, and weights if needed.
     bytes : int
-        Bytes of features and answer that moved between caller and worker.
+        Bytes of features and answer sent between caller and worker.
     threads : int
-        Threads that computed.
-    cores : int
-        Cores that the worker may run on.
+        Threads of the worker.
     forms : dict of str to int
-        Edges, summed over the inputs, by the form that computed them: ``{"fused": 3932160}``.
-    compiling : float
-        Seconds in which the worker's process compiled code; 0 if it was on disk.
+        Edges, summed over the inputs, per kernel that computed them: ``{"fused": 3932160}``.
     done : int
-        Batches that are done, this one among them.
+        Number of finished batches, including this one.
     batches : int, optional
-        Batches in all; None where the caller's iterator does not tell.
+        Number of all batches; None if `infer_batches` got an iterator.
 
     Examples
     --------
@@ -83,45 +77,40 @@ class BatchStats:
     living: int
     entries: int
     seconds: float
-    loading: float
     bytes: int
     threads: int
-    cores: int
     forms: dict[str, int] = field(default_factory=dict)
-    compiling: float = 0.0
     done: int
     batches: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStats:
-    """What one rank of a pipeline did; `pipeline` passes all ranks' to its `report`.
+    """Record of one rank of a pipeline; `pipeline` passes those of all ranks to ``report=``.
 
     Attributes
     ----------
     rank : int
         The rank.
     layers : (int, int)
-        Its first layer, and the one behind its last.
+        Its first layer, and one past its last layer.
     inputs : int
-        Rows that came: all inputs on rank 0, survivors elsewhere.
+        Rows received: all inputs on rank 0, survivors elsewhere.
     survivors : int
-        Rows that went on, or to the answer.
+        Rows passed on, or part of the answer.
     sent : int
-        Bytes that it sent to other ranks; from the last rank, the answer.
+        Bytes sent to other ranks; on the last rank, those of the answer.
     busy, waited : float
         Seconds of computing, and of waiting for other ranks.
     forms : dict of str to int
-        Edges, summed over the inputs, by the form that computed them.
-    compiling : float
-        Seconds in which code was compiled; 0 if it was on disk.
+        Edges, summed over the inputs, per kernel that computed them.
 
     Examples
     --------
     >>> import numpy as np, gbdnn
-    >>> told = []
-    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=told.extend)
-    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in told]
+    >>> records = []
+    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=records.extend)
+    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in records]
     [(0, (0, 2), 2, 1)]
     """
 
@@ -133,12 +122,11 @@ class RankStats:
     busy: float
     waited: float
     forms: dict[str, int] = field(default_factory=dict)
-    compiling: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How evenly something is spread over workers.
+    """Minimum, mean and maximum over the workers.
 
     Attributes
     ----------
@@ -148,7 +136,7 @@ class Spread:
     Examples
     --------
     >>> import gbdnn
-    >>> gbdnn.distributed.Spread(min=1.0, mean=2.0, max=3.0).imbalance  # the largest over the mean
+    >>> gbdnn.distributed.Spread(min=1.0, mean=2.0, max=3.0).imbalance
     1.5
     """
 
@@ -158,19 +146,19 @@ class Spread:
 
     @property
     def imbalance(self) -> float:
-        """The largest over the mean: 1 where all are equal."""
+        """Maximum divided by the mean: 1 if all are equal."""
         return self.max / self.mean if self.mean else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What each worker did, and how evenly.
+    """Work of each worker, and its spread.
 
     Attributes
     ----------
     workers : structured ndarray
-        A row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``living``, ``seconds``
-        (busy) and ``bytes``.
+        One row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``living``,
+        ``seconds`` and ``bytes``.
     seconds, inputs, living, bytes : Spread
         Of these sums over the workers.
 
@@ -181,8 +169,7 @@ class Balance:
     >>> records = []
     >>> with ThreadPoolExecutor(1) as pool:
     ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
-    >>> found = gbdnn.distributed.balance(records)
-    >>> found.inputs
+    >>> gbdnn.distributed.balance(records).inputs
     Spread(min=3.0, mean=3.0, max=3.0)
     """
 
@@ -201,25 +188,23 @@ class Balance:
         return "\n".join(rows)
 
 
-def forms(stats: Iterable[BatchStats | RankStats]) -> tuple[dict[str, int], float]:
-    """Return edges by the form that computed them, and the most that a record has of compiling."""
-    found, seconds = Counter[str](), 0.0
+def forms(stats: Iterable[BatchStats | RankStats]) -> dict[str, int]:
+    """Return the edges of all records per kernel."""
+    found = Counter[str]()
     for record in stats:
         found.update(record.forms)
-        seconds = max(seconds, record.compiling)
-    return dict(found), seconds
+    return dict(found)
 
 
 def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
-    """Return what each worker did, and how evenly.
+    """Return the work of each worker, and its spread.
 
     Parameters
     ----------
     stats : iterable of BatchStats
-        Of one call, in any order.
+        Records of one call, in any order.
     workers : int, optional
-        How many workers there are; those without a batch count with 0 (default: those that had
-        one).
+        Number of workers; those without a batch count as 0 (default: the workers in `stats`).
 
     Returns
     -------
@@ -232,7 +217,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
 
     Notes
     -----
-    The imbalance, the largest over the mean, is what KK-SpDNN reports per rank.
+    The imbalance, maximum divided by mean, is what KK-SpDNN reports per rank.
 
     Examples
     --------
@@ -251,7 +236,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     names = sorted({record.worker for record in records})
     count = len(names) if workers is None else workers
     if not records or len(names) > count:
-        raise ArgumentError(f"records of {len(names)} workers; workers={workers}")
+        raise ArgumentError(f"stats has records of {len(names)} workers, but workers={workers}")
     table = np.zeros(count, _PER_WORKER)
     table["worker"][: len(names)] = names
     for record in records:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gbdnn.distributed.messages import taken
+from gbdnn.distributed.rows import taken
 from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.io.store import features
 

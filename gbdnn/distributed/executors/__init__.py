@@ -1,6 +1,5 @@
-"""Batches of inputs on workers that exist: any executor of ``concurrent.futures``, or Dask's.
+"""Batches of inputs on the workers of an executor of ``concurrent.futures``, or of Dask.
 
-`workers` knows what workers there are, `batches` cuts inputs into batches, `in_flight` submits them
-and takes what comes back, `worker` computes one where the weights are kept, `answers` and `parts`
-put it together, in memory and in a store; `checkpoint` keeps a batch whose network is streamed.
+`workers` describes the executor, `tasks` is what a worker gets and computes, `batches` divides the
+inputs and keeps a bounded number of tasks in flight, `parts` writes the answers into a store.
 """

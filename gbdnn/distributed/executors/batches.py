@@ -1,64 +1,91 @@
-"""Which inputs are computed together: batches in order, or dealt by a hash of their number."""
+"""Batches of inputs on an executor: how inputs are divided, and the driver that runs the tasks.
+
+At most `ahead` tasks are in flight, so memory is bounded whatever the number of batches. When a
+batch fails, or the caller is interrupted or stops asking, the other tasks are cancelled; those that
+are running finish, and the executor can be used again.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import BrokenExecutor, CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
+from gbdnn.distributed.executors.tasks import SentFeatures, Task, compute, sent_network
+from gbdnn.engine.answer import SparseAnswer
+from gbdnn.errors import GbdnnError, WorkerError, naming, prefix, require_kind
 from gbdnn.kernels.costs import REORDER_FROM
 
-__all__ = ["FEWEST", "LARGE_PART", "LATE", "cuts", "dealt", "part_size"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import graphblas as gb
+
+    from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.distributed.rows import CompactRows
+    from gbdnn.distributed.stats import BatchStats
+    from gbdnn.model.network import Network
+
+__all__ = [
+    "FEWEST",
+    "LARGE_PART",
+    "computed",
+    "cuts",
+    "dealt",
+    "infer_batches_over",
+    "infer_over",
+    "part_size",
+]
+
+AHEAD = 2
+"""Tasks in flight per worker: one that is computed, and one that has arrived."""
 
 FEWEST = REORDER_FROM
-"""Inputs of a batch from which on its layers are computed as those of all inputs: reordered."""
+"""Inputs of a batch: fewer are computed without reordering, which takes longer per input."""
 
-_ROUNDS = 4  # batches per worker, so that a slow one is made up for
-_HALVED = 8192  # inputs of a batch that takes a tenth more time than larger ones
+_ROUNDS = 4  # batches per worker: a slow worker gets fewer of them
 _PARTS, _LARGEST_PART = 64, 16_384
-
-LATE = 2 * _ROUNDS * _HALVED
-"""Inputs for each worker that may come while others compute, in batches that cost no more time."""
 
 LARGE_PART = 65_536
 """Inputs of a part that the caller computes, or a worker that streams the network.
 
-All weights are passed over once for each part, at the cost of some 7,000 inputs where most of them
-die early (4096 neurons, 480 layers, 2 cores: 3.4 s for 20,000 inputs at once, 4.8 s in two parts).
+Each part passes over all weights, which costs as much as some 7,000 inputs if most of them die
+early (4096 neurons, 480 layers, 2 cores: 3.4 s for 20,000 inputs at once, 4.8 s in two parts).
 """
+
+_ENGINES = ("dask", "distributed", "ray", "parsl")  # their own errors are about workers
+_ADVICE = (
+    "Repeat the call with a new executor; gbdnn.infer_to_store keeps finished batches and continues"
+)
 
 
 def cuts(inputs: int, workers: int, batch: int | None = None) -> np.ndarray:
-    """Return where batches begin, and the number of inputs.
+    """Return the first input of each batch, and the number of inputs.
 
-    By default each worker gets up to four batches of equal size, of at least `FEWEST` inputs; the
-    last of them in two halves where these have `_HALVED` inputs: the end is where a worker waits
-    for others, and smaller batches take longer in all. With `batch`, equal shares of at least so
-    many inputs.
+    Batches are equal shares of at least `batch` inputs. By default each worker gets up to four
+    batches of at least `FEWEST` inputs.
     """
-    if batch is not None:
-        return _even(0, inputs, inputs // batch)
-    rounds = min(_ROUNDS, inputs // (FEWEST * workers))
-    if rounds < _ROUNDS or inputs // (_ROUNDS * workers) < 2 * _HALVED:
-        return _even(0, inputs, rounds * workers or inputs // FEWEST)
-    last = inputs - inputs // _ROUNDS
-    whole = _even(0, last, (_ROUNDS - 1) * workers)
-    return np.concatenate((whole[:-1], _even(last, inputs, 2 * workers)))
+    if batch is None:
+        rounds = min(_ROUNDS, inputs // (FEWEST * workers))
+        count = rounds * workers or inputs // FEWEST
+    else:
+        count = inputs // batch
+    return np.linspace(0, inputs, max(1, count) + 1).astype(np.int64)
 
 
 def part_size(inputs: int) -> int:
-    """Return the default size of a part that a worker writes.
-
-    Small enough that many workers have some each.
-    """
+    """Return the default number of inputs of a part that a worker writes."""
     return max(FEWEST, min(_LARGEST_PART, inputs // _PARTS))
 
 
 def dealt(inputs: int) -> np.ndarray:
-    """Return all inputs in the order of a hash of their numbers (splitmix64).
-
-    Inputs one by one, although runs of them would be read from fewer parts of a store: of inputs
-    sorted by class, the last of 24 workers with four batches of 2,500 is done after 1.02 times the
-    ideal; with runs of 256 inputs after 1.19, with the given order after 1.17.
-    """
+    """Return all inputs in the order of a hash of their numbers (splitmix64)."""
     with np.errstate(over="ignore"):
         x = np.arange(1, inputs + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -66,5 +93,158 @@ def dealt(inputs: int) -> np.ndarray:
     return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
 
 
-def _even(start: int, stop: int, count: int) -> np.ndarray:
-    return np.linspace(start, stop, max(1, count) + 1).astype(np.int64)
+def infer_over(
+    net: Network,
+    features: MatrixLike,
+    workers: Workers,
+    *,
+    batch: int | None,
+    stats: Callable[[BatchStats], object] | None,
+    options: dict[str, Any],
+) -> gb.Matrix:
+    """Return the activations of the last layer; see `gbdnn.infer`."""
+    X = SentFeatures(features, net, workers, options["memory"] // 2)
+    starts = cuts(X.nrows, workers.count, batch)
+    deal = dealt(X.nrows) if workers.is_hashed else None
+
+    def ids(k: int) -> np.ndarray:
+        start, stop = starts[k], starts[k + 1]
+        return np.arange(start, stop) if deal is None else np.sort(deal[start:stop])
+
+    def tasks() -> Iterator[Task]:
+        for k, (start, stop) in enumerate(pairwise(starts.tolist())):
+            rows = X.rows(start, stop) if deal is None else X.take(ids(k))
+            yield Task(batch=k, network=network, features=rows, options=options)
+
+    answer = SparseAnswer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
+    with sent_network(net, workers, options["memory"]) as network:
+        for task, rows in computed(
+            workers, tasks(), in_order=False, batches=len(starts) - 1, stats=stats, advice=_ADVICE
+        ):
+            if rows is not None:
+                answer.add(rows.rows(ids(task.batch)))
+            del rows
+    return answer.matrix(None)
+
+
+def infer_batches_over(
+    net: Network,
+    batches: Iterator[MatrixLike],
+    workers: Workers,
+    *,
+    stats: Callable[[BatchStats], object] | None,
+    options: dict[str, Any],
+) -> Iterator[gb.Matrix]:
+    """Yield the activations of the last layer, batch by batch; see `gbdnn.infer_batches`."""
+
+    def tasks() -> Iterator[Task]:
+        for k, features in enumerate(batches):
+            sent: Any = features
+            if not workers.shares_memory:
+                with naming(f"batch {k}"):
+                    X = SentFeatures(features, net)
+                    sent = X.rows(0, X.nrows)
+            yield Task(batch=k, network=network, features=sent, options=options)
+
+    with sent_network(net, workers, options["memory"]) as network:
+        for _, rows in computed(
+            workers, tasks(), in_order=True, batches=None, stats=stats, advice=_ADVICE
+        ):
+            if rows is not None:
+                yield rows.rows().matrix()
+
+
+def computed(
+    workers: Workers,
+    tasks: Iterator[Task],
+    *,
+    in_order: bool,
+    batches: int | None,
+    stats: Callable[[BatchStats], object] | None,
+    advice: str,
+) -> Iterator[tuple[Task, CompactRows | None]]:
+    """Yield tasks with their answers, in the tasks' order or as they finish.
+
+    Parameters
+    ----------
+    workers : Workers
+        Compute the tasks.
+    tasks : iterator of Task
+        Its next task is requested when it can be submitted. An exception of it is raised after the
+        answers of all tasks before.
+    in_order : bool
+        Whether an answer waits for those of the tasks before it; until then it counts as in flight.
+    batches : int, optional
+        Number of tasks.
+    stats : callable, optional
+        Called with a `BatchStats` for each answer.
+    advice : str
+        How to continue, for the message of a WorkerError.
+    """
+    flight: dict[Future[Any], Task] = {}
+    # `concurrent.futures.wait` never returns for futures that a shutdown has cancelled.
+    finished: SimpleQueue[Future[Any]] = SimpleQueue()
+    failure: Exception | None = None
+    done, more = 0, True
+    try:
+        while more or flight:
+            # Dask's workers come and go: they are counted each time.
+            with _worker_errors("counting workers", done, advice):
+                most = workers.ahead or AHEAD * workers.count
+            while more and len(flight) < most:
+                try:
+                    task = next(tasks)
+                except StopIteration:
+                    more = False
+                except Exception as err:
+                    more, failure = False, err
+                else:
+                    future = _submitted(workers, task, done, advice)
+                    flight[future] = task
+                    if not in_order:
+                        future.add_done_callback(finished.put)
+            if not flight:
+                break
+            future = next(iter(flight)) if in_order else finished.get()
+            task = flight.pop(future)
+            with _worker_errors(f"batch {task.batch}", done, advice):
+                rows, record = future.result()
+            done += 1
+            if stats is not None:
+                stats(replace(record, done=done, batches=batches))
+            yield task, rows
+        if failure is not None:
+            raise failure
+    finally:
+        for future in flight:
+            future.cancel()
+
+
+def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[Any]:
+    where = f"batch {task.batch}"
+    with _worker_errors(where, done, advice):
+        try:
+            future = workers.submit(compute, task)
+        except RuntimeError as err:  # after a shutdown, or a BrokenExecutor
+            raise BrokenExecutor(f"the executor accepts no task: {err}") from err
+    require_kind(future, Future, "executor: submit must return a concurrent.futures.Future")
+    return future
+
+
+@contextmanager
+def _worker_errors(where: str, done: int, advice: str) -> Iterator[None]:
+    """Turn an engine's own errors into WorkerError, and name the batch in others."""
+    try:
+        yield
+    except (Exception, CancelledError) as err:
+        is_own = type(err).__module__.partition(".")[0] in _ENGINES
+        if isinstance(err, GbdnnError):  # also of Ray, which derives a class from a task's error
+            prefix(err, where)
+        elif is_own or isinstance(err, BrokenExecutor | CancelledError):
+            reason = ": ".join(filter(None, [type(err).__name__, str(err)]))
+            raise WorkerError(
+                f"{where}: the executor failed after {done} finished batches: {reason}. {advice}"
+            ) from err
+        else:
+            err.add_note(f"gbdnn: {where}")
+        raise

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.distributed.executors.batches import LARGE_PART, cuts, part_size
-from gbdnn.distributed.executors.in_flight import computed
-from gbdnn.distributed.executors.readable import readable
-from gbdnn.distributed.executors.worker import Task, stays_in_memory
-from gbdnn.distributed.messages import SentFeatures, network_to_send
+from gbdnn.distributed.executors.batches import LARGE_PART, computed, cuts, part_size
+from gbdnn.distributed.executors.tasks import SentFeatures, Task, sent_network, stays_in_memory
 from gbdnn.engine.memory import Budget, layer_bytes, least_memory
 from gbdnn.engine.prefetch import cuts as windows
 from gbdnn.io.store.fingerprints import of_features, of_network
@@ -21,11 +19,10 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.distributed.messages import Here
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.io.store.unfinished import Origin
-    from gbdnn.model.network import Network, NetworkSource
+    from gbdnn.model.network import Network
 
 __all__ = ["infer_to_store_over"]
 
@@ -52,7 +49,7 @@ def infer_to_store_over(
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
         PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts,
-        readable(net, workers) as stored,
+        ExitStack() as stack,
     ):
         if parts.is_finished:
             if progress is not None:
@@ -60,7 +57,11 @@ def infer_to_store_over(
             return open_features(path)
         missing = parts.missing()
         sizes = np.diff(parts.starts)
-        network, options = _network(stored, workers, memory, int(sizes.max()), options)
+        network: Any
+        if workers.is_caller:
+            network, options = _network(net, memory, int(sizes.max()), options)
+        else:
+            network = stack.enter_context(sent_network(net, workers, memory))
         done = X.nrows - int(sizes[missing].sum())
 
         def tasks() -> Iterator[Task]:
@@ -117,15 +118,13 @@ def _is_streamed(net: Network, memory: int) -> bool:
 
 
 def _network(
-    net: Network, workers: Workers, memory: int, inputs: int, options: dict[str, Any]
-) -> tuple[NetworkSource | Here[Network] | Network, dict[str, Any]]:
-    """Return the network as tasks of up to so many inputs hold it, and their options.
+    net: Network, memory: int, inputs: int, options: dict[str, Any]
+) -> tuple[Network, dict[str, Any]]:
+    """Return the network for parts of up to so many inputs, and their options.
 
     The caller itself reads once what it would read, in one window, for every part; the memory for
     layers is then taken, if what is left is enough for a part.
     """
-    if not workers.is_caller:
-        return network_to_send(net, workers), options
     left = memory - sum(map(layer_bytes, net.infos))
     if net.in_memory or _is_streamed(net, memory) or left < least_memory(net.infos, inputs):
         return net, options

@@ -1,17 +1,15 @@
-"""Executors as gbdnn uses them: `submit`, the number of workers, and whether they share memory.
+"""The workers of an executor: how many there are, and whether they share memory with the caller.
 
-Nothing here imports an engine: they are known by what they offer. A ``dask.distributed.Client``
-becomes an executor by its own ``get_executor``.
+This module imports no engine. A ``dask.distributed.Client`` becomes an executor by its own
+``get_executor``.
 """
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
 from gbdnn.arrays.checks import as_word, whole_number
-from gbdnn.distributed.executors.batches import LATE
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.threads import available
@@ -21,56 +19,49 @@ if TYPE_CHECKING:
 
 __all__ = ["Workers", "here", "workers_of"]
 
-_ADAPTIVE = 16  # workers of a cluster that may have any number of them
-
 
 class Workers:
-    """The workers of an executor, and how they get batches: what ``executor=`` takes.
+    """An executor with options; ``executor=`` takes it in place of the executor.
 
-    An executor, or a Dask client, will do where nothing else is to be said.
+    Pass an executor or a Dask client directly if the defaults suit you.
 
     Parameters
     ----------
     executor : concurrent.futures.Executor or dask.distributed.Client
-        Whose workers compute. A pool that forks is refused: its processes might wait for
-        GraphBLAS's threads for ever.
+        Runs the batches. A process pool that forks is refused: its workers might deadlock in
+        GraphBLAS.
     count : int, optional
-        How many workers it has, where it does not tell.
+        Number of workers. Needed if the executor does not report it, and for a Dask cluster whose
+        workers start later: by default gbdnn asks the scheduler for the present number.
     ahead : int, optional
-        The most batches that are in flight at a time (default: 2 a worker).
-    wait_for : int, optional
-        Of a Dask client: wait until so many workers are there.
+        Maximum number of batches in flight (default: 2 per worker).
     order : {"given", "hashed"}, default "given"
-        Whether a batch of `infer` has inputs that follow each other, or inputs dealt by a hash of
-        their numbers, which spreads neighbours that live long. The answer has the given order in
-        either case. With ``"hashed"`` all of a store of features is read for every batch, which
-        warns if it has more than 4 million values: deal the inputs of such a store once, as it is
-        written.
+        Whether a batch of `infer` holds consecutive inputs, or inputs chosen by a hash of their
+        numbers, which balances the work if neighbouring inputs are similar. The answer is in the
+        given order. With ``"hashed"`` every batch reads all of a stored matrix; shuffle the inputs
+        of a large store when you write it instead.
 
     Attributes
     ----------
-    submit : callable
-        The executor's.
+    count : int
+        Number of workers.
     ahead : int or None
         As given.
     shares_memory : bool
-        Whether they are threads of this process.
-    is_caller : bool
-        Whether the only one is the caller itself.
+        Whether the workers are threads of this process.
     is_hashed : bool
-        Whether inputs are dealt by a hash.
+        Whether `order` is ``"hashed"``.
 
     Raises
     ------
     ArgumentTypeError
-        The executor has no `submit`, or is a class.
+        `executor` is not an executor.
     ArgumentError
-        It does not tell how many workers it has, and `count` is not given; or a value has no
-        meaning.
+        An option has an invalid value, or the number of workers is unknown.
     ForkError
-        Its processes are forked.
+        The executor's processes are forked.
     WorkerError
-        A Dask client whose scheduler does not answer.
+        The Dask client is closed.
 
     Examples
     --------
@@ -89,81 +80,58 @@ class Workers:
         *,
         count: int | None = None,
         ahead: int | None = None,
-        wait_for: int | None = None,
         order: Literal["given", "hashed"] = "given",
     ) -> None:
-        is_class, self._is_dask = isinstance(executor, type), hasattr(executor, "get_executor")
-        if is_class or not (self._is_dask or callable(getattr(executor, "submit", None))):
-            kind = executor if is_class else type(executor)
+        if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
             raise ArgumentTypeError(
-                "executor: a concurrent.futures.Executor, a dask.distributed.Client or a"
-                " gbdnn.distributed.Workers is needed, not"
-                f" {'the class ' * is_class}{kind.__module__}.{kind.__qualname__}"
+                "executor must be a concurrent.futures.Executor, a dask.distributed.Client or a"
+                f" gbdnn.distributed.Workers, not {executor!r}"
             )
-        for what, value in (("count", count), ("ahead", ahead), ("wait_for", wait_for)):
+        for what, value in (("count", count), ("ahead", ahead)):
             if value is not None:
                 whole_number(value, what, least=1)
-        self._executor, self._count, self.ahead = executor, count, ahead
         self.is_hashed = as_word(order, "order", ("given", "hashed")) == "hashed"
+        if _start_method(executor) == "fork":
+            raise ForkError(
+                f"the processes of this {type(executor).__qualname__} are forked and might deadlock"
+                " in GraphBLAS; use ProcessPoolExecutor(...,"
+                " mp_context=multiprocessing.get_context('spawn'))"
+            )
+        self._executor, self._count, self.ahead = executor, count, ahead
+        self._is_dask = hasattr(executor, "get_executor")
         self.is_caller = isinstance(executor, _Inline)
         self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)
-        _require_unforked(executor)
         self.submit = (executor.get_executor(pure=False) if self._is_dask else executor).submit
-        if wait_for is not None:
-            if not self._is_dask:
-                raise ArgumentError(
-                    "wait_for: is for a Dask client; other executors have their workers"
-                )
-            executor.wait_for_workers(wait_for)
-        _ = self.count  # whether it tells
+        _ = self.count  # raises an error if it is unknown
 
     @property
     def count(self) -> int:
-        """How many tasks run at a time: now, for workers that come and go."""
+        """Number of workers; for Dask, threads of the workers that are connected now."""
         if self._count is not None:
             return self._count
         if self._is_dask:
-            return _dask_threads(self._executor)
+            if self._executor.status != "running":
+                raise WorkerError(f"the Dask client is {self._executor.status}")
+            return max(1, sum(self._executor.nthreads().values()))
+        # The standard library, loky and mpi4py have no public name for it.
         count = getattr(self._executor, "_max_workers", None)
         if not isinstance(count, int) or count < 1:
             raise ArgumentError(
-                f"executor: {type(self._executor).__qualname__} does not tell how many workers it"
-                " has: give gbdnn.distributed.Workers(executor, count=)"
+                f"the number of workers of {type(self._executor).__qualname__} is unknown; pass"
+                " executor=gbdnn.distributed.Workers(executor, count=...)"
             )
         return count
 
     @property
-    def asked(self) -> int:
-        """How many tasks run at a time when all workers that a Dask cluster is to have are there.
-
-        Of one that adapts to its load these are the most that it may have.
-        """
-        cluster = getattr(self._executor, "cluster", None) if self._is_dask else None
-        if cluster is None or self._count is not None:
-            return self.count
-        most = getattr(getattr(cluster, "_adaptive", None), "maximum", 0)
-        workers = max(len(cluster.plan), int(most) if math.isfinite(most) else _ADAPTIVE)
-        threads = max(self._executor.nthreads().values(), default=1)
-        return max(self.count, workers * threads)
-
-    def expected(self, inputs: int) -> int:
-        """For how many workers so many inputs are cut: of Dask's, some may come later.
-
-        Batches for them have no fewer inputs than take their time in any case.
-        """
-        late = inputs // LATE if self._is_dask and self._count is None else 0
-        return max(self.asked, late)
-
-    @property
     def are_processes_here(self) -> bool:
-        """Whether they are processes of this machine, for all that is known."""
+        """Whether they are known to be processes of this machine."""
         return not self.shares_memory and _start_method(self._executor) is not None
 
     @property
     def nthreads(self) -> int:
-        """Threads of a task, unless the call says.
+        """Default number of threads per worker: this machine's cores divided by the workers.
 
-        This machine's cores over its workers; 1 where workers may be on other machines.
+        It is 1 if the workers may be on other machines.
         """
         if self.is_caller:
             return available()
@@ -172,25 +140,17 @@ class Workers:
 
 
 def workers_of(executor: Any) -> Workers:
-    """Return the workers of what a caller gave as executor."""
+    """Return the workers of an ``executor=`` argument."""
     return executor if isinstance(executor, Workers) else Workers(executor)
 
 
 def here() -> Workers:
-    """Return the caller itself as the only worker: a task is computed when it is submitted."""
+    """Return the caller as the only worker, which computes a task when it is submitted."""
     return Workers(_Inline(), count=1, ahead=1)
 
 
-def _dask_threads(client: Any) -> int:
-    """Return the threads of all workers that a Dask client's scheduler has now, at least 1."""
-    try:
-        return max(1, sum(client.nthreads().values()))
-    except Exception as err:  # of a closed client an AttributeError
-        raise WorkerError(f"executor: Dask's scheduler does not answer: {err}") from err
-
-
 class _Inline(Executor):
-    """An executor that runs a task where it is submitted."""
+    """An executor that runs a task when it is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -202,18 +162,9 @@ class _Inline(Executor):
 
 
 def _start_method(executor: Any) -> str | None:
-    """Return how the executor's processes are started, None if that is not known."""
+    """Return how the executor starts processes, None if unknown; there is no public attribute."""
     for name in ("_mp_context", "_context"):  # of the standard library, of loky
         method = getattr(getattr(executor, name, None), "get_start_method", None)
         if method is not None:
             return str(method())
     return None
-
-
-def _require_unforked(executor: Any) -> None:
-    if _start_method(executor) == "fork":
-        raise ForkError(
-            f"executor: the processes of this {type(executor).__qualname__} are forked, and may"
-            " wait for GraphBLAS's threads for ever: ProcessPoolExecutor(...,"
-            " mp_context=multiprocessing.get_context('spawn'))"
-        )

@@ -1,5 +1,5 @@
-"""Layers over the ranks of MPI.
+"""Layers on the ranks of MPI.
 
-`pipeline` is the call, `cuts` chooses which layers a rank holds, `transport` carries rows between
-ranks, `agreement` makes an error on one rank one on all.
+`pipeline` is the public call, `stages` computes the layers of one rank and chooses which ones they
+are, `ranks` sends rows between ranks and raises an error of one rank on all.
 """

@@ -1,33 +1,26 @@
-"""Model parallel: each rank holds consecutive layers, and inputs stream through the ranks.
+"""Model parallel inference: each rank holds consecutive layers, inputs stream through the ranks.
 
 features ── batches ──> rank 0: net[:a] ── survivors ──> rank 1: net[a:b] ── ... ──> the answer
 
-An input without entries that no later layer revives is dropped; the others are collected, some
-thousands, and move on as sparse rows while the next batch is computed.
+An input without entries that no later layer revives is dropped. The others are collected to some
+thousands and sent as sparse rows while the next batch is computed.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from zlib import crc32
 
 from gbdnn.arrays.checks import as_list, as_word, require_callable, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.held_layers import (
-    HeldLayers,
-    Stage,
-    batches,
-)
-from gbdnn.distributed.mpi.agreement import Ranks
-from gbdnn.distributed.mpi.cuts import measured_cuts
+from gbdnn.distributed.mpi.ranks import Ranks
+from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cuts
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, require_kind
-from gbdnn.kernels.fused import FUSED
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
 from gbdnn.runtime.threads import engaged
@@ -39,7 +32,7 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.distributed.mpi.transport import Links
+    from gbdnn.distributed.mpi.ranks import Links
     from gbdnn.engine.choice import Engine
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
@@ -66,71 +59,68 @@ def pipeline(
     callback: Callable[[LayerStats], object] | None = None,
     report: Callable[[tuple[RankStats, ...]], object] | None = None,
 ) -> gb.Matrix | None:
-    """Return what `infer` returns, with the layers shared out over the ranks of a communicator.
+    """Return the answer of `infer`, with the layers divided among the ranks of a communicator.
 
-    All ranks call it with the same network and options; `nthreads`, `callback` and `report` are
-    each rank's own.
+    All ranks call it with the same arguments, except `features`, `nthreads`, `callback` and
+    `report`, which are each rank's own.
 
     Parameters
     ----------
     layers : Network, list of Layer, or list of matrices
-        As for `infer`. Of a network that is not in memory, such as a stored one, a rank reads its
-        own layers alone, and keeps them.
+        As for `infer`; at least one layer per rank. A rank reads only its own layers of a stored
+        network, and keeps them for the next call.
     features : Matrix, SciPy sparse, 2-D ndarray or stored features, shape (inputs, neurons)
-        As for `infer`. Read by rank 0 alone: None elsewhere will do.
+        As for `infer`. Read by rank 0; the other ranks may pass None.
     comm : mpi4py.MPI.Intracomm, optional
         The ranks (default: ``MPI.COMM_WORLD``).
     cuts : sequence of int, optional
         The first layers of ranks 1, 2, ...: with ``[3]`` rank 0 holds ``net[:3]`` and rank 1
-        ``net[3:]``. Default: rank 0 takes a sample of up to 1,024 inputs through all layers, and
-        the slowest rank gets as little to do as possible.
+        ``net[3:]``. By default rank 0 computes a sample of up to 1,024 inputs through all layers,
+        and the cuts minimise the time of the slowest rank.
     answer : {"root", "all"}, default "root"
         Which ranks get the answer.
     root : int, default 0
         The rank that gets it.
     batch : int, optional
-        Inputs that rank 0 takes at a time (default: from 2,048 to 8,192, so that there are eight
-        batches per rank or more).
+        Inputs that rank 0 computes at a time (default: 2,048 to 8,192).
     engine, compress, memory, nthreads, callback
-        As for `infer`, on each rank. Ranks that share a machine share its threads:
-        ``nthreads=`` gives each its part.
+        As for `infer`, on each rank. Ranks on one machine share its cores; set `nthreads`
+        accordingly.
     report : callable, optional
-        Called at the end, on the ranks that pass one, with a `distributed.RankStats` of every
-        rank.
+        Called at the end with a tuple of `distributed.RankStats`, one per rank.
 
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons of the last layer), or None
-        On the ranks that get the answer; None on the others.
+        The answer; None on the ranks that do not get it.
 
     Raises
     ------
     GbdnnError
-        On all ranks, if one of them fails or its options differ from those of rank 0: what `infer`
-        raises, or a `RankError` for an error that is not gbdnn's. The message names the rank. Of
-        the network its shapes, edges, biases and activations are compared.
+        On all ranks, if one of them fails: the errors of `infer`, or a `RankError` if the error is
+        not gbdnn's. The message names the rank.
+    ArgumentError
+        Ranks got different networks (shapes, edges, biases and activations are compared), `cuts`,
+        `answer` or `root`.
     MissingPackageError
         mpi4py is not installed.
 
     Notes
     -----
-    What moves is ids and sparse rows of the inputs that still have entries, or of all inputs where
-    a later layer revives them. Rows are collected to 2,048 before they go on: below that, layers
-    take longer per input. A rank learns of an error elsewhere when the batch at hand is done.
+    Ranks exchange ids and sparse rows of the inputs that still have entries, or of all inputs if a
+    later layer revives them. An error elsewhere stops a rank after its present batch.
 
-    Answers agree with `infer` as its Notes say: to the last bit where all sums are exact, else
-    within rounding.
+    The answer equals that of `infer` exactly where all sums are exact, else within rounding.
 
     Examples
     --------
-    Under ``mpiexec -n 2 python script.py`` each of two ranks holds one layer; alone, one holds
-    both.
+    Under ``mpiexec -n 2 python script.py`` each rank holds one layer; a single rank holds both.
 
     >>> import numpy as np, gbdnn
     >>> W = np.array([[0.5, 0.0], [1.0, -1.0]])
     >>> X = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
     >>> Y = gbdnn.pipeline([W, W], X)
-    >>> Y.to_dense(fill_value=0)  # None on other ranks than 0
+    >>> Y.to_dense(fill_value=0)  # Y is None on other ranks
     array([[0.5, 0. ],
            [1.5, 0. ],
            [0. , 0. ]])
@@ -179,40 +169,37 @@ class _Pipeline:
         report: Any,
     ) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
-        memory, _ = checked(**self._options)
+        checked(**self._options)
         require_callable(report, "report")
-        with engaged(self._options["nthreads"]):
-            net = self._net = as_network(layers)
-        if not len(net):
-            raise ArgumentError("a network without layers: there is nothing to share out")
-        as_word(answer, "answer", ("root", "all"))
-        whole_number(root, "root", least=0, most=self._ranks.size - 1)
         if batch is not None:
             whole_number(batch, "batch", least=1)
-        if self._ranks.rank == 0:
-            with engaged(self._options["nthreads"]):
+        as_word(answer, "answer", ("root", "all"))
+        whole_number(root, "root", least=0, most=self._ranks.size - 1)
+        with engaged(self._options["nthreads"]):
+            net = self._net = as_network(layers)
+            if len(net) < self._ranks.size:
+                raise ArgumentError(
+                    f"a network of {len(net)} layers cannot be divided among {self._ranks.size}"
+                    " ranks"
+                )
+            if self._ranks.rank == 0:
                 self._X = as_source(features, net, room=self._options["memory"])
-        words = "".join(f"{info.shape} {info.describe()}\n" for info in net.infos)
         return {
-            "network": f"{len(net)} layers, {net.edges} edges, checksum {crc32(words.encode()):x}",
+            "network": [f"{info.shape} {info.edges} {info.describe()}" for info in net.infos],
             "cuts": None if cuts is None else _checked_cuts(cuts, len(net), self._ranks.size),
             "answer": answer,
             "root": int(root),
-            "batch": batch if batch is None else int(batch),
-            "engine": self._options["engine"],
-            "compress": self._options["compress"],
-            "memory": memory,
             "inputs": None if self._X is None else self._X.nrows,
         }
 
     def cuts(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return the cuts that were given, or on rank 0 those that a sample suggests."""
+        """Return the given cuts, or on rank 0 those of a sample."""
         if given is not None or self._X is None:
             return given or ()
         return measured_cuts(self._net, self._X, self._ranks.size, self._options)
 
     def run(self, cuts: Sequence[int], inputs: int, batch: int | None) -> list[RankStats]:
-        """Take all inputs through this rank's layers; the answer is there afterwards."""
+        """Compute all inputs through this rank's layers and set the answer."""
         net, rank, last = self._net, self._ranks.rank, self._ranks.size - 1
         start, stop = [0, *cuts, len(net)][rank : rank + 2]
         size = batch or min(max(inputs // (8 * (last + 1)), _SMALLEST), _LARGEST)
@@ -230,11 +217,10 @@ class _Pipeline:
             stage = Stage(part, start, drops=drops, options=self._options)
             came = links.receive(rank - 1) if self._X is None else batches(self._X, size)
             kept = []
-            before, work = FUSED.seconds_compiling(net.dtype), RunProgress()
-            with watched(work):
+            with watched(RunProgress()) as work:
                 for rows in stage.rows(links.watched(came)):
                     if rank == last:
-                        kept.append(rows)  # the ranks that want them may be busy
+                        kept.append(rows)  # the receiving ranks may be busy
                     else:
                         links.send(rows)
             for rows in kept:
@@ -253,30 +239,26 @@ class _Pipeline:
                 busy=stage.busy,
                 waited=links.waited,
                 forms=work.forms,
-                compiling=FUSED.seconds_compiling(net.dtype) - before,
             )
 
         return self._ranks.linked(work, sources, targets)
 
 
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:
-    """Return cuts as a tuple, or raise the error that says what they must be."""
+    """Return cuts as a tuple, or raise ArgumentError."""
     given = as_list(cuts, "cuts is a sequence of whole numbers")
-    found = tuple(whole_number(each, "a cut", least=0, most=layers) for each in given)
-    if len(found) != ranks - 1 or list(found) != sorted(found):
+    found = tuple(whole_number(each, "a cut", least=1, most=layers - 1) for each in given)
+    if len(found) != ranks - 1 or list(found) != sorted(set(found)):
         raise ArgumentError(
-            f"cuts are the first layers of ranks 1 to {ranks - 1}, ascending: {ranks - 1} numbers"
-            f" for {ranks} ranks, not {list(found)}"
+            f"cuts must be {ranks - 1} ascending numbers for {ranks} ranks, not {list(found)}"
         )
     return found
 
 
 def _require_same(shared: Sequence[dict[str, Any]]) -> None:
-    """Raise the error, on all ranks, of one that was given something else than rank 0."""
+    """Raise ArgumentError, on all ranks, if the arguments of one differ from those of rank 0."""
     for rank, its in enumerate(shared):
-        for name, mine in shared[0].items():
-            if name != "inputs" and its[name] != mine:
-                raise ArgumentError(
-                    f"all ranks of a pipeline take the same {name}:"
-                    f" {mine} on rank 0, {its[name]} on rank {rank}"
-                )
+        for name in ("network", "cuts", "answer", "root"):
+            if its[name] != shared[0][name]:
+                words = "" if name == "network" else f": {shared[0][name]} and {its[name]}"
+                raise ArgumentError(f"{name} differs on rank 0 and rank {rank}{words}")

@@ -1,0 +1,279 @@
+"""A task: one batch of inputs, as the caller sends it and as a worker computes it.
+
+A stored network or store of features is sent as its path and checksum. A worker keeps the two
+networks that it used last, prepared for computing. Rows in memory are sent as `CompactRows`.
+Threads of the caller's process get the objects themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import tempfile
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.arrays.matrices import as_held
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.distributed.rows import CompactRows, taken
+from gbdnn.distributed.stats import BatchStats
+from gbdnn.engine.memory import layer_bytes
+from gbdnn.engine.progress import RunProgress, current, watched
+from gbdnn.engine.run import infer_network
+from gbdnn.engine.sources import as_source
+from gbdnn.errors import ArgumentError, MissingFileError
+from gbdnn.model.network import Network
+from gbdnn.runtime.threads import engaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gbdnn.distributed.executors.workers import Workers
+    from gbdnn.model.network import NetworkSource
+
+__all__ = [
+    "SentFeatures",
+    "Task",
+    "compute",
+    "require_readable",
+    "sent_network",
+    "stays_in_memory",
+    "stored",
+]
+
+_LOADED = 8  # times `memory`: larger networks are streamed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One batch, as it is submitted.
+
+    Attributes
+    ----------
+    batch : int
+        Its number, from 0.
+    network : NetworkSource or Network
+        The network, or where the worker reads it.
+    features : CompactRows, StoredRange, ndarray, or what `infer` takes
+        The inputs.
+    options : dict
+        Options of `infer_network`.
+    folder : str, optional
+        Folder into which the worker writes the answer as a part of a store; by default the answer
+        is returned.
+    """
+
+    batch: int
+    network: NetworkSource | Network
+    features: Any
+    options: dict[str, Any]
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRange:
+    """Rows of a store that the worker reads: a range, or rows with these ids."""
+
+    source: Any
+    start: int
+    stop: int
+    ids: np.ndarray | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the ids."""
+        return 0 if self.ids is None else int(self.ids.nbytes)
+
+
+class SentFeatures:
+    """The features of one call, of which each task gets some rows.
+
+    Parameters
+    ----------
+    features : MatrixLike or stored features
+        As for `infer`.
+    net : Network
+        The network that reads them.
+    workers : Workers, optional
+        The workers that get them.
+    room : float
+        Bytes for a dense copy, as for `as_source`.
+
+    Attributes
+    ----------
+    nrows : int
+        Number of inputs.
+    source : object, optional
+        Where another process reads them; None if they are in memory.
+    start : int
+        Their first row in the store.
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        net: Network,
+        workers: Workers | None = None,
+        room: float = math.inf,
+    ) -> None:
+        features = as_held(features, "features")
+        X: Any = as_source(features, net, room=room)
+        self.nrows, self._X = X.nrows, X
+        self.source = getattr(features, "source", None)
+        self.start = getattr(features, "start", 0)
+        self._stored: Any = None  # read by threads of this process
+        if self.source is not None and workers is not None and workers.shares_memory:
+            self._stored = getattr(features, "features", features)
+        self._array: np.ndarray | None = None
+        if isinstance(features, np.ndarray):
+            self._array = features  # its dtype may be smaller than the network's
+        elif hasattr(X, "dense_rows"):
+            self._array = X.dense_rows(0, X.nrows)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Return what a task holds of rows `start` to before `stop`."""
+        if self.source is not None:
+            start, stop = self.start + start, self.start + stop
+            if self._stored is not None:
+                return self._stored[start:stop]
+            return StoredRange(self.source, start, stop)
+        if self._array is not None:
+            return self._array[start:stop]
+        return CompactRows.of(self._X.sparse_rows(start, stop))
+
+    def take(self, ids: np.ndarray) -> Any:
+        """Return what a task holds of the rows with these ascending ids."""
+        if self._array is not None:
+            return self._array[ids]
+        if self.source is None or self._stored is not None:
+            return CompactRows.of(taken(self._X, ids))
+        ids = (self.start + ids).astype(np.min_scalar_type(self.start + self.nrows))
+        return StoredRange(self.source, int(ids[0]), int(ids[-1]) + 1, ids)
+
+
+def stays_in_memory(net: Network, memory: int) -> bool:
+    """Whether a worker loads all layers of a network; else it streams them."""
+    return net.in_memory or sum(map(layer_bytes, net.infos)) <= _LOADED * memory
+
+
+def require_readable(net: Network, workers: Workers) -> None:
+    """Raise ArgumentError if the workers cannot read the network."""
+    if net.source is None and not (workers.shares_memory or workers.are_processes_here):
+        raise ArgumentError(
+            "the network is in memory, and the workers may be on other machines; save it to a file"
+            " system that they share and load it from there: gbdnn.save(net, folder); net ="
+            " gbdnn.load(folder)"
+        )
+
+
+@contextmanager
+def sent_network(net: Network, workers: Workers, memory: int) -> Iterator[Network | NetworkSource]:
+    """Give what a task holds of a network: itself for threads, else where it is stored."""
+    require_readable(net, workers)
+    if workers.shares_memory:
+        yield net.loaded() if stays_in_memory(net, memory) else net
+        return
+    with stored(net) as net:
+        source: Any = net.source
+        yield source
+
+
+@contextmanager
+def stored(net: Network) -> Iterator[Network]:
+    """Give the network from its store, or from a temporary store of this machine."""
+    if net.source is not None:
+        yield net
+        return
+    from gbdnn.io.store.network import read_network, write_network
+    from gbdnn.io.store.reader import Reader
+
+    with tempfile.TemporaryDirectory(prefix="gbdnn-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "network"
+        write_network(net, path, None)
+        yield read_network(Reader(path))
+
+
+def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
+    """Compute one batch; return the answer, or None if it was written, and a record."""
+    began = perf_counter()
+    options = task.options
+    with engaged(options["nthreads"]):
+        net = _network(task.network, options["memory"])
+    work = current() if current().is_watched else RunProgress()
+    before = dict(work.forms)
+    with watched(work):
+        Y = infer_network(net, _features(task.features), **options)
+    rows = SparseRows.from_matrix(Y)
+    inputs, living, entries = rows.nrows, int((rows.degrees > 0).sum()), rows.nvals
+    sent = None
+    if task.folder is None:
+        sent = CompactRows.of(rows)
+    else:
+        from gbdnn.io.store.parts import write_part
+
+        write_part(task.folder, rows.matrix())
+    return sent, BatchStats(
+        batch=task.batch,
+        worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",
+        inputs=inputs,
+        living=living,
+        entries=entries,
+        seconds=perf_counter() - began,
+        bytes=int(getattr(task.features, "nbytes", 0)) + (0 if sent is None else sent.nbytes),
+        threads=options["nthreads"],
+        forms={form: edges - before.get(form, 0) for form, edges in work.forms.items()},
+        done=0,
+        batches=None,
+    )
+
+
+_READING = threading.Lock()  # one thread of a worker reads, the others wait for it
+
+
+def _network(given: NetworkSource | Network, memory: int) -> Network:
+    if isinstance(given, Network):
+        return given
+    with _READING:
+        return _read_network(given, memory)
+
+
+@lru_cache(maxsize=2)
+def _read_network(source: NetworkSource, memory: int) -> Network:
+    net: Network = _opened(source.network)
+    return net.loaded() if stays_in_memory(net, memory) else net
+
+
+@lru_cache(maxsize=2)
+def _read_features(source: Any) -> Any:
+    return _opened(source.features)
+
+
+def _features(given: Any) -> Any:
+    """Return features as `infer` takes them."""
+    if isinstance(given, CompactRows):
+        return given.rows().matrix()
+    if not isinstance(given, StoredRange):
+        return given
+    with _READING:
+        found = _read_features(given.source)
+    if given.ids is None:
+        return found[given.start : given.stop]
+    return taken(found, given.ids.astype(np.int64)).matrix()
+
+
+def _opened(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except MissingFileError as err:
+        raise MissingFileError(
+            f"worker on {socket.gethostname()}: {err}; every worker reads the store by its path,"
+            " which must be in a file system that all of them share"
+        ) from err
