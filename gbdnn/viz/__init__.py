@@ -11,10 +11,9 @@ no display and are not registered anywhere. `run_figure` combines two plots, `hi
 Curves differ in line style and marker and areas in hatches, not in colour alone.
 """
 
-from gbdnn.viz.balance import plot_balance
 from gbdnn.viz.edge_rates import plot_edge_rates
 from gbdnn.viz.history import history_figure, plot_history
-from gbdnn.viz.layers import plot_activity, plot_layer_times, run_figure
+from gbdnn.viz.runs import plot_activity, plot_balance, plot_layer_times, run_figure
 
 __all__ = [
     "history_figure",

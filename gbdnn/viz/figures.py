@@ -25,11 +25,10 @@ _FORMATS = ("png", "svg", "pdf")
 _COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#c9c9c9")
 
 
-def new_figure(rows: int = 1, columns: int = 1) -> Figure:
-    """Return an empty figure sized for `rows` x `columns` plots, not registered with pyplot."""
+def new_figure(rows: int = 1) -> Figure:
+    """Return an empty figure sized for plots in `rows` rows, not registered with pyplot."""
     figures = require("matplotlib.figure", "plots", "plots need matplotlib")
-    width = _WIDTH if columns == 1 else 4 * columns
-    figure: Figure = figures.Figure(figsize=(width, _HEIGHT * rows), layout="constrained")
+    figure: Figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
     return figure
 
 
@@ -70,12 +69,12 @@ def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
     )
 
 
-def label_layers(ax: Axes) -> None:
-    """Label the horizontal axis with layer numbers."""
+def label_steps(ax: Axes, what: str) -> None:
+    """Label the horizontal axis with numbers of layers or epochs."""
     from matplotlib.ticker import MaxNLocator
 
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    ax.set_xlabel("layer (from 0)")
+    ax.set_xlabel(f"{what} (from 0)")
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:

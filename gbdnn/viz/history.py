@@ -9,7 +9,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_records, as_word
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.training.run import EpochRecord
-from gbdnn.viz.figures import axes_or_new, curve_styles, legend_above, new_figure
+from gbdnn.viz.figures import axes_or_new, curve_styles, label_steps, legend_above, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +91,7 @@ def plot_history(
         ax.set_yscale("log")
     if of == "edges":
         ax.set_ylim(0, 1.05 * max(1, *curves["edges"]))
-    _label_epochs(ax)
+    label_steps(ax, "epoch")
     ax.set_ylabel(_LABELS[of])
     if len(ax.get_legend_handles_labels()[0]) > 1:
         legend_above(ax)
@@ -138,13 +138,6 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
     if title is not None:
         figure.suptitle(title, fontsize="medium", wrap=True)
     return figure
-
-
-def _label_epochs(ax: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    ax.set_xlabel("epoch (from 0)")
 
 
 def _records(run: TrainingRun | Iterable[EpochRecord]) -> list[EpochRecord]:

@@ -1,30 +1,37 @@
-"""Plots over layers: live inputs, density, time."""
+"""Plots of a run: live inputs, density and time by layer; the balance of its workers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_records, whole_number
+from gbdnn.arrays.checks import as_array, as_records, as_word
+from gbdnn.distributed.stats import BatchStats, balance
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
-from gbdnn.runtime.first_use import complete, shown
+from gbdnn.runtime.first_use import shown
 from gbdnn.viz.figures import (
     area_styles,
     axes_or_new,
     curve_styles,
-    label_layers,
+    label_steps,
     legend_above,
     new_figure,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_LABELS = {
+    "seconds": "busy (s)",
+    "inputs": "inputs",
+    "living": "living inputs after the last layer",
+    "bytes": "bytes moved",
+}
 
 
 def plot_activity(
@@ -79,7 +86,7 @@ def plot_activity(
         ax.plot(table["layer"], table[name], label=label, **style)
     ax.set_yscale("symlog", linthresh=1)
     ax.set_ylim(0, 2 * max(1, table["live"].max()))
-    label_layers(ax)
+    label_steps(ax, "layer")
     ax.set_ylabel("inputs (number)")
     handles = list(ax.lines)
     if density is not None:
@@ -93,24 +100,17 @@ def plot_activity(
 
 
 def plot_layer_times(
-    stats: Iterable[LayerStats],
-    ax: Axes | None = None,
-    *,
-    parts: Sequence[str] | None = None,
-    layers: int | None = None,
+    stats: Iterable[LayerStats], ax: Axes | None = None, *, layers: int | None = None
 ) -> Axes:
-    """Plot the seconds of each layer, stacked by form.
+    """Plot the seconds of each layer, stacked by kernel.
 
     Parameters
     ----------
     stats : iterable of LayerStats
-        One run's records. A record has the time of the layer itself, without that of gathering
+        One run's records. A record contains the time of the layer itself, not that of gathering
         inputs between layers.
     ax : Axes, optional
-        Where to draw. Default: a new figure's.
-    parts : sequence of str, optional
-        The areas, from the bottom up, such as ``"full form"``; the rest is drawn as ``"other"``.
-        Plots with equal `parts` have equal styles. Default: every form of the records.
+        Where to draw. Default: the axes of a new figure.
     layers : int, optional
         As for `plot_activity`.
 
@@ -136,41 +136,17 @@ def plot_layer_times(
     'time, all blocks (ms)'
     """
     records = _records(stats)
-    if layers is not None:
-        layers = whole_number(layers, "layers", least=1)
-    count = max(record.layer for record in records) + 1
-    forms = {f"{form} form": np.zeros(count) for form in sorted({each.form for each in records})}
-    for record in records:
-        forms[f"{record.form} form"][record.layer] += record.seconds
-    return stack_times(forms, ax, forms if parts is None else _parts(parts), layers)
-
-
-def stack_times(
-    seconds: Mapping[str, np.ndarray],
-    ax: Axes | None,
-    parts: Iterable[str],
-    layers: int | None = None,
-) -> Axes:
-    """Draw the seconds of each layer, by part, as stacked areas.
-
-    From the bottom up: `parts`, of which one that is not in `seconds` is 0, then the sum of others.
-    """
-    reached = len(next(iter(seconds.values())))
-    count = reached if layers is None else layers
-    if reached > count:
-        raise ArgumentError(f"times of {reached} layers, but the network is said to have {count}")
-    stacked = {part: seconds.get(part, np.zeros(reached)) for part in parts}
-    if others := [each for part, each in seconds.items() if part not in stacked]:
-        stacked["other"] = np.sum(others, axis=0)
+    count = len(per_layer(records, layers))
     ax = axes_or_new(ax)
     edges, bottom = np.arange(count + 1) - 0.5, np.zeros(count)
-    for (part, each), style in zip(stacked.items(), area_styles(), strict=False):
-        top = bottom + 1e3 * np.pad(each, (0, count - reached))
-        ax.stairs(top, edges, baseline=bottom, fill=True, label=part, **style)
+    for form, style in zip(sorted({each.form for each in records}), area_styles(), strict=False):
+        own = [each for each in records if each.form == form]
+        top = bottom + 1e3 * per_layer(own, count)["seconds"]
+        ax.stairs(top, edges, baseline=bottom, fill=True, label=f"{form} form", **style)
         bottom = top
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))
-    label_layers(ax)
+    label_steps(ax, "layer")
     ax.set_ylabel("time, all blocks (ms)")
     legend_above(ax)
     return ax
@@ -220,18 +196,77 @@ def run_figure(
     return figure
 
 
+def plot_balance(
+    stats: Iterable[BatchStats],
+    ax: Axes | None = None,
+    *,
+    of: Literal["seconds", "inputs", "living", "bytes"] = "seconds",
+    workers: int | None = None,
+) -> Axes:
+    """Plot what each worker did, batch upon batch, and the mean.
+
+    Parameters
+    ----------
+    stats : iterable of BatchStats
+        Of one call with ``executor=``, in the order in which they came.
+    ax : Axes, optional
+        Where to draw. Default: a new figure's.
+    of : {"seconds", "inputs", "living", "bytes"}, default "seconds"
+        What to add up.
+    workers : int, optional
+        How many workers there are (default: those that had a batch).
+
+    Returns
+    -------
+    Axes
+        A bar per worker, the largest first; a segment per batch. The line is the mean; the
+        imbalance is written in it: the largest over the mean, as KK-SpDNN reports it per rank.
+
+    Raises
+    ------
+    ArgumentError
+        There are no records, or `of` is something else.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    >>> ax = gbdnn.viz.plot_balance(records, of="inputs", workers=2)
+    """
+    as_word(of, "of", _LABELS)
+    records = as_records(stats, BatchStats, "stats")
+    found = balance(records, workers)
+    spread = getattr(found, of)
+    table = found.workers[np.argsort(-found.workers[of], kind="stable")]
+    at = {name: x for x, name in enumerate(table["worker"].tolist()) if name}
+    tops = np.zeros(len(table))
+    ax = axes_or_new(ax)
+    style: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
+    for record in records:
+        x, height = at[record.worker], getattr(record, of)
+        shade = "#0077aa" if tops[x] == 0 else "#7fb2cc"
+        ax.bar(x, height, 0.8, bottom=tops[x], facecolor=shade, **style)
+        tops[x] += height
+    ax.axhline(spread.mean, color="black", linestyle="--", linewidth=1, label="mean")
+    ax.set_xticks(range(len(table)) if len(table) <= 24 else [])
+    ax.set_xlabel(f"worker ({len(table)}, the largest first)")
+    ax.set_ylabel(_LABELS[of])
+    ax.annotate(
+        f"imbalance {spread.imbalance:.2f}", (0.99, 0.97), xycoords="axes fraction", ha="right",
+        va="top",
+    )  # fmt: skip
+    legend_above(ax)
+    return ax
+
+
 def _records(stats: Iterable[LayerStats]) -> list[LayerStats]:
     records = as_records(stats, LayerStats, "stats")
     if not records:
         raise ArgumentError("there are no records to plot: was infer given callback=stats.append?")
     return records
-
-
-def _parts(parts: Any) -> list[str]:
-    complete(parts)
-    if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise ArgumentTypeError(f"parts is a list of names, not {shown(parts)}")
-    return [str(part) for part in parts]
 
 
 def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
