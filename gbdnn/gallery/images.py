@@ -6,31 +6,38 @@
       -> shifted copies                until there are as many inputs as were asked for
       -> one sparse row per input      inputs x neurons, neurons = side * side
 
-The checks and the conversion to a Matrix are here, the interpolation in `gallery.fourier`, ink and
-shifts in `gallery.raster`. 60,000 images of 256 x 256 pixels are never dense.
+The interpolation is in `gallery.fourier`. Of the resized images only the positions of the ink are
+kept: 60,000 images of 256 x 256 pixels are never dense. A row is shifted by moving these positions,
+which keeps them in order. A position is ``row * side + column`` or, column by column,
+``column * side + row``.
 """
 
 from __future__ import annotations
 
 import math
-from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import whole_number
+from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.gallery.raster import Ink, ink_of, threshold_for, with_shifts
-from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
+from gbdnn.errors import ArgumentError, ShapeError
+from gbdnn.gallery.fourier import Strip
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import graphblas as gb
     from numpy.typing import ArrayLike, NDArray
 
-_SIDE = 2**15  # the largest whose positions, squared, fit into 64 bits
-_THRESHOLD = 0.5  # the challenge's, unless
-_DENSITY = 1 / 7  # of the pixels are ink at a higher one
+_SIDE = 2**15  # the largest whose positions fit into 32 bits
+_THRESHOLD = 0.5  # of the challenge
+_DENSITY = 1 / 7  # largest share of pixels with ink at the default threshold
+_HIGHEST = 0.95  # largest default threshold
+_SAMPLE, _SAMPLE_SIDE = 2_000, 32  # images, and pixels a side, that it is chosen from
+_CHUNK = 2**20  # pixels whose ink is listed at a time
 
 
 def digits() -> NDArray[np.float64]:
@@ -76,11 +83,10 @@ def features_from_images(
         Pixels after resizing, a square number: 1024, 4096, 16384 and 65536 are images of 32,
         64, 128 and 256 pixels a side. Other proportions are stretched to the square.
     inputs : int, optional
-        Rows of the answer; by default one per image. Fewer than n are the first of them. More
-        are the n images in order, then all of them shifted by the first offset of a spiral
-        around (0, 0), then by the second, and so on, the last round cut short. Shifts are by
-        whole pixels of the resized images; what leaves the frame is lost and what comes in is
-        empty.
+        Rows of the result (default: one per image). Fewer than n are the first images. More than
+        n are the images in order, followed by all of them shifted by the first offset of a spiral
+        around (0, 0), then by the second, and so on; the last round may be incomplete. Shifts are
+        by whole pixels of the resized images. Pixels that leave the frame are lost.
     threshold : float, optional
         The share of the largest value that any resized pixel has, between 0 and 1, from which
         a resized pixel is ink. By default 0.5, as in the challenge; where that makes ink of
@@ -89,8 +95,8 @@ def features_from_images(
     order : {"F", "C"}
         How pixels become neurons: column by column ("F", as in the official files: a row of
         the answer is ``row.reshape((side, side), order="F")``) or row by row ("C").
-    dtype : GraphBLAS or NumPy dtype
-        The type of the ones.
+    dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
+        The dtype of the ones.
 
     Returns
     -------
@@ -102,11 +108,10 @@ def features_from_images(
     ShapeError
         ``images`` has another rank than 3, or has no pixels.
     ArgumentError
-        Another argument has no meaning, a pixel is NaN or infinite, no image has ink, or
-        `inputs` is more than the shifts can give: an offset is used if it leaves every image
-        (blank ones apart) the ink that is nearest to the middle of its frame.
+        A pixel is NaN or infinite, no image has ink, `inputs` is more than one shift per pixel
+        gives, or another argument is invalid.
     ArgumentTypeError
-        An argument is of the wrong kind.
+        An argument is of the wrong type.
 
     Notes
     -----
@@ -143,30 +148,30 @@ def features_from_images(
     if side > _SIDE:
         raise ArgumentError(f"neurons: {neurons} is more than {_SIDE**2}, the most there can be")
     inputs = n if inputs is None else whole_number(inputs, "inputs", least=1)
-    if not isinstance(order, str) or order not in ("C", "F"):
-        raise ArgumentError(f'order: expected "C" or "F", found {shown(order)}')
-    dtype = _checked_dtype(dtype)
-
-    if threshold is not None:
-        threshold = _checked_threshold(threshold)
-    peak = images.max()
-    if not peak > 0:
-        raise ArgumentError(f"images: no image has ink: the largest value is {peak}")
+    if inputs > n * neurons:
+        raise ArgumentError(
+            f"inputs={inputs} is too large: {n} images with {neurons} shifts each give at most"
+            f" {n * neurons}"
+        )
+    as_word(order, "order", ("C", "F"))
+    dtype = as_dtype(dtype)
+    if threshold is not None and not 0 < as_number(threshold, "threshold") < 1:
+        raise ArgumentError(f"threshold is between 0 and 1, not {threshold}")
+    if not images.max() > 0:
+        raise ArgumentError(f"images: the largest value is {images.max()}; no image has ink")
     if threshold is None:
-        threshold = threshold_for(images, _THRESHOLD, _DENSITY)
+        threshold = _threshold_for(images)
 
-    parts = ink_of(images, side, min(n, inputs), threshold, order)
+    parts = _ink_of(images, side, min(n, inputs), threshold, order)
     if not any(part.pixels.size for part in parts):
         raise ArgumentError(
-            f"images: no image has ink: no pixel of the first {min(n, inputs)} of {n} images "
-            f"reaches {threshold:.3g} of the largest value of all"
+            f"images: no pixel of the first {min(n, inputs)} images reaches {threshold:.3g} of the"
+            " largest value"
         )
-    if inputs > n:
-        parts = with_shifts(parts, side, inputs, columns_first=order == "F")
-    return _matrix(parts, neurons, dtype)
+    return _matrix(_with_shifts(parts, side, inputs, order), neurons, dtype)
 
 
-def _matrix(parts: list[Ink], neurons: int, dtype: Any) -> gb.Matrix:
+def _matrix(parts: list[_Ink], neurons: int, dtype: np.dtype) -> gb.Matrix:
     counts = np.concatenate([part.counts for part in parts])
     indptr = np.zeros(len(counts) + 1, np.uint64)
     np.cumsum(counts, out=indptr[1:])
@@ -178,23 +183,15 @@ def _matrix(parts: list[Ink], neurons: int, dtype: Any) -> gb.Matrix:
         stop = start + len(pixels)
         columns[start:stop] = pixels
         start = stop
-    return SparseRows(indptr, columns, np.ones(1, dtype.np_type), neurons).matrix()
+    return SparseRows(indptr, columns, np.ones(1, dtype), neurons).matrix()
 
 
 def _checked_images(images: ArrayLike) -> NDArray:
-    if isinstance(images, np.ma.MaskedArray):
-        raise ArgumentTypeError("images: a masked array; fill what is masked: filled(0)")
-    complete(images)
-    try:
-        array = np.asarray(images)
-    except ValueError as err:
-        raise ShapeError(f"images: not an array of n x height x width: {err}") from err
-    if array.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"images: expected real numbers, found dtype {array.dtype}")
+    array = as_array(images, "images")
     if array.ndim != 3 or not array.size:
         raise ShapeError(
-            "images: expected n x height x width with at least one pixel, found shape "
-            f"{array.shape}"
+            "images: an array of n x height x width with at least one pixel is needed, not of shape"
+            f" {array.shape}"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         image, row, col = np.argwhere(~np.isfinite(array))[0]
@@ -204,21 +201,74 @@ def _checked_images(images: ArrayLike) -> NDArray:
     return array
 
 
-def _checked_threshold(threshold: float) -> float:
-    if not isinstance(threshold, Real) or isinstance(threshold, bool):
-        raise ArgumentTypeError(f"threshold: expected a number, found {shown(threshold)}")
-    if not 0 < threshold < 1:
-        raise ArgumentError(f"threshold: expected more than 0 and less than 1, found {threshold}")
-    return float(threshold)
+class _Ink(NamedTuple):
+    """Some inputs as sparse rows: `counts` positions each, all `pixels` in one array."""
+
+    counts: NDArray[np.int64]
+    pixels: NDArray[np.int32]
 
 
-def _checked_dtype(dtype: Any) -> Any:
-    lookup = gb.dtypes.lookup_dtype
-    try:
-        with COMPLETION:
-            found = lookup(dtype)
-    except (TypeError, ValueError, KeyError, AttributeError) as err:
-        raise ArgumentError(f"dtype: {shown(dtype)} is not a GraphBLAS type") from err
-    if found.np_type.kind not in "biufc":
-        raise ArgumentError(f"dtype: {found.name} has no 1")
-    return found
+def _threshold_for(images: NDArray) -> float:
+    """Return the challenge's threshold, or the one for `_DENSITY` if that is higher."""
+    strip = Strip(images[:: math.ceil(len(images) / _SAMPLE)], _SAMPLE_SIDE)
+    return round(min(max(strip.share_for(_DENSITY), _THRESHOLD), _HIGHEST), 3)
+
+
+def _ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: str) -> list[_Ink]:
+    """Return the ink of the first `inputs` images, some of them in each item.
+
+    All images, n x height x width, are resized to `side` pixels a side: the threshold is a share of
+    the largest value among them. Positions go column by column if `order` is ``"F"``.
+    """
+    ink = Strip(images, side).ink(threshold)
+    axes = (2, 1, 0) if order == "F" else (2, 0, 1)
+    step = max(1, _CHUNK // (8 * side * side))  # bytes, of eight images each
+    parts = []
+    for start in range(0, -(-inputs // 8), step):
+        count = min(8 * step, inputs - 8 * start)
+        bits = np.unpackbits(ink[:, :, start : start + step], axis=2, count=count)
+        rows = np.ascontiguousarray(bits.transpose(axes)).view(bool).reshape(count, -1)
+        pixels = np.flatnonzero(rows) % rows.shape[1]
+        parts.append(_Ink(np.count_nonzero(rows, axis=1), pixels.astype(np.int32)))
+    return parts
+
+
+def _with_shifts(parts: list[_Ink], side: int, inputs: int, order: str) -> list[_Ink]:
+    """Return `inputs` rows: `parts`, then all of them shifted, by one offset after the other."""
+    n = sum(len(part.counts) for part in parts)
+    result, missing = list(parts), inputs - n
+    for at in islice(_spiral(), 1, math.ceil(inputs / n)):
+        down, across = at[::-1] if order == "F" else at
+        for part in parts:
+            if not missing:
+                break
+            result.append(_shifted(part, down, across, side, missing))
+            missing -= len(result[-1].counts)
+    return result
+
+
+def _shifted(part: _Ink, down: int, across: int, side: int, limit: int) -> _Ink:
+    """Return the first `limit` rows of `part`, each pixel moved, those that leave dropped."""
+    counts = part.counts[:limit]
+    ends = np.cumsum(counts)
+    pixels = part.pixels[: ends[-1]]
+    row, col = np.divmod(pixels, np.int32(side))
+    row += down
+    col += across
+    keep = (row >= 0) & (row < side) & (col >= 0) & (col < side)
+    kept = np.concatenate(([0], np.cumsum(keep)))
+    return _Ink(kept[ends] - kept[ends - counts], pixels[keep] + np.int32(down * side + across))
+
+
+def _spiral() -> Iterator[tuple[int, int]]:
+    """Yield (0, 0), (0, 1), (1, 1), (1, 0), (1, -1), ...: (down, right), without end."""
+    down = across = 0
+    run, step = 1, 1
+    while True:
+        for _ in range(run):
+            yield down, across
+            across += step
+        for _ in range(run):
+            yield down, across
+            down += step
+        run, step = run + 1, -step

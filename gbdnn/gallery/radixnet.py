@@ -22,7 +22,6 @@ from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
     finite,
-    is_whole,
     require_room,
     whole_number,
 )
@@ -104,14 +103,14 @@ def radixnet(
       layer  shape        edges
       0-119  1024 x 1024  32768  bias -0.3 (entries), relu, clip 32
     """
-    neurons = _whole("neurons", neurons)
+    neurons = whole_number(neurons, "neurons", least=1)
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
             f"neurons={neurons}: the challenge has {sizes}; other RadiX-Nets:"
             " gbdnn.gallery.radix_layers (gbdnn generate --radices)"
         )
-    layers = _whole("layers", layers)
+    layers = whole_number(layers, "layers", least=1)
     constants = CHALLENGE[neurons]
     info = LayerInfo(
         (neurons, neurons),
@@ -181,8 +180,8 @@ def radix_layers(
     """
     complete([systems, widths])
     try:
-        systems = [tuple(_whole("a radix", r, 2) for r in system) for system in systems]
-        widths = widths if widths is None else [_whole("width", w) for w in widths]
+        systems = [tuple(whole_number(r, "a radix", least=2) for r in system) for system in systems]
+        widths = widths if widths is None else [whole_number(w, "width", least=1) for w in widths]
     except TypeError as err:
         raise ArgumentTypeError(
             f"systems is a list of lists of radices, widths a list or None: {err}"
@@ -286,9 +285,3 @@ def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterat
             copies = sources[:, None, :] + N * np.arange(above)[:, None]
             yield _Pattern(N * above, np.tile(copies.reshape(N, -1), (below, 1)))
             level += 1
-
-
-def _whole(name: str, n: Any, least: int = 1) -> int:
-    if not is_whole(n) or n < least:
-        raise ArgumentError(f"{name} is a whole number >= {least}, not {shown(n)}")
-    return int(n)

