@@ -21,7 +21,6 @@ from gbdnn.errors import ArgumentError
 from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import chosen, holds_run, network_files, read_network, read_tsv_layers
-from gbdnn.io.frameworks.onnx import chains_in
 from gbdnn.io.reading import open_checked
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from gbdnn.io.store.unfinished import Unfinished
     from gbdnn.model.layer_info import LayerInfo
-    from gbdnn.model.network import Network
 
 
 _LINE = 1 << 12  # bytes, more than a line of three numbers has
@@ -101,13 +99,7 @@ def info(
                 each = read_tsv_layers(path, told, update)
                 infos, in_memory = tuple(layer.info for layer in each), True
             else:
-                try:
-                    net = read_network(path, **given.keywords())
-                except ArgumentError as err:
-                    if name != "onnx":
-                        raise
-                    _print_chains({**facts, "no network": str(err)}, chains_in(path), as_json)
-                    return
+                net = read_network(path, **given.keywords())
                 infos, in_memory = net.infos, net.in_memory
                 for k in range(len(net)) if check else ():
                     net[k]
@@ -266,22 +258,3 @@ def _print(facts: dict[str, Any], as_json: bool, table: Sequence[str] = ()) -> N
         parts = ", ".join(f"{name} {in_bytes(part)}" for name, part in needed.items())
         shown["memory"] = f"{in_bytes(total)} for {count:,} inputs: {parts}"
     say("\n".join([fact_lines(shown), *table]))
-
-
-def _print_chains(
-    facts: dict[str, Any], chains: Sequence[tuple[str, Network, str]], as_json: bool
-) -> None:
-    """Print which layers a model has that is no network as a whole."""
-    if as_json:
-        found = [
-            {"from": first, "layers": len(net), "runs": _runs(net.infos), "ends": why}
-            for first, net, why in chains
-        ]
-        say(json.dumps(facts | {"chains": found}, indent=2))
-        return
-    lines = [fact_lines(facts | {"chains": len(chains)})]
-    for first, net, why in chains:
-        lines += [f"from {first}:", *layer_table(net.infos)]
-        if why:
-            lines.append(f"  ends: {why}")
-    say("\n".join(lines))

@@ -1,9 +1,8 @@
 """A framework's chain of operations, grouped into layers.
 
-A layer is a product, a bias and the ReLUs and clamps up to the next product, which compose to one
-activation and one clip. Factors and shifts of neurons go into the weights and the bias of the
-product before them, or, behind an activation and before the first product, into those of the next.
-Any other operation is an error that names it.
+A layer is a product, its bias, and the ReLUs and clamps up to the next product. Batch normalisation
+is merged into the weights and bias of the product before it; behind an activation, or before the
+first product, into those of the product after it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Activation
 
 
-def no_meaning(name: str, why: str = "") -> ArgumentError:
-    """Return the error for an operation that a layer cannot represent."""
+def unsupported(name: str, why: str = "") -> ArgumentError:
+    """Return the error for an operation that layers cannot represent."""
     return ArgumentError(
-        f"{name} has no meaning here{': ' + why if why else ''}; a network is a chain of linear"
-        " layers, each with a ReLU, an upper limit, both or neither"
+        f"unsupported {name}{': ' + why if why else ''}; a network is a chain of linear layers,"
+        " each with an optional ReLU and upper limit"
     )
 
 
@@ -38,8 +37,7 @@ class Chain:
         self._dtype = dtype
         self._layers: list[Layer] = []
         self._pending: tuple[str, Any, Any] | None = None
-        # For the next product: factors, shifts, and what they are of.
-        self._scaling: tuple[np.ndarray, np.ndarray, str] | None = None
+        self._scaling: tuple[np.ndarray, np.ndarray, str] | None = None  # of the next product
         self._activation: Activation = "identity"
         self._clip: float | None = None
 
@@ -49,56 +47,57 @@ class Chain:
         return None if self._pending is None else int(self._pending[1].shape[1])
 
     def linear(self, W: Any, b: Any, name: str) -> None:
-        """Start a layer ``Y W + b``; `b` is a number, a vector or None."""
+        """Start a layer ``Y W + b``; `b` is 0-D, one value per neuron, or None."""
         self._finish()
         if self._scaling is not None:
-            W, b = _scaled_rows(W, b, *self._scaling)
+            factors, shifts, norm = self._scaling
+            columns = as_columns(W, what=name)
+            if len(factors) != columns.ncols:
+                raise ShapeError(f"{norm}: {len(factors)} neurons before {columns.ncols} inputs")
+            rows = columns.columns.view(np.int64)
+            neurons = np.repeat(np.arange(columns.nrows), columns.degrees)
+            sums = np.bincount(neurons, columns.values * shifts[rows], columns.nrows)
+            b = (sums if b is None else sums + b).astype(columns.values.dtype)
+            W = _with_values(columns, columns.values * factors[rows])
             self._scaling = None
         self._pending = name, W, b
 
-    def add(self, b: Any, name: str) -> None:
-        """Add to each neuron: a bias of the preceding product, or a shift before the next."""
-        if not self._is_linear or self._pending is None:
-            self.scale(np.ones(()), b, name)
-            return
+    def add(self, b: np.ndarray, name: str) -> None:
+        """Add a bias to the latest product."""
+        if self._pending is None or not self._is_linear:
+            raise unsupported(name, "it does not follow a product")
         product, W, old = self._pending
-        if old is not None and not {old.shape, b.shape} <= {(), (W.shape[1],)}:
-            raise ShapeError(f"{name}: a bias of shape {b.shape} onto one of {old.shape}")
+        for each in (b, old):
+            if each is not None and each.shape not in ((), (W.shape[1],)):
+                raise ShapeError(f"{name}: a bias of shape {each.shape} for {W.shape[1]} neurons")
         self._pending = product, W, b if old is None else old + b
 
     def scale(self, factors: np.ndarray, shifts: np.ndarray, name: str) -> None:
-        """Multiply each neuron by a factor, and add a shift: one for each, or one for all."""
-        neurons = self.neurons
-        for each in (factors, shifts):
-            if each.ndim and each.shape != (neurons or len(each),):
-                raise ShapeError(f"{name}: {each.shape} factors or shifts for {neurons} neurons")
-        factors, shifts = factors.astype(np.float64), shifts.astype(np.float64)
-        if not self._is_linear or self._pending is None:
+        """Multiply each neuron by a factor and add a shift."""
+        if self._pending is None or not self._is_linear:
             if self._scaling is not None:
-                before, first, name = self._scaling
-                factors, shifts = factors * before, shifts + factors * first
+                raise unsupported(name, "it follows another one")
             self._scaling = factors, shifts, name
             return
         product, W, old = self._pending
         columns = as_columns(W, what=name)
-        dtype = columns.values.dtype
-        each = np.broadcast_to(factors, columns.nrows)
-        values = columns.values * np.repeat(each, columns.degrees)
-        scaled = SparseRows(columns.indptr, columns.columns, values.astype(dtype), columns.ncols)
+        if len(factors) != columns.nrows:
+            raise ShapeError(f"{name}: {len(factors)} factors for {columns.nrows} neurons")
+        W = _with_values(columns, columns.values * np.repeat(factors, columns.degrees))
         bias = shifts if old is None else old * factors + shifts
-        self._pending = product, scaled.matrix().T, bias.astype(dtype)
+        self._pending = product, W, bias.astype(columns.values.dtype)
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:
         """Bound the activations; None or an infinity is not a bound. A ReLU is ``0, None``."""
         self._require_no_scaling()
         if self._pending is None:
-            raise no_meaning(name, "an activation before the first linear layer")
+            raise unsupported(name, "an activation before the first linear layer")
         low = None if low is None or low == -math.inf else low
         high = None if high is None or high == math.inf else high
         if low not in (None, 0):
-            raise no_meaning(name, f"the lower bound is {low:g}, not 0")
+            raise unsupported(name, f"the lower bound is {low:g}, not 0")
         if high is not None and not high > 0:
-            raise no_meaning(name, f"the upper bound is {high:g}, not above 0")
+            raise unsupported(name, f"the upper bound is {high:g}, not above 0")
         if low == 0:
             self._activation = "relu"
         if high is not None:
@@ -117,10 +116,7 @@ class Chain:
 
     def _require_no_scaling(self) -> None:
         if self._scaling is not None:
-            *_, name = self._scaling
-            raise no_meaning(
-                name, "it changes something other than a product, and no product follows"
-            )
+            raise unsupported(self._scaling[2], "there is no product before or after it")
 
     def _finish(self) -> None:
         if self._pending is None:
@@ -138,24 +134,10 @@ class Chain:
         self._pending, self._activation, self._clip = None, "identity", None
 
 
-def _scaled_rows(
-    W: Any, b: Any, factors: np.ndarray, shifts: np.ndarray, name: str
-) -> tuple[Any, np.ndarray]:
-    """Return weights and bias for what comes before ``y * factors + shifts``."""
-    columns = as_columns(W, what=name)
-    rows, dtype = columns.columns.view(np.int64), columns.values.dtype
-    for each in (factors, shifts):
-        if each.ndim and len(each) != columns.ncols:
-            raise ShapeError(
-                f"{name}: {len(each)} factors or shifts for weights that read {columns.ncols}"
-            )
-    factors, shifts = (np.broadcast_to(each, columns.ncols) for each in (factors, shifts))
-    neurons = np.repeat(np.arange(columns.nrows), columns.degrees)
-    sums = np.bincount(neurons, columns.values * shifts[rows], columns.nrows)
-    values = (columns.values * factors[rows]).astype(dtype)
-    scaled = SparseRows(columns.indptr, columns.columns, values, columns.ncols)
-    bias = sums if b is None else sums + b
-    return scaled.matrix().T, bias.astype(dtype)
+def _with_values(columns: SparseRows, values: np.ndarray) -> Any:
+    """Return weights with these values, in the dtype that they had."""
+    values = values.astype(columns.values.dtype)
+    return SparseRows(columns.indptr, columns.columns, values, columns.ncols).matrix().T
 
 
 def add_everywhere(net: Network) -> None:
@@ -164,6 +146,6 @@ def add_everywhere(net: Network) -> None:
         harmless = layer.activation == "relu" and layer.highest_bias <= 0
         if layer.bias_rule == "entries" and not harmless and np.any(layer.bias):
             raise ArgumentError(
-                f"layer {k}: the bias rule 'entries' has no equal there: its bias, up to"
+                f"layer {k}: the bias rule 'entries' cannot be written, because its bias, up to"
                 f" {layer.highest_bias:g}, would be added to every neuron"
             )

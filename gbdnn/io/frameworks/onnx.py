@@ -16,8 +16,7 @@ from gbdnn.errors import (
 )
 from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
-from gbdnn.io.frameworks.onnx_check import load_external, require_valid
-from gbdnn.io.frameworks.onnx_graph import OnnxGraph
+from gbdnn.io.frameworks.onnx_graph import load_external, read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
 from gbdnn.io.reading import foreign_errors, open_checked
 from gbdnn.model.network import Network
@@ -38,17 +37,16 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     Parameters
     ----------
     path : path-like
-        A graph with one input, one output and one chain of nodes between them: Gemm, or MatMul and
-        Add, with constant weights, dense or sparse; Relu, Clip (without a lower bound, or 0), Max
-        and Min. BatchNormalization, Scaler, and constants that are added, subtracted, multiplied or
-        divided by go into the weights and the bias beside them. Identity, Cast, Dropout, Flatten
-        and a Reshape to a row per input have no effect. Weights may be in external files, float16,
-        bfloat16, or quantised (DequantizeLinear), of which the values are taken.
+        A model with one input, one output and a chain of these operators between them: Gemm, or
+        MatMul and Add, with constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip
+        with a lower bound of 0 or none; BatchNormalization, which is merged into a product;
+        Flatten, Reshape to ``(-1, n)``, Identity and Dropout, which have no effect. Constants may
+        be transposed, and in external files.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, float16 and bfloat16; the layers must agree.
     logits : bool, default False
-        Leave out a Softmax, LogSoftmax or Sigmoid behind the last layer, and what comes after it:
-        the answers are the sums that it reads.
+        Leave out a Softmax, LogSoftmax or Sigmoid after the last layer, with everything that
+        follows it. The network's answers are the inputs of that operator.
 
     Returns
     -------
@@ -58,13 +56,12 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     Raises
     ------
     MissingFileError, MissingPackageError
-        There is no such file; the packages onnx or SciPy are not installed.
+        There is no such file; the package onnx or SciPy is not installed.
     FormatError
-        It is not ONNX, is damaged, or a file of external weights is missing; ONNX's own checker
-        finds a fault in it; its operator set is older than 7, or unknown to the package onnx.
+        The file is not a valid ONNX model, or a file of external data is missing or too short.
     ArgumentError
-        A node is not supported (a convolution, a skip, a Softmax without `logits`), or a value is
-        NaN or infinite; the message names the node or the layer.
+        An operator is not supported (Conv, a skip connection, Softmax without `logits`), or a value
+        is not finite; the message names the operator and the node.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
 
@@ -79,32 +76,17 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     """
     wanted = None if dtype is None else as_dtype(dtype)
     as_flag(logits, "logits")
-    model = _model(path)
-    why = "a node lacks an input, or has one of another kind"
-    with foreign_errors(as_path(path), why), naming(path):
-        net = OnnxGraph(model).read(Chain(wanted), logits=logits).network()
-    with foreign_errors(as_path(path), "is not a valid ONNX model"):
-        require_valid(model)
-    return net
-
-
-def chains_in(path: str | os.PathLike[str]) -> list[tuple[str, Network, str]]:
-    """Return the chains within a model that is not one: the first node, layers, why it ends."""
-    model = _model(path)
-    why = "a node lacks an input, or has one of another kind"
-    with foreign_errors(as_path(path), why), naming(path):
-        return list(OnnxGraph(model).parts())
-
-
-def _model(path: str | os.PathLike[str]) -> Any:
-    onnx = _packages()
-    file = as_path(path)
+    onnx, file = _packages(), as_path(path)
     with open_checked(file, fault="cannot be read as ONNX") as opened:
         model = onnx.load(opened, load_external_data=False)
         load_external(model.graph, file.parent)
     if not model.HasField("graph"):
-        raise FormatError(f"{file}: no ONNX model: it has no graph")
-    return model
+        raise FormatError(f"{file}: the file has no ONNX graph")
+    with foreign_errors(file, "is not a valid ONNX model"), naming(file):
+        net = read_graph(model, Chain(wanted), logits=logits).network()
+        # Shape inference does not know sparse initializers.
+        onnx.checker.check_model(str(file), full_check=not model.graph.sparse_initializer)
+    return net
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:

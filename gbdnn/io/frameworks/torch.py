@@ -14,7 +14,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, as_word, require_room
 from gbdnn.errors import ArgumentTypeError, require_kind
-from gbdnn.io.frameworks.chain import Chain, add_everywhere, no_meaning
+from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
 from gbdnn.model.layer import Layer
@@ -173,7 +173,7 @@ def _from_state(
             raise ArgumentTypeError(f"state_dict: {key!r} is a {type(tensor).__qualname__}")
         module, _, parameter = str(key).rpartition(".")
         if parameter not in _PARAMETERS:
-            raise no_meaning(f"state_dict: {key!r}")
+            raise unsupported(f"state_dict: {key!r}")
         layers.setdefault(module, {})[parameter] = tensor
     for k, (module, tensors) in enumerate(layers.items()):
         name = repr(module or "weight")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.errors import ArgumentError, GbdnnError
-from gbdnn.io.frameworks.chain import Chain, no_meaning
+from gbdnn.io.frameworks.chain import Chain, unsupported
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.optional import require
 
@@ -32,7 +32,7 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     try:
         weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
         if weight is None:
-            raise no_meaning(name, "it has no weight")
+            raise unsupported(name, "it has no weight")
         W = _as_weights(weight, name)
         b = None if bias is None else _as_array(bias)
     except GbdnnError:
@@ -88,7 +88,7 @@ def _as_weights(weight: Any, name: str) -> Any:
     if isinstance(weight, np.ndarray):
         return weight.T
     if weight.ndim != 2:
-        raise no_meaning(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
+        raise unsupported(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
     if str(weight.layout) == "torch.strided":
         return _as_array(weight).T
     entries = weight.detach().cpu()

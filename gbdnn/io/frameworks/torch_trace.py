@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from gbdnn.errors import ArgumentError
-from gbdnn.io.frameworks.chain import no_meaning
+from gbdnn.io.frameworks.chain import unsupported
 from gbdnn.io.frameworks.torch_tensors import add_linear
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             continue
         name = _name(node, module)
         if node.op == "get_attr":
-            raise no_meaning(f"{node.target!r}", "it is used outside the modules known here")
+            raise unsupported(f"{node.target!r}", "it is used outside the modules known here")
         if [each for each in node.all_input_nodes if each not in counts] != [before]:
-            raise no_meaning(name, "it takes something other than the result before it alone")
+            raise unsupported(name, "it takes something other than the result before it alone")
         if len(before.users.keys() - shapes) > 1:
-            raise no_meaning(_name(before, module), "its result is used more than once: a skip")
+            raise unsupported(_name(before, module), "its result is used more than once: a skip")
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
             if is_linear(part):
@@ -105,11 +105,11 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             elif isinstance(part, nn.BatchNorm1d) and type(part).forward in _NORMS:
                 _add_norm(chain, part, name)
             else:
-                raise no_meaning(name)
+                raise unsupported(name)
         elif node.op != "output":
             _add_function(chain, node, name, counts)
         elif node.args != (before,):
-            raise no_meaning(name)
+            raise unsupported(name)
         before = node
     return chain
 
@@ -177,7 +177,7 @@ def _add_norm(chain: Chain, module: Any, name: str) -> None:
     """``(x - mean) / sqrt(variance + eps) * weight + bias``, the means those that were learnt."""
     mean, variance = module.running_mean, module.running_var
     if mean is None or module.training:
-        raise no_meaning(name, "it is normalised by the inputs at hand; call eval()")
+        raise unsupported(name, "it is normalised by the inputs at hand; call eval()")
     factor = (variance.double() + module.eps).rsqrt()
     if module.weight is not None:
         factor = factor * module.weight.detach().double()
@@ -195,20 +195,20 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
         bounds = _CLAMPS[function] | dict(zip(_CLAMPS[function], args, strict=False)) | options
         low, high = (bounds.get(x, bounds.get(f"{x}_val")) for x in ("min", "max"))
         if not all(isinstance(x, int | float | None) for x in (low, high)):
-            raise no_meaning(name, "a bound is not a number")
+            raise unsupported(name, "a bound is not a number")
         chain.clamp(low, high, name)
     elif function == "flatten":
         found: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options
         start, end = found["start_dim"], found["end_dim"]
         if start != 1 or end not in (1, -1):
-            raise no_meaning(name, f"it flattens dimensions {start} to {end}, not 1 to the last")
+            raise unsupported(name, f"it flattens dimensions {start} to {end}, not 1 to the last")
     elif function in ("view", "reshape"):
         shape: Any = args[0] if len(args) == 1 else args or options.get("shape")
         is_shape = isinstance(shape, tuple | list) and len(shape) == 2
         if not is_shape or not (shape[0] == -1 or shape[0] in counts) or shape[1] in counts:
-            raise no_meaning(name, f"a shape of {shape} and not (-1, n), a row per input")
+            raise unsupported(name, f"a shape of {shape} and not (-1, n), a row per input")
     elif function not in ("dropout", "alpha_dropout"):
-        raise no_meaning(name)
+        raise unsupported(name)
 
 
 def _function(node: torch.fx.Node) -> str:
