@@ -69,7 +69,7 @@ def kinds(_):
     found["empty inputs"] = same(net, 0 * case.X)[0]
     layers = []
     same(net, case.X, cuts=[1, 2][:LAST], callback=lambda stats: layers.append(stats.layer))
-    found["callback"] = all(COMM.allgather(set(layers) <= {0, 1, 2} and len(layers) > 0))
+    found["callback"] = all(COMM.allgather(set(layers) == {RANK}))
     # Sums that round, in one kernel.
     case = oracles.case(1, sizes=(60, 50, 70, 40, 50), inputs=900, exact=False, clip=None)
     for engine in ("fused", "full"):

@@ -23,7 +23,7 @@ import numpy as np
 
 from gbdnn.arrays.matrices import as_held
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.distributed.rows import CompactRows, taken
+from gbdnn.distributed.rows import CompactRows
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.engine.memory import layer_bytes
 from gbdnn.engine.progress import RunProgress, current, watched
@@ -80,17 +80,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """Rows of a store that the worker reads: a range, or rows with these ids."""
+    """Consecutive rows of a store, which the worker reads."""
 
     source: Any
     start: int
     stop: int
-    ids: np.ndarray | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the ids."""
-        return 0 if self.ids is None else int(self.ids.nbytes)
 
 
 class SentFeatures:
@@ -132,6 +126,7 @@ class SentFeatures:
         self._stored: Any = None  # read by threads of this process
         if self.source is not None and workers is not None and workers.shares_memory:
             self._stored = getattr(features, "features", features)
+        self._all: SparseRows | None = None
         self._array: np.ndarray | None = None
         if isinstance(features, np.ndarray):
             self._array = features  # its dtype may be smaller than the network's
@@ -150,13 +145,12 @@ class SentFeatures:
         return CompactRows.of(self._X.sparse_rows(start, stop))
 
     def take(self, ids: np.ndarray) -> Any:
-        """Return what a task holds of the rows with these ascending ids."""
+        """Return what a task holds of the rows with these ids; all rows are kept in memory."""
         if self._array is not None:
             return self._array[ids]
-        if self.source is None or self._stored is not None:
-            return CompactRows.of(taken(self._X, ids))
-        ids = (self.start + ids).astype(np.min_scalar_type(self.start + self.nrows))
-        return StoredRange(self.source, int(ids[0]), int(ids[-1]) + 1, ids)
+        if self._all is None:
+            self._all = self._X.sparse_rows(0, self.nrows)
+        return CompactRows.of(self._all.take(ids))
 
 
 def stays_in_memory(net: Network, memory: int) -> bool:
@@ -264,9 +258,7 @@ def _features(given: Any) -> Any:
         return given
     with _READING:
         found = _read_features(given.source)
-    if given.ids is None:
-        return found[given.start : given.stop]
-    return taken(found, given.ids.astype(np.int64)).matrix()
+    return found[given.start : given.stop]
 
 
 def _opened(read: Callable[[], Any]) -> Any:

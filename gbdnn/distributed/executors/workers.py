@@ -38,8 +38,7 @@ class Workers:
     order : {"given", "hashed"}, default "given"
         Whether a batch of `infer` holds consecutive inputs, or inputs chosen by a hash of their
         numbers, which balances the work if neighbouring inputs are similar. The answer is in the
-        given order. With ``"hashed"`` every batch reads all of a stored matrix; shuffle the inputs
-        of a large store when you write it instead.
+        given order. With ``"hashed"`` the caller holds all features in memory.
 
     Attributes
     ----------
