@@ -17,7 +17,8 @@ from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS, tells_shape
 from gbdnn.io.formats import holds_run, of_ending, read_network
 from gbdnn.training import erdos_renyi
-from gbdnn.training.named import OptimizerName, RewiringName, adjustments_named, optimizer_named
+from gbdnn.training.optimizers import OptimizerName, optimizer_named
+from gbdnn.training.rewiring import RewiringName, adjustments_named
 from gbdnn.viz.figures import require_plottable, save_figure
 
 if TYPE_CHECKING:

@@ -116,11 +116,6 @@ class Steps:
         self._stopped = np.zeros(1, np.int64)
         self._last = 0  # inputs of the last minibatch
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the activations and of their gradients."""
-        return sum(block.nbytes for row in (*self._blocks, *self._gradients) for block in row)
-
     def run(
         self,
         X: np.ndarray,
@@ -184,18 +179,6 @@ class Steps:
                 found += D[k].array[:, :inputs] @ Y[k].array[:, :inputs].T
             left -= inputs
         return found
-
-    def dead_layer(self) -> int:
-        """Return the first layer before the last that no input of the last minibatch fires; or -1.
-
-        Inputs beyond the last one of a minibatch do not count.
-        """
-        for k in range(len(self.layers) - 1):
-            left = self._last - self._share * np.arange(len(self._blocks))
-            some = zip(self._blocks, left, strict=True)
-            if not any(row[k + 1].array[:, : max(n, 0)].any() for row, n in some):
-                return k
-        return -1
 
     def first_not_finite(self) -> int:
         """Return the layer in which activations, or else its gradient, are not finite; or -1."""

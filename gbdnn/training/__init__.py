@@ -8,18 +8,15 @@ keeps it in a file.
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.runtime.optional import require
-from gbdnn.training.adjustments import Adjustment, StepContext
+from gbdnn.training.adjustments import Adjustment, GroupLasso, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
-from gbdnn.training.optimizers import SGD, Adam
+from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Stepwise
 from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
-from gbdnn.training.pruning import MagnitudePruning
 from gbdnn.training.recipes import StructuredRun, fssl
-from gbdnn.training.regularisers import GroupLasso
-from gbdnn.training.rewiring import SET, RigL
+from gbdnn.training.rewiring import SET, MagnitudePruning, RigL
 from gbdnn.training.run import CurrentEpoch, EpochRecord, TrainingRun
-from gbdnn.training.schedules import Constant, Cosine, Stepwise
 
 if TYPE_CHECKING:
     from gbdnn.training.estimators import SparseClassifier, SparseRegressor

@@ -17,9 +17,8 @@ from gbdnn.io.reading import foreign_errors, read_bytes
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
 from gbdnn.training.losses import CrossEntropy, SquaredError
-from gbdnn.training.optimizers import SGD, Adam
+from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Stepwise
 from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
-from gbdnn.training.schedules import Constant, Cosine, Stepwise
 
 if TYPE_CHECKING:
     import os

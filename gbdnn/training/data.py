@@ -1,4 +1,4 @@
-"""Inputs with their targets, checked once: to train with, and to look at after each epoch."""
+"""Features, targets and sample weights, checked once: what minibatches are taken from."""
 
 from __future__ import annotations
 
@@ -7,30 +7,145 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
+from gbdnn.distributed.rows import taken
 from gbdnn.engine.run import infer_network
+from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.engine.sources import as_array as array_of
 from gbdnn.errors import ArgumentError, ShapeError, naming
-from gbdnn.training.inputs import MEMORY, as_inputs
-from gbdnn.training.losses import require_all_labels
+from gbdnn.io.store import features
 
 if TYPE_CHECKING:
+    from gbdnn.arrays.sparse_rows import SparseRows
+    from gbdnn.engine.sources import RowSource
     from gbdnn.model.network import Network
-    from gbdnn.training.inputs import Inputs
     from gbdnn.training.losses import Loss
 
-__all__ = ["TrainingData", "ValidationData", "answers", "as_weights"]
+__all__ = ["MEMORY", "Inputs", "StoredInputs", "TrainingData", "answers", "as_weights"]
 
-_AT_ONCE = 1024  # inputs of one call of `infer_network`
+MEMORY = 4 << 30
+"""Default bytes for rows of stored features."""
+
+_COPIES = 3  # of rows, while they are read
+_BLOCK = 1024  # inputs that are evaluated together
+
+
+class ArrayInputs:
+    """Rows of an array, which is not copied.
+
+    Parameters
+    ----------
+    array : ndarray, shape (inputs, neurons)
+        Finite.
+    dtype : float32 or float64
+        Of the network.
+    """
+
+    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
+        self._array = array
+        self.nrows = len(array)
+        whole = not any(stride % dtype.itemsize for stride in array.strides)
+        native = array.dtype == dtype and array.dtype.isnative and array.flags.aligned
+        self.array = array if native and whole else None
+        """The array, if compiled code can read it as it is."""
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write some rows to an array of shape (rows, neurons)."""
+        out[:] = self._array[rows]
+
+
+class SparseInputs:
+    """Sparse rows. Each minibatch is converted to an array.
+
+    Parameters
+    ----------
+    rows : SparseRows
+    """
+
+    array = None
+
+    def __init__(self, rows: SparseRows) -> None:
+        self.nrows = rows.nrows
+        self._starts, self._degrees = rows.indptr.view(np.int64)[:-1], rows.degrees
+        self._columns, self._values = rows.columns.view(np.int64), rows.values
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write some rows to an array of shape (rows, neurons)."""
+        degrees = self._degrees[rows]
+        ends = np.cumsum(degrees)
+        at = np.repeat(self._starts[rows] - ends + degrees, degrees) + np.arange(degrees.sum())
+        out[:] = 0
+        out[np.repeat(np.arange(len(rows)), degrees), self._columns[at]] = self._values[at]
+
+
+class StoredInputs:
+    """Rows of a store that is larger than `memory`.
+
+    The store is read in order for as many minibatches as fit.
+
+    Parameters
+    ----------
+    rows : RowSource
+    memory : int
+        Bytes for the rows that are held at a time, while they are read.
+    """
+
+    array = None
+
+    def __init__(self, rows: RowSource, memory: int) -> None:
+        self.nrows, self._source = rows.nrows, rows
+        self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
+        # Rows that are read at a time: as many entries as a part of a store has.
+        self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
+        self._ids = self._following = np.arange(0)
+
+    def expect(self, rows: np.ndarray) -> None:
+        """Set the order in which rows will be taken, one minibatch after another."""
+        self._following = rows
+
+    def take(self, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write some rows to an array of shape (rows, neurons)."""
+        if not np.isin(rows, self._ids).all():
+            self._held = SparseInputs(taken(self._source, rows[:0]))  # free the rows before
+            room = max(1, self._room // len(rows)) * len(rows)  # whole minibatches
+            expected = np.array_equal(self._following[: len(rows)], rows)
+            some, self._following = np.split(self._following if expected else rows, [room])
+            self._ids = np.sort(some)
+            self._held = SparseInputs(taken(self._source, self._ids, self._step))
+        self._held.take(np.searchsorted(self._ids, rows), out)
+
+
+Inputs = ArrayInputs | SparseInputs | StoredInputs
+
+
+def as_inputs(X: Any, net: Network, memory: int) -> Inputs:
+    """Return features to take minibatches from, or raise an error that describes the fault.
+
+    Sparse features stay sparse. Stored ones are read at once if they fit into `memory`.
+    """
+    source = as_source(X, net)
+    dtype = net.infos[0].dtype
+    if isinstance(source, DenseRows):
+        source.largest  # noqa: B018 -- raises if a value is not finite
+        array = source.array
+        if array is not None:
+            return ArrayInputs(array, dtype)
+    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > memory:
+        return StoredInputs(source, memory)
+    return SparseInputs(source.sparse_rows(0, source.nrows))
+
+
+def _nbytes(rows: RowSource) -> int:
+    return 8 * rows.nrows + (8 + rows.dtype.itemsize) * int(rows.nvals)
 
 
 class TrainingData(NamedTuple):
-    """Inputs, all targets and weights, and the rows of those that are meant."""
+    """Inputs with targets and weights, and the rows of them that are used."""
 
     inputs: Inputs
     targets: np.ndarray
     rows: np.ndarray
     weights: np.ndarray
-    """Of inputs, float64, not negative."""
+    """Weight of each input, float64, at least 0."""
 
     @classmethod
     def of(
@@ -42,7 +157,7 @@ class TrainingData(NamedTuple):
         sample_weight: Any = None,
         memory: int = MEMORY,
     ) -> TrainingData:
-        """Return inputs and targets that fit a network, or raise what is wrong with them."""
+        """Return inputs and targets that fit a network, or raise an error."""
         with naming("X"):
             inputs = as_inputs(X, net, memory)
         if not inputs.nrows:
@@ -53,47 +168,32 @@ class TrainingData(NamedTuple):
 
     def split(
         self, part: float, seed: int, *, stratified: bool = False
-    ) -> tuple[TrainingData, ValidationData]:
-        """Return these data without, and with, a part of the inputs, of labels in proportion."""
+    ) -> tuple[TrainingData, TrainingData]:
+        """Return the data for training and, a part of the inputs, those for validation."""
         count = round(part * len(self.rows))
         if not 0 < count < len(self.rows):
             raise ArgumentError(
-                f"validation: {part} of {len(self.rows)} inputs leaves {len(self.rows) - count} to"
-                f" train with and {count} to look at"
+                f"validation={part} of {len(self.rows)} inputs leaves {len(self.rows) - count} for"
+                f" training and {count} for validation"
             )
         order = np.random.default_rng([seed, 99]).permutation(self.rows)
         taken = np.arange(count)
         if stratified:
             if self.targets.ndim != 1:
-                raise ArgumentError('validation: "stratified" is for labels')
+                raise ArgumentError('validation="stratified" needs labels')
             order = order[np.argsort(self.targets[order], kind="stable")]
             taken = ((taken + 0.5) * (len(order) / count)).astype(np.int64)
         kept, tested = np.sort(np.delete(order, taken)), np.sort(order[taken])
         if not (self.weights[kept].any() and self.weights[tested].any()):
-            raise ArgumentError(f"validation: {part} leaves a part whose weights are all 0")
-        return self._replace(rows=kept), ValidationData(*self._replace(rows=tested))
-
-    def require_all_labels(self, outputs: int) -> None:
-        """Raise an error if some label has no input."""
-        require_all_labels(self.targets[self.rows], outputs, self.weights[self.rows])
-
-
-class ValidationData(TrainingData):
-    """Inputs that are only looked at."""
-
-    @classmethod
-    def of(cls, *given: Any) -> ValidationData:
-        """As `TrainingData.of`."""
-        with naming("validation"):
-            return cls(*TrainingData.of(*given))
+            raise ArgumentError(f"validation={part} leaves a part whose sample weights are all 0")
+        return self._replace(rows=kept), self._replace(rows=tested)
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
-        """Return mean loss and accuracy of a network's answers; no accuracy without labels."""
+        """Return mean loss and accuracy of a network; the accuracy is None without labels."""
         total, hits = 0.0, 0.0
-        dtype = net.infos[0].dtype
-        for start in range(0, len(self.rows), _AT_ONCE):
-            rows = self.rows[start : start + _AT_ONCE]
-            X = np.empty((len(rows), net.shape[0]), dtype)
+        for start in range(0, len(self.rows), _BLOCK):
+            rows = self.rows[start : start + _BLOCK]
+            X = np.empty((len(rows), net.shape[0]), net.infos[0].dtype)
             self.inputs.take(rows, X)
             answer, weights = answers(net, X, nthreads), self.weights[rows]
             total += float((loss.losses(answer, self.targets[rows]) * weights).sum())
@@ -104,16 +204,14 @@ class ValidationData(TrainingData):
 
 
 def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
-    """Return weights of inputs, float64: 1 each if none are given."""
+    """Return sample weights as float64; the default is 1 for each input."""
     if sample_weight is None:
         return np.ones(inputs)
     weights = finite(as_array(sample_weight, "sample_weight"), np.dtype(float), "sample_weight")
     if weights.shape != (inputs,):
-        raise ShapeError(
-            f"sample_weight: shape {weights.shape}, not ({inputs},), one of each input"
-        )
+        raise ShapeError(f"sample_weight has shape {weights.shape}, expected ({inputs},)")
     if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight: weights are at least 0, and not all of them zero")
+        raise ArgumentError("sample_weight must be at least 0, and not all zero")
     return weights
 
 

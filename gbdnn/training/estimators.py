@@ -17,7 +17,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.training.data import as_weights
-from gbdnn.training.fitting import SparseEstimator, described, whole, with_parameters_of
+from gbdnn.training.fitting import SparseEstimator, described, with_parameters_of
 from gbdnn.training.losses import CrossEntropy, SquaredError
 from gbdnn.training.optimizers import Adam, Optimizer
 
@@ -76,7 +76,6 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         """The trained network."""
         return self.run_.network
 
-    @whole
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
         """Learn from labelled inputs, from the beginning.
 
@@ -101,12 +100,11 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                 f"warm_start: labels {classes}, but they were {self.classes_} before"
             )
         self.classes_ = classes
-        loss = CrossEntropy(every_label=False)  # of those that there are, some may weigh nothing
+        loss = CrossEntropy()
         weights = self._weights(y, sample_weight)
         self._fit(X, labels, weights, len(self.classes_), loss, strata=labels)
         return self
 
-    @whole
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> SparseClassifier:
@@ -148,7 +146,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             )
         if isinstance(self.class_weight, str):
             raise ArgumentError('class_weight: "balanced" needs all inputs; give a mapping')
-        loss = CrossEntropy(every_label=False)
+        loss = CrossEntropy()
         weights = self._weights(y, sample_weight)
         self._partial_fit(X, labels, weights, len(self.classes_), loss)
         return self
@@ -261,7 +259,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     def _scaled(self, X: Any) -> Any:
         return self.scaler_.transform(X)
 
-    @whole
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Learn from inputs and targets, from the beginning.
 
@@ -281,7 +278,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
-    @whole
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Go once through some more inputs; the first ones say how y is scaled.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -14,14 +13,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbdnn.arrays.checks import as_dtype, as_flag, require_iterable, whole_number
 from gbdnn.arrays.matrices import as_held, as_matrix
-from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import COMPLETION, gb
 from gbdnn.runtime.threads import available
 from gbdnn.training.data import answers
-from gbdnn.training.named import adjustments_named, optimizer_named
-from gbdnn.training.optimizers import between
+from gbdnn.training.optimizers import Constant, Cosine, between, optimizer_named
 from gbdnn.training.patterns import erdos_renyi
-from gbdnn.training.schedules import Constant, Cosine
+from gbdnn.training.rewiring import adjustments_named
 from gbdnn.training.train import train
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described", "whole", "with_parameters_of"]
+__all__ = ["SparseEstimator", "described", "with_parameters_of"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); of the regressor (128, 64)
@@ -77,51 +75,18 @@ dtype : {"FP32", "FP64"}, default "FP32"
 """
 
 
-_SPELLINGS = {
-    "hidden_layer_sizes": "hidden",
-    "max_iter": "epochs",
-    "learning_rate_init": "learning_rate",
-    "solver": "optimizer",
-    "alpha": "weight_decay",
-    "early_stopping": "patience, with validation_fraction",
-    "n_iter_no_change": "patience",
-    "sparsity": "density, 1 - sparsity",
-    "n_jobs": "nthreads",
-    "seed": "random_state",
-}
-"""What others call parameters."""
-
-
 def described(kind: C) -> C:
-    """Put the parameters that all estimators share into a docstring."""
+    """Insert the parameters that all estimators share into a docstring."""
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     return kind
 
 
-def whole(fit: F) -> F:
-    """Let a method that fails leave the estimator as it was, fitted or not."""
-
-    @wraps(fit)
-    def wrapped(self: SparseEstimator, *arguments: Any, **options: Any) -> Any:
-        before = dict(self.__dict__)
-        try:
-            return fit(self, *arguments, **options)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    return wrapped  # type: ignore[return-value]
-
-
-def with_parameters_of(*bases: type) -> Callable[[F], F]:
-    """Show those of base classes in an ``__init__``'s signature, in place of ``**options``."""
+def with_parameters_of(base: type) -> Callable[[F], F]:
+    """Replace ``**options`` in the signature of an ``__init__`` by the parameters of `base`."""
 
     def shown(init: F) -> F:
         own: dict[str, Any] = dict(inspect.signature(init).parameters)
-        known = dict(own)
-        for base in bases:
-            known |= {**inspect.signature(base).parameters, **own}
+        known = {**own, **inspect.signature(base).parameters, **own}
         named = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
         named.sort(key=lambda each: each.kind)
         init.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
@@ -135,7 +100,6 @@ class SparseEstimator(BaseEstimator):
 
     run_: TrainingRun
 
-    @with_parameters_of()
     def __init__(
         self,
         hidden: Any = (1024, 1024),
@@ -157,11 +121,7 @@ class SparseEstimator(BaseEstimator):
         random_state: Any = None,
         nthreads: int | None = None,
         dtype: str = "FP32",
-        **others: Any,
     ) -> None:
-        for name in others:
-            hint = f"; here it is {_SPELLINGS[name]}" if name in _SPELLINGS else ""
-            raise ArgumentTypeError(f"{type(self).__name__} has no parameter {name}{hint}")
         self.hidden = hidden
         self.density = density
         self.distribution = distribution
@@ -283,7 +243,7 @@ class SparseEstimator(BaseEstimator):
 
     def _answers(self, X: Any) -> np.ndarray:
         """Return the answers of the network's last layer, float64."""
-        check_is_fitted(self)
+        check_is_fitted(self, "run_")
         X = self._scaled(self._checked(X))
         threads = available() if self.nthreads is None else self.nthreads
         return answers(self.run_.network, X, threads).astype(np.float64)

@@ -1,6 +1,6 @@
-"""What training makes small: the loss of a minibatch is the mean of its inputs' losses.
+"""Loss functions. The loss of a minibatch is the mean of the losses of its inputs.
 
-With weights of inputs each loss is multiplied with its input's, over the mean of all weights.
+With sample weights each loss is multiplied by its input's weight over the mean of all weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_flag, finite, require_method
+from gbdnn.arrays.checks import as_array, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -20,18 +20,13 @@ __all__ = ["CrossEntropy", "Loss", "SquaredError", "default_loss", "require_loss
 
 
 class Loss(Protocol):
-    """A loss: how targets are checked, and what an answer costs."""
+    """A loss function."""
 
     code: ClassVar[int]
-    """What compiled code calls it."""
-
-    @property
-    def every_label(self) -> bool:
-        """Whether each output has to be the label of some input."""
-        ...
+    """Its number in compiled code."""
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
-        """Return the targets as compiled code reads them, or raise what is wrong with them."""
+        """Return checked targets, in the dtype and shape that compiled code reads."""
         ...
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -53,12 +48,6 @@ class CrossEntropy:
 
     Targets are labels: whole numbers from 0 to one less than there are outputs, shape (inputs,).
 
-    Parameters
-    ----------
-    every_label : bool, default True
-        Refuse to train if some label has no input: an output that is never right. False for parts
-        of a data set that are trained with one after another.
-
     Examples
     --------
     >>> import numpy as np
@@ -68,24 +57,20 @@ class CrossEntropy:
     """
 
     code: ClassVar[int] = 0
-    every_label: bool = True
-
-    def __post_init__(self) -> None:
-        as_flag(self.every_label, "every_label")
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return labels as int64; see `Loss`."""
         labels = as_array(y, "y")
         _require_length(labels, inputs)
         if labels.ndim != 1:
-            raise ShapeError(f"y: labels have one dimension, not shape {labels.shape}")
+            raise ShapeError(f"y: labels must have one dimension, not shape {labels.shape}")
         if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
-            raise ArgumentError("y: labels are whole numbers; SquaredError takes others")
+            raise ArgumentError("y: labels must be whole numbers; SquaredError takes others")
         if len(labels) and (labels.min() < 0 or labels.max() >= outputs):
             bad = np.flatnonzero((labels < 0) | (labels >= outputs))[0]
             raise ArgumentError(
-                f"y: label {labels[bad]} of input {bad}; the network's last layer has {outputs}"
-                f" outputs: labels are 0 to {outputs - 1}"
+                f"y: label {labels[bad]} of input {bad} is out of range; the network has {outputs}"
+                f" outputs, so labels are 0 to {outputs - 1}"
             )
         return labels.astype(np.int64)
 
@@ -125,7 +110,6 @@ class SquaredError:
     """
 
     code: ClassVar[int] = 1
-    every_label: ClassVar[bool] = False
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return values of the dtype, shape (inputs, outputs); see `Loss`."""
@@ -135,8 +119,8 @@ class SquaredError:
             values = values.reshape(-1, 1)
         if values.shape != (inputs, outputs):
             raise ShapeError(
-                f"y: shape {values.shape}; the network's last layer has {outputs} outputs, for"
-                f" {inputs} inputs"
+                f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
+                f" {outputs} outputs"
             )
         return np.ascontiguousarray(finite(values, dtype, "y"))
 
@@ -160,30 +144,18 @@ def require_loss(x: Any) -> None:
         require_method(
             x,
             "losses",
-            "loss is CrossEntropy or SquaredError of gbdnn.training, or what has their methods",
+            "loss is CrossEntropy, SquaredError or an object with their methods",
         )
 
 
 def default_loss(y: Any) -> Loss:
-    """Return cross-entropy for labels, squared errors for all else."""
+    """Return cross-entropy for labels, squared error for other targets."""
     values = as_array(y, "y")
     return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
 
 
-def require_all_labels(labels: np.ndarray, outputs: int, weights: np.ndarray) -> None:
-    """Raise an error if there is an output that no input has for its label, by its weight."""
-    counts = np.bincount(labels[weights > 0], minlength=outputs)
-    if (counts == 0).any():
-        empty = np.flatnonzero(counts == 0)
-        raise ArgumentError(
-            f"y: no input has label {empty[0]}, of {outputs} outputs"
-            + (f" ({len(empty)} labels have none)" if len(empty) > 1 else "")
-            + ": leave the output out"
-        )
-
-
 def _require_length(y: np.ndarray, inputs: int) -> None:
     if y.ndim == 0:
-        raise ArgumentTypeError("y: one target for each input is needed, not a number")
+        raise ArgumentTypeError("y is a number; pass one target for each input")
     if len(y) != inputs:
         raise ShapeError(f"y has {len(y)} targets, X has {inputs} inputs")

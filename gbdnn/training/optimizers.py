@@ -1,20 +1,35 @@
-"""Optimizers: what a weight's update is made of."""
+"""Optimizers, which update weights, and schedules, which change the learning rate."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_flag, require_method
+from gbdnn.arrays.checks import as_array, as_flag, require_iterable, require_method
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
 from gbdnn.kernels.steps import UpdateRule
 from gbdnn.runtime.first_use import shown
 
-__all__ = ["SGD", "Adam", "Optimizer", "between", "require_optimizer"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "Constant",
+    "Cosine",
+    "Optimizer",
+    "OptimizerName",
+    "Schedule",
+    "Stepwise",
+    "between",
+    "optimizer_named",
+    "require_optimizer",
+    "step_rates",
+]
+
+OptimizerName = Literal["adam", "sgd"]
 
 
 class Optimizer(Protocol):
@@ -143,6 +158,120 @@ class Adam:
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `Optimizer`."""
         return 1 / (1 - self.beta1**steps), 1 / np.sqrt(1 - self.beta2**steps)
+
+
+class Schedule(Protocol):
+    """A function of how much of the training is done."""
+
+    def factors(self, progress: np.ndarray) -> np.ndarray:
+        """Return a factor for each progress, from 0 (the first step) to less than 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The optimizer's learning rate at every step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import Constant
+    >>> Constant().factors(np.array([0.0, 0.5]))
+    array([1., 1.])
+    """
+
+    def factors(self, progress: np.ndarray) -> np.ndarray:
+        """See `Schedule`."""
+        return np.ones(len(progress))
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a period of a cosine, from 1 to `final`.
+
+    Parameters
+    ----------
+    final : float, default 0.0
+        The factor at the end, from 0 to 1.
+    warmup : float, default 0.0
+        Part of the training, from 0 to less than 1, in which the factor first grows from 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import Cosine
+    >>> Cosine().factors(np.array([0.0, 0.5, 0.75])).round(3)
+    array([1.   , 0.5  , 0.146])
+    """
+
+    final: float = 0.0
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        between("final", self.final, 0, 1)
+        between("warmup", self.warmup, 0, 1, below=True)
+
+    def factors(self, progress: np.ndarray) -> np.ndarray:
+        """See `Schedule`."""
+        rest = np.maximum(progress - self.warmup, 0) / (1 - self.warmup)
+        found = self.final + (1 - self.final) * (1 + np.cos(np.pi * rest)) / 2
+        if self.warmup:
+            found = np.where(progress < self.warmup, progress / self.warmup, found)
+        return found
+
+
+@dataclass(frozen=True)
+class Stepwise:
+    """Multiplied by `factor` at some points of the training.
+
+    Parameters
+    ----------
+    at : tuple of float, default (1/3, 2/3, 5/6)
+        Parts of the training, ascending, from 0 to 1.
+    factor : float, default 0.1
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import Stepwise
+    >>> Stepwise(at=(0.5,)).factors(np.array([0.4, 0.6]))
+    array([1. , 0.1])
+    """
+
+    at: tuple[float, ...] = (1 / 3, 2 / 3, 5 / 6)
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        between("factor", self.factor, 0, 1, above=True)
+        require_iterable(self.at, "at is a list of parts of the training")
+        at = tuple(between("at", part, 0, 1) for part in self.at)
+        object.__setattr__(self, "at", at)  # an iterator of them is used up
+        if list(self.at) != sorted(self.at):
+            raise ArgumentError(f"at: parts of the training are ascending, not {self.at}")
+
+    def factors(self, progress: np.ndarray) -> np.ndarray:
+        """See `Schedule`."""
+        found: np.ndarray = self.factor ** np.searchsorted(self.at, progress, side="right")
+        return found
+
+
+def optimizer_named(
+    name: Any, learning_rate: float | None = None, weight_decay: float | None = None
+) -> Optimizer:
+    """Return the optimizer with this name; an optimizer is returned as it is."""
+    both = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+    given: Any = {what: value for what, value in both.items() if value is not None}
+    if not isinstance(name, str):
+        if given:
+            raise ArgumentError(
+                f"{next(iter(given))}= cannot be combined with an optimizer object; set it in"
+                f" {type(name).__name__}(...)"
+            )
+        require_method(name, "corrections", 'optimizer is "adam" or "sgd", SGD or Adam')
+        return name
+    if name not in get_args(OptimizerName):
+        raise ArgumentError(f'optimizer is "adam" or "sgd", not {shown(name)}')
+    return SGD(**given) if name == "sgd" else Adam(**given)
 
 
 def between(

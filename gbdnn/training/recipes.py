@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gbdnn.arrays.checks import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.training.adjustments import GroupLasso
 from gbdnn.training.compaction import compact
 from gbdnn.training.optimizers import SGD, between, require_optimizer
-from gbdnn.training.regularisers import GroupLasso
 from gbdnn.training.train import train
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer
-    from gbdnn.training.schedules import Schedule
+    from gbdnn.training.optimizers import Optimizer, Schedule
 
 __all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_of"]
 

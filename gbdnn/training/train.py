@@ -1,24 +1,19 @@
-"""Training: the weights of a sparse network are learned on its own pattern."""
+"""Train the weights of a sparse network; its edges stay, unless adjustments move them."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import require_adjustment
-from gbdnn.training.data import TrainingData, ValidationData
-from gbdnn.training.inputs import MEMORY
+from gbdnn.training.data import MEMORY, TrainingData
 from gbdnn.training.losses import default_loss, require_loss
-from gbdnn.training.optimizers import SGD, between, require_optimizer
+from gbdnn.training.optimizers import SGD, Cosine, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
-from gbdnn.training.schedules import Cosine
 from gbdnn.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -29,9 +24,8 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.optimizers import Optimizer, Schedule
     from gbdnn.training.run import CurrentEpoch
-    from gbdnn.training.schedules import Schedule
 
 __all__ = ["train", "trainable"]
 
@@ -62,60 +56,57 @@ def train(
     progress: Callable[[int, int], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingRun:
-    """Learn the weights of a sparse network, on its own pattern, by minibatches.
+    """Train a sparse network with minibatches of inputs.
 
     Parameters
     ----------
     net : Network, list of Layer, or TrainingRun
-        Where to begin: edges, weights and biases (`gbdnn.training.erdos_renyi` makes some), under
-        the bias rule ``"all"``. A run goes on where it ended, with its optimizer's moments.
+        Initial edges, weights and biases, for example from `gbdnn.training.erdos_renyi`; the bias
+        rule is ``"all"``. A run is continued with its optimizer's moments.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        As in `infer`. Arrays of the network's dtype are read where they are; sparse features stay
-        sparse, a minibatch at a time becomes an array.
+        As in `infer`. Arrays of the network's dtype are not copied. Sparse features stay sparse;
+        each minibatch is converted to an array.
     y : array_like, shape (inputs,) or (inputs, outputs)
-        Labels from 0 to outputs - 1, each of which some input has, for `CrossEntropy`; numbers for
-        `SquaredError`.
+        Labels from 0 to outputs - 1 for `CrossEntropy`, numbers for `SquaredError`.
     sample_weight : array_like, shape (inputs,), optional
-        At least 0: how much each input counts, in losses, gradients and accuracies, beside the
-        mean of all weights. An input of weight 2 counts as one that is there twice.
+        Weight of each input in losses, gradients and accuracies, relative to the mean weight. An
+        input of weight 2 counts as two inputs.
     epochs : int, default 20
-        How often all inputs are gone through; of a run that goes on, how often more.
+        Number of passes over the inputs. A run is continued for as many more.
     batch_size : int, default 128
-        Inputs of a minibatch; the last one of an epoch may be smaller.
+        Inputs of a minibatch. The last one of an epoch may be smaller.
     loss : CrossEntropy or SquaredError, optional
         Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
     optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
-        Of the learning rate, over the epochs of this call; of a run that goes on, its own.
-    adjustments : sequence of GroupLasso, MagnitudePruning, SET or RigL, or one of them
-        What happens between steps: weights that are shrunk, edges that are removed or moved.
+        Of the learning rate, over the epochs of this call.
+    adjustments : GroupLasso, MagnitudePruning, SET, RigL, or a sequence of them
+        Changes between steps: shrink weights, remove or move edges.
     input_dropout : float, default 0.0
-        Part of the features, from 0 to less than 1, that are 0 in a minibatch, drawn anew for each;
-        the others are divided by what is left.
+        Fraction of the features of each minibatch that are set to 0. The others are divided by the
+        fraction that is left.
     validation : float, "stratified", ("stratified", float), (X, y) or (X, y, sample_weight)
-        Inputs to look at after each epoch: a part of those given (from 0 to 1, drawn by the seed,
-        not trained with), or others. ``"stratified"``, a tenth if no part is given, has labels in
-        their proportions. A label that is only in this part is a RuntimeWarning.
+        Inputs to evaluate after each epoch: a fraction of `X`, drawn by the seed and not trained
+        with, or other inputs. ``"stratified"`` draws each label in proportion, a tenth of the
+        inputs by default.
     patience : int, optional
-        Stop after so many epochs without a smaller validation loss; the network is that of the best
-        epoch.
+        Stop after this number of epochs without a smaller validation loss. The network is that of
+        the best epoch.
     min_delta : float, default 0.0
-        By how much a validation loss has to be smaller than the best one before.
+        Smallest decrease of the validation loss that counts.
     keep : {"last", "best"}, default "last"
-        Which epoch's network the run has; with `patience` always the best one's.
+        The epoch whose network the run has. With `patience` it is always the best.
     seed : int, default 0
-        Of all that is drawn. Equal calls give equal bits, on any number of threads.
+        Of all random numbers. Equal calls give equal bits, for any number of threads.
     nthreads : int, optional
         As in `infer`.
     memory : int, default 4 GiB
-        Bytes for the rows of stored features that are held at a time: they are read at once if they
-        fit, else in order and anew for each part of an epoch, with the same bits. The part of the
-        store that is being read, some 150 MB at most, comes on top.
+        Bytes for rows of stored features. A store that does not fit is read again, part by part, in
+        each epoch; the bits are the same.
     callback : callable, optional
-        Called with a `CurrentEpoch` after each epoch, an `EpochRecord` whose ``network`` is made
-        when it is asked for. If it returns True, training ends.
+        Called with a `CurrentEpoch` after each epoch. If it returns True, training ends.
     progress : callable, optional
-        ``progress(done, all)``, in steps, several times a second.
+        Called as ``progress(steps_done, steps)`` several times a second.
     checkpoint : path-like, optional
         A file to which the run is written after each epoch, as `gbdnn.save` does. If it exists, the
         same call continues from it with the bits of an uninterrupted one. Layers and options are
@@ -129,21 +120,18 @@ def train(
     Raises
     ------
     ShapeError
-        Features, targets and layers do not fit each other.
+        Features, targets and layers do not fit together.
     ArgumentError, ArgumentTypeError
-        A value or an option has no meaning: NaN, a label out of range, a label that no input has.
-        The checkpoint belongs to another call.
+        A value or an option is invalid, or the checkpoint belongs to another call.
+    DivergenceError
+        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290). The message names epoch
+        and layer; ``err.run`` has the weights before that step.
     FormatError
         The checkpoint is damaged.
-    DivergenceError
-        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290), and ``err.run`` has the
-        weights of the step before; or weights and losses
-        have become far larger, and after an epoch a layer fires for no input, so that all answers
-        are equal: ``err.run`` ends there. The message names epoch and layer.
     KeyboardInterrupt
-        After Ctrl-C ``err.run`` has the epochs that were complete, and so has the checkpoint.
+        After Ctrl-C ``err.run`` has the complete epochs, and so has the checkpoint.
     MissingPackageError
-        numba is not installed; safetensors is not, and a checkpoint is asked for.
+        numba is not installed, or safetensors or xxhash for a checkpoint.
 
     Notes
     -----
@@ -153,11 +141,11 @@ def train(
         D = D' W'^T where 0 < Y < clip
         dW<W.S> = Y^T D;   db = sum of D over the inputs
 
-    and updates weights and biases. What is not an edge is never computed. The equations in
-    GraphBLAS are `gbdnn.training.gradients`.
+    and updates weights and biases. Only edges are computed. `gbdnn.training.gradients` has the
+    equations in GraphBLAS.
 
-    Beyond features and network: about 48 bytes per edge with SGD, 60 with Adam (FP32; 80 and 104
-    in FP64), and the activations of one minibatch twice. Validation takes a network more.
+    Memory beyond features and network: about 48 bytes per edge with SGD, 60 with Adam (FP32; 80 and
+    104 in FP64), and the activations of one minibatch twice. Validation takes one more network.
 
     References
     ----------
@@ -182,7 +170,7 @@ def train(
         require_method(
             schedule,
             "factors",
-            "schedule is Constant, Cosine or Stepwise of gbdnn.training, or what has their methods",
+            "schedule is Constant, Cosine, Stepwise or an object with their methods",
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
@@ -195,7 +183,7 @@ def train(
     keeps_best = as_word(keep, "keep", ["last", "best"]) == "best" or patience is not None
     if keeps_best and validation is None:
         what = "keep" if patience is None else "patience"
-        raise ArgumentError(f"{what}: there is no validation; validation=0.2, for example")
+        raise ArgumentError(f"{what}= needs validation data; pass validation=0.2, for example")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = _whole("seed", seed, before.seed, least=0)
@@ -225,37 +213,32 @@ def train(
             callback=callback,
             progress=progress,
         )
-        del before, net  # the trainer lets their weights go
+        del before, net  # the trainer frees their weights
         return trainer.run(checkpoint)
 
 
 def _split(
     data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, memory: int
-) -> tuple[TrainingData, ValidationData | None]:
-    """Return what to train with, and what to look at after each epoch."""
-    tested, labels = None, data.targets
-    if loss.every_label:
-        data.require_all_labels(net.shape[1])
+) -> tuple[TrainingData, TrainingData | None]:
+    """Return the data for training and those for validation."""
+    if validation is None:
+        return data, None
     if isinstance(validation, str):
         validation = (validation, _STRATIFIED)
-    if isinstance(validation, tuple) and isinstance(validation[0], str):
-        word, validation = _pair(validation)[:2]
-        stratified = as_word(word, "validation", ["stratified"]) == "stratified"
-    else:
-        stratified = False
-    if isinstance(validation, tuple):
-        X, y, weights = (*_pair(validation), None)[:3]
-        tested = ValidationData.of(X, y, net, loss, weights, memory)
-    elif validation is not None:
+    if not isinstance(validation, tuple):
         part = between("validation", validation, 0, 1, below=True)
-        data, tested = data.split(part, seed, stratified=stratified)
-        if labels.ndim == 1 and len(left := np.setdiff1d(labels, labels[data.rows])):
-            warnings.warn(
-                f"validation: label {left[0]} is not among the inputs that are trained with",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-    return data, tested
+        return data.split(part, seed)
+    if len(validation) not in (2, 3):
+        raise ArgumentTypeError(
+            f"validation is (X, y) or (X, y, sample_weight), not a tuple of {len(validation)}"
+        )
+    if isinstance(validation[0], str):
+        as_word(validation[0], "validation", ["stratified"])
+        part = between("validation", validation[1], 0, 1, below=True)
+        return data.split(part, seed, stratified=True)
+    X, y, weights = (*validation, None)[:3]
+    with naming("validation"):
+        return data, TrainingData.of(X, y, net, loss, weights, memory)
 
 
 def _begun(net: Any) -> TrainingRun:
@@ -265,23 +248,23 @@ def _begun(net: Any) -> TrainingRun:
 
 
 def _lazy(run: TrainingRun) -> Network:
-    """Return the network of a run's last epoch, whose layers are made when they are asked for."""
+    """Return the network of a run's last epoch; its layers are made when they are used."""
     return Network.lazy([each.info for each in run.layers], lambda k: run.layers[k].layer())
 
 
 def trainable(net: Any) -> Network:
-    """Return a network, in memory, or raise what keeps it from being trained."""
+    """Return a network in memory, or raise an error if it cannot be trained."""
     with naming("net"):
         network = as_network(net).loaded()
     if not len(network):
         raise ArgumentError("train: the network has no layers")
     for k, info in enumerate(network.infos):
         if 0 in info.shape:
-            raise ShapeError(f"layer {k}: {info.nrows} x {info.ncols} has nothing to learn")
+            raise ShapeError(f"layer {k} is {info.nrows} x {info.ncols} and has no weights")
         if info.bias_rule == "entries" and info.largest_bias != 0:
             raise ArgumentError(
-                f'layer {k} has the bias rule "entries"; training computes with "all":'
-                ' Layer(W, b, bias_rule="all"), or gbdnn.training.initialized(net)'
+                f'layer {k} has the bias rule "entries", but training needs "all"; use'
+                ' Layer(W, b, bias_rule="all") or gbdnn.training.initialized(net)'
             )
     return network
 
@@ -297,11 +280,3 @@ def _adjustments(given: Any) -> tuple[Adjustment, ...]:
 
 def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:
     return before if given is None else whole_number(given, name, least=least)
-
-
-def _pair(validation: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(validation) not in (2, 3):
-        raise ArgumentTypeError(
-            f"validation: (X, y) or (X, y, sample_weight), not a tuple of {len(validation)}"
-        )
-    return validation

@@ -1,7 +1,7 @@
-"""The trainer: epochs of minibatches, with adjustments between steps, and when to stop.
+"""The training loop: epochs, minibatches, adjustments between steps, and early stopping.
 
-Steps run in compiled code, many in one call, up to the next point at which something else has to
-happen: an adjustment, the end of an epoch, or time to look for an interrupt.
+Steps run in compiled code. One call runs as many steps as possible: up to the next adjustment, the
+end of the epoch, or for about a tenth of a second, so that Ctrl-C works.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from gbdnn.errors import DivergenceError
 from gbdnn.kernels.steps import Steps
 from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import resumed, write_run
-from gbdnn.training.data import answers
-from gbdnn.training.inputs import StoredInputs
+from gbdnn.training.data import StoredInputs
 from gbdnn.training.optimizers import step_rates
 from gbdnn.training.run import (
     BestEpoch,
@@ -31,33 +30,30 @@ from gbdnn.training.run import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from gbdnn.kernels.steps import StepResult
     from gbdnn.training.adjustments import Adjustment
-    from gbdnn.training.data import TrainingData, ValidationData
+    from gbdnn.training.data import TrainingData
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer
-    from gbdnn.training.run import LayerState
-    from gbdnn.training.schedules import Schedule
+    from gbdnn.training.optimizers import Optimizer, Schedule
 
 __all__ = ["Trainer"]
 
-_LOOKED_AT = 1024  # inputs, whether all answers are equal
-_FAR = 4  # times a loss, or a weight
-_AT_ONCE = 0.1  # seconds of a call of compiled code, and between two of `progress`
+_INTERVAL = 0.1  # seconds of a call of compiled code, and between two calls of `progress`
+_ORDER, _DROPOUT, _ADJUSTMENTS = 0, 1, 2  # what random numbers are drawn for
 
 
 @dataclass(kw_only=True, eq=False)
 class Trainer:
-    """A call of `train`, its options checked: from one run to the next."""
+    """A call of `train` with checked options."""
 
     before: TrainingRun
-    """Where to begin."""
+    """The state from which the call starts."""
 
     data: TrainingData
-    tested: ValidationData | None
-    """What to look at after each epoch."""
+    tested: TrainingData | None
+    """Validation data."""
 
     loss: Loss
     optimizer: Optimizer
@@ -86,17 +82,15 @@ class Trainer:
         if checkpoint is not None:
             moments = self.optimizer.rule.moments
             self._run = resumed(checkpoint, self._run, moments, self._per_epoch)
-        self._began = _largest(self.before.layers)
-        self.before = replace(self.before, layers=())  # what they hold is freed with `_run`'s
+        self.before = replace(self.before, layers=())  # frees their memory after the first epoch
         self._prepare()
+        end = len(self.before.history) + self.epochs
         saved = len(self._run.history)
         try:
-            while not self._run.stopped:
-                n = len(self._run.history) - len(self.before.history)
-                if n >= self.epochs:
-                    break
-                stopped = self._is_enough(self._epoch(n))
-                stopped |= self._tell_epoch()
+            while len(self._run.history) < end and not self._run.stopped:
+                self._epoch(len(self._run.history))
+                stopped = self._update_best()
+                stopped |= self._call_back()
                 self._run = replace(self._run, stopped=stopped)
                 if checkpoint is not None:
                     write_run(self._run, checkpoint)
@@ -108,20 +102,8 @@ class Trainer:
             raise
         return self._run
 
-    def _tell_epoch(self) -> bool:
-        """Call the callback; return whether it ends training."""
-        if self.callback is None:
-            return False
-        now = CurrentEpoch(*self._run.history[-1])
-        now.layers = self._run.layers
-        try:
-            answer = self.callback(now)
-        finally:
-            now.layers = None  # who keeps the record does not keep the weights
-        return isinstance(answer, bool | np.bool_) and bool(answer)
-
     def _prepare(self) -> None:
-        """Take the layers of the run, and room for a minibatch."""
+        """Make the layers and the buffers for a minibatch."""
         rule, first = self.optimizer.rule, self._run.layers[0].info
         self._layers = [layer.trainable(rule.moments) for layer in self._run.layers]
         self._steps = Steps(
@@ -133,17 +115,18 @@ class Trainer:
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
         self._most = 1  # steps of a call of compiled code
-        self._told = -_AT_ONCE  # when `progress` was called
+        self._reported = -_INTERVAL  # when `progress` was called
 
-    def _epoch(self, n: int) -> EpochRecord:
-        """Train for the nth epoch of this call."""
-        begun, epoch, start = time.perf_counter(), len(self.before.history) + n, n * self._per_epoch
-        # The order of its inputs follows from its number, counted over all calls.
-        order = self.data.rows[self._random(0, epoch).permutation(len(self.data.rows))]
+    def _epoch(self, epoch: int) -> None:
+        """Train for one epoch and add it to the run. Epochs count from 0 over all calls."""
+        begun, start = time.perf_counter(), (epoch - len(self.before.history)) * self._per_epoch
+        order = self.data.rows[self._random(_ORDER, epoch).permutation(len(self.data.rows))]
         if isinstance(self.data.inputs, StoredInputs):
             self.data.inputs.expect(order)
+        progress = np.arange(start, start + self._per_epoch) / self._all
+        factors = self.schedule.factors(progress)
+        rates = step_rates(self.optimizer, factors, self.before.steps + start)
         done, hits, losses = 0, 0.0, np.empty(len(order))
-        rates = self._rates(start)
         while done < self._per_epoch:
             count = self._next(start + done) - start - done
             clock = time.perf_counter()
@@ -156,49 +139,26 @@ class Trainer:
             losses[done * self._batch :][: len(some)] = result.losses * weights
             hits += float(result.hits @ weights)
             seconds = time.perf_counter() - clock
-            self._most = max(1, int(_AT_ONCE * count / max(seconds, 1e-6)))
+            self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-            self._tell(start + done)
+            self._report(start + done)
         accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
         tested: tuple[float | None, float | None] = (None, None)
         if self.tested is not None:
             tested = self.tested.evaluate(network_of(self._layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
-        # Losses are added up in one order, whatever the steps of a call were.
+        # The mean of all losses at once does not depend on the number of calls.
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
         )
-        self._keep(record, self.before.steps + start + self._per_epoch)
-        if (dead := self._steps.dead_layer()) >= 0 and self._has_exploded():
-            raise DivergenceError(
-                f"epoch {epoch}, layer {dead}: fires for no input any more, all answers are equal;"
-                f" a learning rate smaller than {rates[0, 0]:.3g} may help (err.run ends here)",
-                self._run,
-            )
-        return record
-
-    def _keep(self, record: EpochRecord, steps: int) -> None:
-        """Take the state after an epoch."""
         self._run = replace(
             self._run,
             layers=states_of(self._layers),
             history=(*self._run.history, record),
-            steps=steps,
+            steps=self.before.steps + start + self._per_epoch,
         )
-
-    def _has_exploded(self) -> bool:
-        """Whether weights and losses have become far larger, and all answers are equal now."""
-        if _largest(self._run.layers) < _FAR * self._began:
-            return False
-        rows = self.data.rows[:_LOOKED_AT]
-        X = np.empty((len(rows), self._layers[0].nrows), self._layers[0].info.dtype)
-        self.data.inputs.take(rows, X)
-        found = answers(network_of(self._run.layers), X, self.nthreads)
-        of_zeros = self.loss.losses(np.zeros_like(found), self.data.targets[rows]).mean()
-        largest = max(each.loss for each in self._run.history[len(self.before.history) :])
-        return largest > _FAR * of_zeros and bool((found == found[:1]).all())
 
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
         layer = self._steps.first_not_finite()
@@ -210,60 +170,65 @@ class Trainer:
             replace(self._run, layers=states_of(self._layers), best=None),
         )
 
-    def _is_enough(self, record: EpochRecord) -> bool:
-        """Remember the best epoch; return whether it was too long ago."""
+    def _update_best(self) -> bool:
+        """Keep the last epoch if it is the best; return whether `patience` ends training."""
+        record, best = self._run.history[-1], self._run.best
         if not self.keeps_best or record.validation_loss is None:
             return False
-        best = self._run.best
         if best is None or record.validation_loss < best.validation_loss - self.min_delta:
-            layers = tuple(
-                layer._replace(moments=(), bias_moments=()) for layer in self._run.layers
-            )
-            found = BestEpoch(record.epoch, record.validation_loss, layers)
+            layers = [each._replace(moments=(), bias_moments=()) for each in self._run.layers]
+            found = BestEpoch(record.epoch, record.validation_loss, tuple(layers))
             self._run = replace(self._run, best=found)
             return False
         return self.patience is not None and record.epoch - best.epoch >= self.patience
 
-    def _rates(self, first: int) -> np.ndarray:
-        """Return the rates of an epoch's steps, which begin with the first-th of this call."""
-        factors = self.schedule.factors(np.arange(first, first + self._per_epoch) / self._all)
-        return step_rates(self.optimizer, factors, self.before.steps + first)
+    def _call_back(self) -> bool:
+        """Call the callback; return whether it ends training."""
+        if self.callback is None:
+            return False
+        now = CurrentEpoch(*self._run.history[-1])
+        now.layers = self._run.layers
+        try:
+            answer = self.callback(now)
+        finally:
+            now.layers = None  # a record that the caller keeps must not hold the weights
+        return isinstance(answer, bool | np.bool_) and bool(answer)
 
     def _random(self, purpose: int, *numbers: int) -> np.random.Generator:
-        """Return a generator that depends on the seed, what it is for, and when."""
+        """Return a generator that depends on the seed, the purpose and the epoch or step alone."""
         return np.random.default_rng([self.seed, purpose, *numbers])
 
     def _every(self, adjustment: Adjustment) -> int:
         return self._per_epoch if adjustment.every is None else adjustment.every
 
     def _next(self, step: int) -> int:
-        """Return the step at which something else has to happen."""
+        """Return the step up to which one call of compiled code runs."""
         most = 1 if self._staged is not None else self._most
         every = [self._per_epoch, *map(self._every, self.adjustments)]
         return min(step + most, *((step // each + 1) * each for each in every))
 
     def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
+        """Run the steps for some inputs."""
         array, targets, weights = self.data.inputs.array, self.data.targets, self._weights[1]
         if self._staged is None:
             return self._steps.run(array, rows, targets, weights, rates)  # type: ignore[arg-type]
-        # A minibatch becomes an array of its own; its targets are those of its rows.
         X = self._staged[: len(rows)]
         self.data.inputs.take(rows, X)
         if rate := self.input_dropout:
-            X *= self._random(1, epoch, step).random(X.shape, np.float32) >= rate
+            X *= self._random(_DROPOUT, epoch, step).random(X.shape, np.float32) >= rate
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(targets[rows])
         return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
 
-    def _tell(self, step: int) -> None:
+    def _report(self, step: int) -> None:
         now = time.perf_counter()
-        if self.progress is not None and (step == self._all or now - self._told >= _AT_ONCE):
-            self._told = now
+        if self.progress is not None and (step == self._all or now - self._reported >= _INTERVAL):
+            self._reported = now
             self.progress(step, self._all)
 
     def _adjust(self, step: int) -> None:
-        """Ask all adjustments that are due after so many steps of this call."""
-        before = [ref(layer) for layer in self._layers]
+        """Call the adjustments that are due after this number of steps of the call."""
+        before = [ref(layer) for layer in self._layers]  # weak: replaced layers are freed at once
         for n, adjustment in enumerate(self.adjustments):
             every = self._every(adjustment)
             if step % every and step < self._all:
@@ -273,14 +238,9 @@ class Trainer:
                 step,
                 self._all,
                 self.optimizer.learning_rate * self.schedule.factors(since / self._all),
-                self._random(2 + n, self.before.steps + step),
+                self._random(_ADJUSTMENTS + n, self.before.steps + step),
                 self._steps.gradient,
             )
             self._layers = adjustment.adjust(self._layers, context)
         if any(a is not b() for a, b in zip(self._layers, before, strict=True)):
             self._steps.rebuild(self._layers)
-
-
-def _largest(layers: Iterable[LayerState]) -> float:
-    """Return the largest magnitude of a weight."""
-    return max(float(np.abs(each.weights).max(initial=0)) for each in layers)

@@ -90,7 +90,7 @@ KINDS = {
     ),
     **dict.fromkeys(["every", "outputs", "degree", "fine_tuning_epochs"], WHOLES),
     "fine_tuning_optimizer": [3, "x", object(), training.SGD],
-    "nesterov": FLAGS, "every_label": FLAGS, "distribution": NAMES, "scope": NAMES,
+    "nesterov": FLAGS, "distribution": NAMES, "scope": NAMES,
     "at": [3, None, "x", object(), [2.0], [0.5, 0.1], ["a"], [[0.5]]],
     "sizes": [3, None, "x", object(), [3], ["a", "b"], [1.5, 2], [0, 1], [[1], [2]]],
     "hidden": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
@@ -279,7 +279,7 @@ def calls(tmp_path_factory):
         "gbdnn.training.Constant": (training.Constant, {}, {}),
         "gbdnn.training.Cosine": (training.Cosine, {"final": 0.0, "warmup": 0.0}, {}),
         "gbdnn.training.Stepwise": (training.Stepwise, {"at": (0.5,), "factor": 0.1}, {}),
-        "gbdnn.training.CrossEntropy": (training.CrossEntropy, {"every_label": True}, {}),
+        "gbdnn.training.CrossEntropy": (training.CrossEntropy, {}, {}),
         "gbdnn.training.SquaredError": (training.SquaredError, {}, {}),
         "gbdnn.training.GroupLasso": (training.GroupLasso, {
             "strength": 0.1, "every": 4, "negligible": 0.0}, {}),
