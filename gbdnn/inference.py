@@ -318,59 +318,56 @@ def infer_to_store(
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[Options],
 ) -> StoredFeatures:
-    """Write the activations of the last layer into a store, part by part, and go on after a kill.
+    """Write the activations of the last layer into a store, part by part.
 
-    Neither features nor answer need to fit into memory. Whoever computes a part writes it; when
-    all are there, they become one store. Parts that an earlier call has completed are checked, and
-    not computed again.
+    Neither the features nor the answer need to fit into memory. If a call is interrupted, the same
+    call computes the parts that are missing.
 
     Parameters
     ----------
     layers, features, executor
-        As for `infer`. With an executor whose workers are not threads of this process, `path` is
-        written by them: it has to be in a file system that they share.
+        As for `infer`. With an executor whose workers are not threads of this process, the workers
+        write to `path`, which must be in a file system that they share.
     path : path-like
-        A folder: a new one, an empty one, or a store, which is replaced when all parts are there.
+        A new or empty folder, or the folder of an earlier call.
     batch : int, optional
-        Inputs of a part, at least. Default: those of an earlier call; with `executor` a 64th of the
-        inputs, from 2,048 to 16,384; without, and where workers stream the network, 65,536. All
-        weights are passed over once for each part: with fewer inputs a kill costs less, and the run
-        takes longer.
+        Least number of inputs of a part. Smaller parts lose less when a run is killed, but each
+        part needs another pass over all weights. Default: the parts of the earlier call; else
+        16,384, or 65,536 for networks that have more than 120 layers or are streamed from the disk;
+        with `executor` a 64th of the inputs, but from 2,048 to 16,384.
     restart : bool, default False
-        Whether to begin anew, and to discard what this or another run has left.
+        Whether to discard an unfinished run in the folder, or to replace a finished store there
+        when the answer is complete.
     stats : callable, optional
         Called with a `distributed.BatchStats` for each part that has been computed.
     progress : callable, optional
-        Called as ``progress(done, inputs)`` when so many of all inputs are in complete parts: at
-        first with those of an earlier call, then after each part.
+        Called as ``progress(done, inputs)`` with the number of inputs in finished parts: first with
+        those of earlier calls, then after each part.
     options : keyword arguments
-        Those of `infer`; ``callback`` without `executor` alone.
+        Those of `infer`; ``callback`` only without `executor`.
 
     Returns
     -------
     StoredFeatures
-        The activations, opened.
+        The activations.
 
     Raises
     ------
     OutputError
-        The folder holds parts of another run: of another network, other features, another
-        ``engine``, ``compress`` or ``memory``, another version of gbdnn; the message names what
-        differs. Or it cannot be written.
+        The folder contains another store or a different run: another network or features, another
+        ``engine``, ``compress`` or version of gbdnn, or with `batch` parts of another size. The
+        message names the difference. Or the folder cannot be written.
     GbdnnError
-        As `infer` and `save`. What is complete is kept.
+        As `infer` and `save`. Finished parts are kept.
 
     Notes
     -----
-    A run is known by fingerprints of its network and features, the checksums of their content: a
-    store may have been moved, or saved anew with the same content. Threads, workers and batches may
-    be others in the second call. A second call after the last part was written computes nothing.
+    Network and features are compared by their content: stores may have been moved or saved again.
+    Memory, threads and workers may change between calls. Finished parts are compared with their
+    checksums; a damaged part is computed again. If all parts are finished, nothing is computed.
 
-    The answer has the bits of an uninterrupted run as far as two calls of `infer` have the same
-    ones: in one block form, and where sums are exact, always.
-
-    Until the end what is complete is in ``path/.gbdnn-<16 digits>.tmp``; `io.find_unfinished` and
-    ``gbdnn info path`` tell what it holds. The next store completed in the folder removes it.
+    The answer has the same bits as that of an uninterrupted run if two calls of `infer` have the
+    same bits.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from gbdnn import io
-from gbdnn.cli import options, outputs, resume
+from gbdnn.cli import options, outputs
 from gbdnn.cli.bars import Bars
 from gbdnn.cli.terminal import in_bytes, say
 from gbdnn.io.formats import FormatName, format_of, network_files, target_format
@@ -26,7 +26,6 @@ def convert(
     lossy: Annotated[
         bool, Option("--lossy", help="Omit what OUT's format does not store.")
     ] = False,
-    restart: resume.Restart = False,
     force: outputs.Force = False,
 ) -> None:
     """Convert a network between a store, tsv, matrix-market, onnx and torch.
@@ -35,19 +34,13 @@ def convert(
     what IN's format does not store. What OUT's format does not store is an error, unless --lossy.
     Layers are converted one by one from tsv to a store, and from a store to all but onnx and torch.
     OUT is written atomically, and must be new or an empty folder; --force replaces a store or a
-    file. If it is killed while it writes a store, the same command goes on with the first layer
-    that is not complete.
+    file.
     """
     form, target = given.from_ or format_of(source), to or target_format(out)
-    outputs.require_free_network(out, target, force=force, restart=restart)
+    outputs.require_free_network(out, target, force=force)
     with Bars() as bars:
         show = bars.add("converting layers")
-        resumed = resume.Resumed(out, show, restart=restart, force=force)
-        lost = io.convert(
-            source, out, to=target, lossy=lossy, restart=restart,
-            progress=resumed if target == "store" else show, **given.keywords(),
-        )  # fmt: skip
-    resumed.tell("write")
+        lost = io.convert(source, out, to=target, lossy=lossy, progress=show, **given.keywords())
     left_out = f", without {', '.join(lost)}" if lost else ""
     say(f"{out}: {target}, from {form}{left_out}")
     before, after = (

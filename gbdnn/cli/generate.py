@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import options, outputs, resume
+from gbdnn.cli import options, outputs
 from gbdnn.cli.bars import Bars
 from gbdnn.cli.terminal import counted, say
 from gbdnn.errors import ArgumentError
@@ -17,7 +17,6 @@ from gbdnn.gallery.radixnet import radix_layers
 from gbdnn.io import read_idx, write_tsv
 from gbdnn.io.conversion import losses, no_place, write
 from gbdnn.io.formats import FormatName, target_format
-from gbdnn.io.store.unfinished import Origin
 
 
 def generate(
@@ -51,25 +50,22 @@ def generate(
         FormatName | None,
         Option("--to", "--format", help="Format (default: by OUT's ending, else a store)."),
     ] = None,
-    restart: resume.Restart = False,
     force: outputs.Force = False,
 ) -> None:
     """Generate a network of the Graph Challenge, another RadiX-Net, or features.
 
     The challenge's layers are generated and written one by one: the network may be larger than
-    memory. A network of --radices has weights 1, bias 0 and no upper limit. If it is killed while
-    it writes a store, the same command goes on with the first layer that is not complete. What is
-    there already is replaced with --force alone.
+    memory. A network of --radices has weights 1, bias 0 and no upper limit. An existing
+    output is replaced only with --force.
     """
     radices = radices or None
     size = 1024 if neurons is None else neurons
     if features is not None:
         refused = {"--layers": layers, "--seed": seed, "--radices": radices}
-        options.refuse("--features has no meaning", {**refused, "--restart": restart or None})
+        options.refuse("--features has no meaning", refused)
         _generate_features(features, out, size, inputs, dtype, to, force)
         return
     options.refuse("a network has no meaning", {"--inputs": inputs})
-    origin = None
     if radices is not None:
         options.refuse(
             "--radices has no meaning", {"--neurons": neurons, "--layers": layers, "--seed": seed}
@@ -79,18 +75,12 @@ def generate(
     else:
         options.refuse("no --radices has no meaning", {"--widths": widths})
         net = gbdnn.radixnet(size, layers or 120, seed=seed or 0, dtype=dtype, lazy=True)
-        given = {"neurons": size, "layers": len(net), "seed": seed or 0, "dtype": dtype}
-        origin = Origin.of({key: str(value) for key, value in given.items()})
     form = to or target_format(out)
     if lost := losses(net, form):
         raise ArgumentError(f"{out}: {no_place(lost, form)}, and gbdnn convert can leave it out")
-    outputs.require_free_network(out, form, force=force, restart=restart)
+    outputs.require_free_network(out, form, force=force)
     with Bars() as bars:
-        show = bars.add("writing layers")
-        resumed = resume.Resumed(out, show, restart=restart, force=force)
-        progress = resumed if form == "store" else show
-        write(net, out, form, origin=origin, restart=restart, progress=progress)
-    resumed.tell("write")
+        write(net, out, form, progress=bars.add("writing layers"))
     nrows, ncols = net.shape
     count = counted(len(net), "layer")
     say(f"{out}: {form}, {count}, {nrows} inputs to {ncols} outputs, {net.edges} edges")

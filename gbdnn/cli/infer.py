@@ -12,7 +12,7 @@ import numpy as np
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import options, outputs, ranks, resume
+from gbdnn.cli import options, outputs, ranks
 from gbdnn.cli import workers as pools
 from gbdnn.cli.bars import Bars
 from gbdnn.cli.terminal import computed_in, say
@@ -74,7 +74,9 @@ def infer(
     batch: Annotated[
         int | None, Option(min=1, help="OUT a store: inputs of a part, at least.")
     ] = None,
-    restart: resume.Restart = False,
+    restart: Annotated[
+        bool, Option("--restart", help="Discard the finished parts of an earlier run.")
+    ] = False,
     force: outputs.Force = False,
 ) -> None:
     """Run features through a network and write the activations of its last layer.
@@ -83,9 +85,9 @@ def infer(
     layers of a store are read during the run: the network may be larger than memory. Labels, by
     --argmax, are a number in each line, as gbdnn train reads them.
 
-    The activations are written into a store part by part: the same command after a kill, a full
-    disk or a reboot goes on with the missing parts. Another answer, or a file, that is there
-    already is replaced with --force alone. With workers the network is a store that all of them can
+    Activations are written into a store part by part: if the command is interrupted, the same
+    command computes the missing parts. An existing store or file is replaced only with --force,
+    which begins anew. With workers the network is a store that all of them can
     read.
 
     In a pipeline every rank reads the network, of a store its own layers alone; rank 0 reads the
@@ -119,8 +121,7 @@ def infer(
     if cuts is not None:
         raise ArgumentError("--cuts goes with --pipeline")
     # Of parts that are there it is seen later whether they are this run's.
-    result.require_free(resumes=in_parts, restart=restart)
-    resumed = None
+    result.require_free(resumes=in_parts)
     with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
         net = given_input.read_network(bars)
         before = FUSED.seconds_compiling(net.dtype)
@@ -138,10 +139,10 @@ def infer(
                 )
             settings |= {"executor": executor, "stats": records and records.add}
         if in_parts and len(net):
-            resumed = resume.Resumed(out, bars.add("inputs"), restart=restart, force=force)
+            show = bars.add("inputs")
             with shown as work:
                 Y = gbdnn.infer_to_store(
-                    net, X, out, batch=batch, restart=restart, progress=resumed, **settings
+                    net, X, out, batch=batch, restart=restart or force, progress=show, **settings
                 )
             with bars.busy("counting"):
                 living = _living(Y)
@@ -151,9 +152,6 @@ def infer(
                 Y = gbdnn.infer(net, X, **settings)
             with bars.busy("writing"):
                 living = result.write(Y)
-    # The bars have ended: they are drawn over what is said before.
-    if resumed is not None:
-        resumed.tell("compute")
     say(result.summary(living, X.shape[0], Y.nvals))
     if records is not None:
         say(str(records))
@@ -215,11 +213,9 @@ class _Output:
     what: str
     force: bool
 
-    def require_free(self, *, resumes: bool = False, restart: bool = False) -> None:
+    def require_free(self, *, resumes: bool = False) -> None:
         """Raise OutputError if nothing can be written, or something would be replaced."""
-        outputs.require_free(
-            self.path, stored=self.stored, force=self.force, resumes=resumes, restart=restart
-        )
+        outputs.require_free(self.path, stored=self.stored, force=self.force, resumes=resumes)
 
     def write(self, Y: gb.Matrix) -> int:
         """Write the answer, and return how many inputs have a category, or how many labels."""

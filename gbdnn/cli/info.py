@@ -18,7 +18,7 @@ from gbdnn.cli.bars import Bars
 from gbdnn.cli.terminal import fact_lines, in_bytes, say
 from gbdnn.engine.memory import memory_of_layers
 from gbdnn.errors import ArgumentError
-from gbdnn.io import find_unfinished, load, open_features, read_categories, read_tsv
+from gbdnn.io import load, open_features, read_categories, read_tsv
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import chosen, holds_run, network_files, read_network, read_tsv_layers
 from gbdnn.io.reading import open_checked
@@ -29,7 +29,6 @@ from gbdnn.model.layer_info import layer_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.io.store.unfinished import Unfinished
     from gbdnn.model.layer_info import LayerInfo
 
 
@@ -63,21 +62,14 @@ def info(
 ) -> None:
     """Describe what is at PATH: layers, edges, density, bytes, and the memory of a run.
 
-    No layer of a store is read, unless --check. Of a store that is not complete it says what is
-    done, and how to go on. The memory is estimated for features of density 10 %, and 5 % of the
-    inputs alive after the last layer.
+    No layer of a store is read, unless --check. The memory is estimated for features of density
+    10 %, and 5 % of the inputs alive after the last layer.
     """
     if machine or compiled:
         _print(_facts_of_machine(compiled), as_json)
         return
     if path is None:
         raise ArgumentError("a PATH is needed, or --machine")
-    left = find_unfinished(path)
-    if left is not None and given.from_ is None and not (path / "index.json").exists():
-        if check:
-            raise ArgumentError(f"{path}: is not complete: {_words_of_unfinished(left)}")
-        _print({"path": str(path), **_facts_of_unfinished(left)}, as_json)
-        return
     if given.from_ is None and holds_run(path):
         _print({"path": str(path), **_facts_of_run(path)}, as_json)
         return
@@ -113,39 +105,12 @@ def info(
     facts |= found
     if check:
         facts["check"] = "PASSED"
-    if left is not None:
-        facts["unfinished"] = _facts_of_unfinished(left) if as_json else _words_of_unfinished(left)
     _print(facts, as_json, table)
 
 
 def _has_lines(path: Path) -> bool:
     """Whether a file is one of tab-separated lines by its name: it may have no ending."""
     return path.name.lower().endswith(TSV) or not path.suffix
-
-
-def _facts_of_unfinished(left: Unfinished) -> dict[str, Any]:
-    """Return what a store that is not complete holds, and how it is resumed."""
-    calls = "gbdnn.infer_to_store, gbdnn infer" if left.parts else "gbdnn generate, gbdnn convert"
-    layer = {} if left.layer is None else {"layer": left.layer, "layers": left.layers}
-    return {
-        "format": "unfinished store",
-        "kind": left.kind,
-        left.what: left.total,
-        "done": left.done,
-        **({"parts": left.parts, "parts done": left.parts_done} if left.parts else {}),
-        **layer,
-        "bytes": left.nbytes,
-        "made from": {**left.origin.fingerprints, **left.origin.words},
-        "to go on": f"the same call again ({calls}); --restart discards what is done",
-    }
-
-
-def _words_of_unfinished(left: Unfinished) -> str:
-    """Return in a line what a store that is not complete holds."""
-    words = [f"{left.done:,} of {left.total:,} {left.what}"]
-    if left.layer is not None:
-        words.append(f"a part at layer {left.layer:,} of {left.layers:,}")
-    return f"{', '.join(words)}, {in_bytes(left.nbytes)}"
 
 
 def _facts_of_machine(compiled: bool) -> dict[str, Any]:

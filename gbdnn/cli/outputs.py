@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gbdnn.errors import GbdnnError, OutputError
+from gbdnn.errors import OutputError
 from gbdnn.io.datasets import TSV
 from gbdnn.io.files import is_own_output, output_errors, require_writable
 from gbdnn.io.formats import FORMATS, require_no_ending
 from gbdnn.io.store import require_storable
-from gbdnn.io.store.index import INDEX, read_index
-from gbdnn.io.store.unfinished import finished_key
+from gbdnn.io.store.folder import INDEX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,32 +42,25 @@ def _is_no_folder(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isdir(path)  # noqa: PTH110, PTH112
 
 
-def require_free(
-    path: Path, *, stored: bool, force: bool, resumes: bool = False, restart: bool = False
-) -> None:
-    """Raise OutputError if a store, or a file, cannot be written there or would replace one.
+def require_free(path: Path, *, stored: bool, force: bool, resumes: bool = False) -> None:
+    """Raise OutputError if a store or a file cannot be written, or would replace one.
 
-    Nor a store beside what an unfinished run has completed, unless the command `resumes`: it looks
-    then whether the run is its own, and so, unless `restart`, is a finished store that tells its
-    run. An empty file holds nothing. What is not a file (``/dev/null``, a
-    FIFO), and this process's own output, is written to and not replaced.
+    A command that `resumes` compares the store with its own run later. An empty file may be
+    replaced. What is not a regular file (``/dev/null``, a FIFO) and this process's own output are
+    written directly.
     """
     if stored:
         require_storable(path, resumes=resumes)
     else:
         require_writable(path)
-    told = stored and resumes and not restart and finished_key(path) is not None
-    if not force and not told:
+    if not force and not resumes:
         require_new(path)
 
 
-def require_free_network(path: Path, form: FormatName, *, force: bool, restart: bool) -> None:
-    """Raise OutputError if a network cannot be written there, or would replace a store or a file.
-
-    Whether it would replace a store that tells its run is seen when this one is known.
-    """
+def require_free_network(path: Path, form: FormatName, *, force: bool) -> None:
+    """Raise OutputError if a network cannot be written, or would replace a store or a file."""
     if form == "store":
-        require_free(path, stored=True, force=force, resumes=True, restart=restart)
+        require_free(path, stored=True, force=force)
     elif FORMATS[form].mark is None:
         require_free(path, stored=False, force=force)
 
@@ -82,7 +74,7 @@ def require_new(path: Path) -> None:
 def _found(path: Path) -> str:
     """Return what would be replaced, nothing if that is nothing."""
     if (path / INDEX).is_file():
-        return _words(path)
+        return "a store"
     with output_errors(path, "read"):
         try:
             there = path.stat()
@@ -91,16 +83,3 @@ def _found(path: Path) -> str:
     if not stat.S_ISREG(there.st_mode) or not there.st_size or is_own_output(there):
         return ""
     return f"a file of {there.st_size:,} bytes"
-
-
-def _words(path: Path) -> str:
-    """Return what a store holds."""
-    try:
-        index = read_index(path)
-        if index["kind"] == "network":
-            return f"a network of {len(index['layers']):,} layers"
-        if index["kind"] == "features":
-            return f"features or activations of {index['shape'][0]:,} inputs"
-        return f"a store of {index['kind']}"
-    except (GbdnnError, LookupError, TypeError):
-        return "a store that cannot be read"

@@ -13,7 +13,6 @@ from gbdnn.io.frameworks.torch_file import read_torch, write_torch
 from gbdnn.io.idx import read_idx
 from gbdnn.io.store import (
     StoredFeatures,
-    find_unfinished,
     open_features,
     save,
     write_features,
@@ -22,7 +21,6 @@ from gbdnn.io.store import (
 __all__ = [
     "StoredFeatures",
     "convert",
-    "find_unfinished",
     "from_scipy",
     "from_torch",
     "iter_layers",

@@ -1,9 +1,9 @@
-"""Networks from one format into another: what would be lost, layers one by one, resumed."""
+"""Networks from one format into another: what would be lost, layers one by one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -25,10 +25,7 @@ from gbdnn.io.formats import (
 from gbdnn.io.frameworks.matrix_market import write_matrix_market
 from gbdnn.io.frameworks.onnx import write_onnx
 from gbdnn.io.frameworks.torch_file import write_torch
-from gbdnn.io.reading import read_bytes, read_errors
-from gbdnn.io.store.fingerprints import checksum, of_network
-from gbdnn.io.store.resumed import LayerSource, save_layers
-from gbdnn.io.store.unfinished import Origin
+from gbdnn.io.store.network import write_network as write_store
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-    Progress = Callable[[int, int], object] | None
+    Progress = Callable[[int, int | None], object] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +69,13 @@ def convert(
     *,
     to: FormatName | None = None,
     lossy: bool = False,
-    restart: bool = False,
     progress: Progress = None,
     **options: Unpack[ReadOptions],
 ) -> list[str]:
     """Convert a network from one format into another.
 
-    Layers are converted one by one from the challenge's files to a store, and from a store to all
-    but ONNX and PyTorch. If it is killed while it writes a store, the same call resumes with the
-    first layer that is not complete; a store that it has completed is left as it is.
+    Layers are converted one by one from the challenge's files to a store, and from a store to any
+    format except ONNX and PyTorch.
 
     Parameters
     ----------
@@ -92,12 +87,10 @@ def convert(
         Format of the target; default: by its ending, else a store.
     lossy : bool, default False
         Whether what the target's format does not store is left out: otherwise that is an error.
-    restart : bool, default False
-        Whether to begin anew, and to discard what this or another call has left in a store.
     progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers have been written; into a store at
-        first with those of an earlier call. Where the challenge's files do not become a store, it
-        is called for the layers that are read, too.
+        Called as ``progress(k, count)`` when k of all layers have been written. If the challenge's
+        files are converted to a format other than a store, it is also called for the layers that
+        are read.
     **options
         Of the source, as for `load`.
 
@@ -111,7 +104,7 @@ def convert(
     ArgumentError
         The target's format does not store something, or an option does not apply.
     OutputError
-        The target cannot be written, or its folder holds what another run has completed.
+        The target cannot be written.
     MissingFileError, FormatError, MissingPackageError
         As `load`.
 
@@ -127,16 +120,15 @@ def convert(
     """
     source, target = as_path(source, "source"), as_path(target, "target")
     as_flag(lossy, "lossy")
-    as_flag(restart, "restart")
     require_callable(progress, "progress")
     name, given = chosen(source, options)
     if to is not None:
         as_word(to, "to", FORMATS)
     form = to or target_format(target)
     if name == "tsv" and form == "store":
-        save_layers(of_tsv(source, given), target, restart=restart, progress=progress)
+        count = len(network_files(source, "tsv", given))
+        write_store(read_tsv_layers(source, given), target, progress, count)
         return []
-    _require_restartable(target, form, restart)
     reading = None if form == "store" else progress
     net = read_network(source, progress=reading, **options)
     lost = losses(net, form)
@@ -145,27 +137,17 @@ def convert(
             f"{target}: {no_place(lost, form)}, and lossy=True (in the shell --lossy) leaves it"
             " out: it has to be said when the network is read"
         )
-    write(net, target, form, restart=restart, progress=progress)
+    write(net, target, form, progress=progress)
     return lost
 
 
-def write(
-    net: Network,
-    path: Path,
-    form: FormatName,
-    *,
-    origin: Origin | None = None,
-    restart: bool = False,
-    progress: Progress = None,
-) -> None:
-    """Write a network, atomically; a lazy one layer by layer, except ONNX and PyTorch.
+def write(net: Network, path: Path, form: FormatName, *, progress: Progress = None) -> None:
+    """Write a network; a lazy one layer by layer, except to ONNX and PyTorch.
 
-    A store or a file is replaced, another folder is a new or an empty one. What a killed call has
-    left of a store is resumed; `origin` is what the layers follow from, if not from the network.
+    A store or a file is replaced; another folder must be new or empty.
     """
-    _require_restartable(path, form, restart)
     if form == "store":
-        save_layers(of_layers(net, origin), path, restart=restart, progress=progress)
+        write_store(net, path, progress)
         return
     if not len(net):
         raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
@@ -177,14 +159,6 @@ def write(
     else:
         require_writable(path)
         _WRITERS[form](net.loaded(), path)
-
-
-def of_layers(net: Network, origin: Origin | None = None) -> LayerSource:
-    """Return a network's layers, and what they follow from: the network, if nothing else."""
-    if origin is None:
-        fingerprint, words = of_network(net)
-        origin = Origin.of({"network": fingerprint}, {"network": words})
-    return LayerSource(origin=origin, count=len(net), layers=lambda k: net[k:])
 
 
 def losses(net: Network, form: FormatName) -> list[str]:
@@ -220,14 +194,6 @@ def no_place(lost: list[str], form: FormatName) -> str:
     return f"the format {form} has no place for {', '.join(lost)}; a store has"
 
 
-def _require_restartable(path: Path, form: FormatName, restart: bool) -> None:
-    if restart and form != "store":
-        raise ArgumentError(
-            f"restart=True (in the shell --restart): {path} is not a store, and is always written"
-            " anew"
-        )
-
-
 def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
     """Yield kind and description of each property that differs from what a reader assumes."""
     low, high = info.lowest_bias, info.highest_bias
@@ -255,28 +221,3 @@ def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:
         return net[k]
 
     return Network.lazy(net.infos, layer)
-
-
-def of_tsv(path: Path, given: dict[str, Any]) -> LayerSource:
-    """Return the layers of the challenge's files.
-
-    Of layers that have been read the files' content counts, of all files name and size.
-    """
-    files = network_files(path, "tsv", given)
-    with read_errors(path):
-        names = [(file.name, file.stat().st_size) for file in files]
-    told = sorted((key, x) for key, x in given.items() if key not in ("layers", "neurons"))
-    origin = Origin.of(
-        {
-            "files": checksum(repr(names).encode()),
-            "layers": str(len(files)),
-            "options": ", ".join(f"{key} {x}" for key, x in told) or "none",
-        },
-        {"files": str(path.absolute())},
-    )
-    return LayerSource(
-        origin=origin,
-        count=len(files),
-        layers=lambda k: read_tsv_layers(path, given, start=k),
-        mark=lambda k: checksum(read_bytes(files[k])),
-    )

@@ -188,7 +188,7 @@ def test_version_and_help():
             marks=pytest.mark.slow,
         ),
         (
-            ["generate", "net", "--layers", "40", "--restart", "--force"],
+            ["generate", "net", "--layers", "40", "--force"],
             ["writing layers", "40/40"],
             "net: store, 40 layers, 1024 inputs to 1024 outputs, 1310720 edges",
         ),

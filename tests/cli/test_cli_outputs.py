@@ -33,60 +33,6 @@ def held(path):
     return {file: file.read_bytes() for file in files if file.is_file()}
 
 
-def test_nothing_is_replaced_without_a_word(made, tmp_path):
-    net, X, Y = tmp_path / "net", tmp_path / "X", tmp_path / "Y"
-    well("generate", net, "--layers", 4)
-    well("generate", X, "--features", "digits", "--inputs", 5)
-    well("generate", tmp_path / "X.tsv", "--features", "digits", "--inputs", 5)
-    well("convert", made / "net", tmp_path / "net.onnx")
-    well("infer", net, made / "X", "-o", Y, "--to", "store")
-    well("infer", net, made / "X", "-o", tmp_path / "Y.tsv")
-    features = ["--features", "digits", "--inputs"]
-    commands = [
-        (["generate", net, "--layers", 2], "net: exists already, a network of 4 layers; --force"),
-        (["generate", net, "--layers", 4, "--restart"], "a network of 4 layers"),
-        (["generate", X, *features, 6], "features or activations of 5 inputs"),
-        (["generate", tmp_path / "X.tsv", *features, 6], "X.tsv: exists already, a file of "),
-        (["generate", Y, "--layers", 2], "features or activations of 200 inputs"),
-        (["convert", made / "net", net], "a network of 4 layers"),
-        (["convert", net, tmp_path / "net.onnx"], "net.onnx: exists already, a file of "),
-        (["infer", made / "net", made / "X", "-o", Y], "activations of 200 inputs"),
-        (["infer", net, made / "X", "-o", Y, "--restart"], "activations of 200 inputs"),
-        (["infer", net, made / "X", "-o", Y, "--categories"], "activations of 200 inputs"),
-        (["infer", net, made / "X", "-o", tmp_path / "Y.tsv"], "Y.tsv: exists already, a file of"),
-        (["infer", made / "net", made / "X", "-o", net], "a network of 4 layers"),
-    ]
-    before = held(tmp_path)
-    for command, match in commands:
-        fails(*command, match=match)
-        assert held(tmp_path) == before, command
-    for command, _ in commands:
-        well(*command, "--force")
-    assert held(tmp_path) != before
-    assert gbdnn.io.store.store_kind(net) == "features"
-
-
-def test_what_is_complete_is_not_written_again(made, tmp_path):
-    net, out = tmp_path / "net", tmp_path / "out"
-    well("generate", net, "--layers", 4)
-    well("convert", net, tmp_path / "files", "--to", "tsv")
-    well("convert", net, out)
-    for command in (["generate", net, "--layers", 4], ["convert", net, out]):
-        before = held(tmp_path)
-        for options in ([], ["--force"]):
-            assert "is complete: nothing was left to write" in well(*command, *options)
-            assert held(tmp_path) == before
-        assert "is complete" not in well(*command, "--restart", "--force")
-    # Files are compared by what is in them.
-    well("convert", tmp_path / "files", out, "--force")
-    assert "is complete" in well("convert", tmp_path / "files", out)
-    file = tmp_path / "files" / "n1024-l2.tsv"
-    text = file.read_text()
-    file.write_text(text.replace("0.0625", "0.0626", 1))
-    assert file.stat().st_size == len(text)
-    fails("convert", tmp_path / "files", out, match="exists already, a network of 4 layers")
-
-
 def test_what_holds_nothing_is_written_to(made, tmp_path):
     (tmp_path / "empty.tsv").write_text("")
     (tmp_path / "folder").mkdir()
@@ -141,36 +87,6 @@ def test_an_ending_that_nobody_knows(made, tmp_path):
         well("generate", tmp_path / name, "--layers", 1, *to)
         well("generate", tmp_path / name, "--layers", 2, "--force")  # it is a store already
         assert len(gbdnn.load(tmp_path / name)) == 2
-
-
-def test_one_rule_says_the_format_and_every_command_finds_it(made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, more, form in [
-        ("Y", [], "store"), ("Y.tsv", [], "tsv"), ("Z.TSV.GZ", [], "tsv"),
-        ("lines", ["--to", "tsv"], "tsv"), ("S.tsv", ["--to", "store"], "store"),
-        ("ids", ["--categories"], "store"),
-    ]:  # fmt: skip
-        well("infer", made / "net", made / "X", "-o", name, *more)
-        kind = "categories" if name == "ids" else "features"
-        facts = json.loads(well("info", name, "--json"))
-        assert (facts["format"], facts["kind"]) == (form, kind), name
-        assert Path(name).is_dir() == (form == "store")
-        assert " is complete" in well("infer", made / "net", made / "X", "-o", "Y")
-        # What is there stays what it is.
-        if name != "ids":
-            well("infer", made / "net", made / "X", "-o", name, "--force")
-            assert json.loads(well("info", name, "--json"))["format"] == form
-            well("infer", made / "net", name, "-o", "again", "--force")
-    fails(
-        "infer", made / "net", made / "X", "-o", "Y.csv", match="--to) says it, or .tsv, .tsv.gz; "
-    )
-    y = "".join(f"{k % 2}\n" for k in range(200))
-    Path("y").write_text(y)
-    Y = gbdnn.load("Y")
-    assert Y.nvals > 0
-    assert gbdnn.io.read_tsv("lines", nrows=200, ncols=1024).isequal(Y)
-    for name in ("Y", "S.tsv"):
-        well("train", name, "y", "-o", "trained", "--hidden", 4, "--epochs", 1, "--force")
 
 
 def test_errors_recommend_options_of_the_command(made, tmp_path):

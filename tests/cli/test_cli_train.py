@@ -184,7 +184,7 @@ def test_a_picture(folder, tmp_path):
     X, y, out = folder / "X.npy", folder / "y.npy", tmp_path / "net"
     well("train", X, y, "-o", out, *FEW, "--epochs", 2, "--plot", tmp_path / "run.svg")
     assert "right answers" in re.sub("<!--|-->", "", (tmp_path / "run.svg").read_text())
-    fails("train", X, y, "-o", out, match="net: exists already, a network of 2 layers; --force")
+    fails("train", X, y, "-o", out, match="net: exists already, a store; --force")
     fails("train", X, y, "-o", tmp_path / "no", "--plot", tmp_path / "run.jpg",
           match=".png, .svg or .pdf")  # fmt: skip
     well("train", X, y, "-o", out, *FEW, "--epochs", 1, "--force")

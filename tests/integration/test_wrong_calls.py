@@ -199,7 +199,7 @@ def calls(tmp_path_factory):
             "format": "store"}, {}),
         "gbdnn.io.convert": (io.convert, {
             "source": folder / "net", "target": folder / "h", "to": "store", "lossy": True,
-            "restart": False, "progress": None}, {"source": "path"}),
+            "progress": None}, {"source": "path"}),
         "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
         "gbdnn.gallery.radix_layers": (gbdnn.gallery.radix_layers, {
             "systems": [[2, 2]], "widths": None, "weight": 1.0, "dtype": "FP32"}, {}),
@@ -212,7 +212,6 @@ def calls(tmp_path_factory):
             "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
             "progress": None, "checkpoint": folder / "run", "sample_weight": None,
             "min_delta": 0.0, "keep": "last", "memory": 1 << 30}, {}),
-        "gbdnn.io.find_unfinished": (io.find_unfinished, {"path": folder / "net"}, {}),
         "gbdnn.io.StoredFeatures.matrix": (stored.matrix, {}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),

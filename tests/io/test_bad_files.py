@@ -16,7 +16,6 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 from shell import fails, well
-from test_store import rewritten
 
 import gbdnn
 from gbdnn import io
@@ -326,23 +325,6 @@ def test_no_neurons(engine, make, inputs, tmp_path):
     np.testing.assert_array_equal(wide.to_dense(fill_value=0), np.full((inputs, 3), 0.5))
 
 
-def test_a_store_of_fifos_and_devices(tmp_path):
-    net = gbdnn.Network([gbdnn.Layer(E)])
-    gbdnn.save(net, tmp_path / "net")
-    (shard,) = (tmp_path / "net").glob("*.safetensors")
-    stored = gbdnn.load(tmp_path / "net", lazy=True)
-    shard.unlink()
-    os.mkfifo(shard)
-    with pytest.raises(FormatError, match="is not a regular file"):
-        stored[0]
-    index = tmp_path / "net" / "index.json"
-    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
-        index.unlink()
-        make(index)
-        with pytest.raises(FormatError, match=r"index.json: is not a regular file"):
-            gbdnn.load(tmp_path / "net")
-
-
 # Other packages' exceptions
 
 
@@ -366,21 +348,6 @@ def test_what_is_not_about_the_file_passes():
     ):  # fmt: skip
         with pytest.raises(found), reading.foreign_errors("net.pt", "cannot be read"):
             raise error
-
-
-def test_a_shard_that_cannot_be_mapped_is_not_missing(tmp_path, monkeypatch):
-    """The package says that there is no such file, whatever the reason is."""
-    gbdnn.save(gbdnn.Network([gbdnn.Layer(E)]), tmp_path / "net")
-    safetensors = pytest.importorskip("safetensors")
-
-    def refuse(path, framework):
-        raise FileNotFoundError(f"No such file or directory: {path}")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(safetensors, "safe_open", refuse)
-        with pytest.raises(ReadError, match=r"layer 0: .*cannot be mapped into memory"):
-            gbdnn.load(tmp_path / "net", lazy=True)[0]
-    assert gbdnn.load(tmp_path / "net", lazy=True)[0].edges == 4
 
 
 def test_a_bias_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
@@ -435,64 +402,6 @@ def test_info_of_a_gzip_file(tmp_path):
 
 
 # Stores
-
-
-def test_the_index_is_checked_as_a_whole(tmp_path):
-    gbdnn.save(gbdnn.Network([gbdnn.Layer(E, [1.0, 2.0, 3.0, 4.0]), gbdnn.Layer(E)]), tmp_path)
-    first = (tmp_path / "index.json").read_bytes()
-
-    def wrong(change, message):
-        (tmp_path / "index.json").write_bytes(first)
-        rewritten(tmp_path, change)
-        with pytest.raises(FormatError, match=r"index\.json: " + message):
-            gbdnn.load(tmp_path)
-
-    def matrix(**fields):
-        return lambda f: f["layers"][1]["binsparse"].update(fields)
-
-    def layer(**fields):
-        return lambda f: f["layers"][1].update(fields)
-
-    place = r"layers\[1\]\."
-    wrong(matrix(shape=[3]), place + r"binsparse\.shape is a list of 2, not \[3\]")
-    wrong(matrix(shape="ab"), place + r"binsparse\.shape is a list of 2, not 'ab'")
-    wrong(matrix(shape=[None, 3]), place + r"binsparse\.shape\[0\] is a whole number .*not None")
-    wrong(matrix(shape=[4.0, 4]), place + r"binsparse\.shape\[0\] is a whole number .*not 4\.0")
-    wrong(matrix(shape=["4", 4]), place + r"binsparse\.shape\[0\] is a whole number .*not '4'")
-    wrong(matrix(shape=[True, 4]), place + r"binsparse\.shape\[0\] .*not True")
-    wrong(matrix(number_of_stored_values=4.5), place + r"binsparse\.number_of_stored_values ")
-    wrong(matrix(data_types={}), place + r"binsparse\.data_types\.pointers_to_1 is missing")
-    wrong(layer(bias="0"), place + "bias is a finite number, not '0'")
-    wrong(layer(bias=None), place + "bias is a finite number, not None")
-    wrong(layer(gain=10**400), place + "gain is a finite number")
-    wrong(layer(clip=0), place + "clip is a number > 0, not 0")
-    wrong(layer(activation="tanh"), place + "activation is 'relu' or 'identity', not 'tanh'")
-    wrong(layer(shard="../x.safetensors"), place + "shard is the name of a file")
-    wrong(layer(shard="x.safetensors"), place + "shard is one of the shards")
-    wrong(lambda f: f["layers"][0]["tensors"].pop("bias"), r"layers\[0\]\.tensors\.bias is missing")
-    wrong(lambda f: f["shards"][0].update(bytes="7"), r"shards\[0\]\.bytes is a whole number")
-    wrong(lambda f: f.update(layers={}), r"layers is a list, not {}")
-    wrong(lambda f: f.pop("layers"), "layers is missing")
-    (tmp_path / "index.json").write_bytes(first)
-    assert gbdnn.load(tmp_path)[1].edges == 4
-
-
-def test_a_private_store_stays_private(tmp_path):
-    folder = tmp_path / "X"
-
-    def modes():
-        return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
-
-    gbdnn.save(E, folder)
-    assert modes() == {0o666 & ~umask()}
-    for mode in (0o600, 0o640):
-        for path in folder.iterdir():
-            path.chmod(mode)
-        gbdnn.save(E[:2], folder)
-        assert modes() == {mode}
-    gbdnn.infer_to_store([E], E, folder, batch=2)
-    assert modes() == {0o640}
-    np.testing.assert_array_equal(gbdnn.load(folder).to_dense(fill_value=0), E)
 
 
 def umask():

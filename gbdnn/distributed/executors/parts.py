@@ -1,4 +1,4 @@
-"""Answers written by the workers: parts of one store, of which a second call computes the rest."""
+"""Answers that workers write into one store, part by part; a second call computes the rest."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn._version import __version__
 from gbdnn.distributed.executors.batches import LARGE_PART, computed, cuts, part_size
 from gbdnn.distributed.executors.tasks import SentFeatures, Task, sent_network, stays_in_memory
 from gbdnn.engine.memory import Budget, layer_bytes, least_memory
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
     from gbdnn.distributed.executors.workers import Workers
     from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
-    from gbdnn.io.store.unfinished import Origin
     from gbdnn.model.network import Network
 
 __all__ = ["infer_to_store_over"]
+
+_SHALLOW = 120  # layers
+_PART = 16_384
+"""Inputs of a part of a shallow network: another pass over its weights costs some 500 inputs."""
 
 
 def infer_to_store_over(
@@ -44,11 +48,11 @@ def infer_to_store_over(
     from gbdnn.io.store.parts import PartWriter
 
     X = SentFeatures(features, net, workers)
-    origin = _origin(net, X, options)
+    run = _run(net, X, options)
     memory = options["memory"]
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
-        PartWriter(path, origin, starts, layers=len(net), batch=batch, restart=restart) as parts,
+        PartWriter(path, run, starts, batch=batch, restart=restart) as parts,
         ExitStack() as stack,
     ):
         if parts.is_finished:
@@ -69,7 +73,7 @@ def infer_to_store_over(
                 rows = X.rows(*parts.starts[k : k + 2])
                 yield Task(
                     batch=k, network=network, features=rows, options=options,
-                    folder=str(parts.folder(k)),
+                    part=str(parts.part(k)),
                 )  # fmt: skip
 
         if progress is not None:
@@ -80,32 +84,32 @@ def infer_to_store_over(
             in_order=False,
             batches=len(missing),
             stats=stats,
-            advice=f"Complete parts are kept in {path}: the same call, with a new executor,"
-            " computes the others",
+            advice=f"Complete parts are kept in {path}; the same call with a new executor computes"
+            " the others",
         ):
             done += int(sizes[task.batch])
             if progress is not None:
                 progress(done, X.nrows)
-        parts.finish((X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
+        parts.finish_parts((X.nrows, net.shape[1]), np.dtype(net.infos[0].dtype))
     return open_features(path)
 
 
-def _origin(net: Network, X: SentFeatures, options: dict[str, Any]) -> Origin:
-    """Return all that the answer follows from."""
-    from gbdnn.io.store.unfinished import Origin
-
-    found = {"network": of_network(net), "features": of_features(X)}
-    return Origin.of(
-        {name: digest for name, (digest, _) in found.items()}
-        | {name: str(options[name]) for name in ("engine", "compress", "memory")},
-        {name: words for name, (_, words) in found.items()},
-    )
+def _run(net: Network, X: SentFeatures, options: dict[str, Any]) -> dict[str, str]:
+    """Return what identifies the run: content hashes, options and the version."""
+    return {
+        "network": of_network(net),
+        "features": of_features(X),
+        "engine": str(options["engine"]),
+        "compress": str(options["compress"]),
+        "version": __version__,
+    }
 
 
 def _part_size(net: Network, inputs: int, workers: Workers, memory: int) -> int:
-    """Return the default size of a part, at least."""
+    """Return the default of the least size of a part."""
     if workers.is_caller:
-        return LARGE_PART
+        is_deep = len(net) > _SHALLOW or _is_streamed(net, memory)
+        return LARGE_PART if is_deep else _PART
     if net.source is None or stays_in_memory(net, memory):
         return part_size(inputs)
     return min(LARGE_PART, max(part_size(inputs), inputs // workers.count))

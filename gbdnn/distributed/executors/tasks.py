@@ -66,8 +66,8 @@ class Task:
         The inputs.
     options : dict
         Options of `infer_network`.
-    folder : str, optional
-        Folder into which the worker writes the answer as a part of a store; by default the answer
+    part : str, optional
+        Index of the part of a store into which the worker writes the answer; by default the answer
         is returned.
     """
 
@@ -75,7 +75,7 @@ class Task:
     network: NetworkSource | Network
     features: Any
     options: dict[str, Any]
-    folder: str | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +186,12 @@ def stored(net: Network) -> Iterator[Network]:
     if net.source is not None:
         yield net
         return
+    from gbdnn.io.store.folder import Reader
     from gbdnn.io.store.network import read_network, write_network
-    from gbdnn.io.store.reader import Reader
 
     with tempfile.TemporaryDirectory(prefix="gbdnn-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "network"
-        write_network(net, path, None)
+        write_network(net, path)
         yield read_network(Reader(path))
 
 
@@ -208,12 +208,12 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     rows = SparseRows.from_matrix(Y)
     inputs, living, entries = rows.nrows, int((rows.degrees > 0).sum()), rows.nvals
     sent = None
-    if task.folder is None:
+    if task.part is None:
         sent = CompactRows.of(rows)
     else:
         from gbdnn.io.store.parts import write_part
 
-        write_part(task.folder, rows.matrix())
+        write_part(task.part, rows.matrix())
     return sent, BatchStats(
         batch=task.batch,
         worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",

@@ -1,7 +1,7 @@
 """Stores: folders that hold a network, features or categories; see ``docs/store.md``.
 
-`index`, `reader` and `writer` are the container: named arrays in shards, an index, checksums.
-`network` and `features` give the arrays their meaning; categories are one array.
+`folder` and `shards` are the container: an index and shards of named arrays. `network` and
+`features` give the arrays their meaning; categories are one array.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from gbdnn.arrays.checks import require_callable
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
+from gbdnn.io.store.folder import Reader, Writer
 from gbdnn.io.store.network import read_network, write_network
-from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.unfinished import find_unfinished
-from gbdnn.io.store.writer import Writer
 from gbdnn.runtime.first_use import complete
 
 if TYPE_CHECKING:
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RUNS",
     "StoredFeatures",
-    "find_unfinished",
     "load",
     "open_features",
     "require_storable",
@@ -107,23 +104,24 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
-    """Load what a store holds, a network lazily; see `gbdnn.load`."""
-    reader = _opened(path, verify=verify)
-    return _READERS[reader.index["kind"]](reader)
+    """Return what a store holds, a network lazily; see `gbdnn.load`."""
+    reader = Reader(path, verify=verify)
+    if reader.kind not in _READERS:
+        raise FormatError(f"{reader.path}: the store contains {reader.kind!r}")
+    return _READERS[reader.kind](reader)
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
     """Return what a store holds: "network", "features" or "categories"."""
-    kind: str = _opened(path).index["kind"]
-    return kind
+    return Reader(path).kind
 
 
 def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> None:
-    """Raise the OutputError that `save` would raise, before its content is computed.
+    """Raise the OutputError that `save` would raise, before the content is computed.
 
-    With `resumes` an unfinished run may be there: the writer will look whether it is its own.
+    With `resumes` the folder may contain the parts of an unfinished run.
     """
-    with Writer(path, any_run=resumes):
+    with Writer(path, resumes=resumes):
         pass
 
 
@@ -131,33 +129,21 @@ RUNS = "gbdnn.training.checkpoint"
 """The module that reads and writes training runs. It is above this one, so it is imported late."""
 
 
-def _opened(path: str | os.PathLike[str], *, verify: bool = True) -> Reader:
-    """Open a store that holds something of its own; a run's checkpoint is one that does not."""
-    reader = Reader(path, verify=verify)
-    if (kind := reader.index["kind"]) not in _READERS:
-        raise FormatError(
-            f"{reader.path}: holds {kind!r}, where a run that is not complete stands: the same call"
-            " goes on with it"
-        )
-    return reader
-
-
 def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
     """Write a 1-D array of integers."""
     if rows.dtype.kind not in "iu":
-        raise ArgumentTypeError(f"categories: dtype {rows.dtype}; ids are integers")
+        raise ArgumentTypeError(f"categories must be integers, not {rows.dtype}")
     ids = np.array(rows, np.int64)  # not a masked array, not a view
     if rows.dtype.kind == "u" and (ids < 0).any():
-        raise ArgumentError(f"categories: {rows.max()} is not an id; ids are below 2**63")
+        raise ArgumentError(f"categories must be below 2**63, not {rows.max()}")
     with Writer(path) as writer:
         entry = writer.add("categories", {"ids": ids})
-        writer.finish("categories", {"count": len(ids), "categories": entry})
+        writer.finish("categories", {"categories": entry})
 
 
 def _read_categories(reader: Reader) -> np.ndarray:
-    """Return the array."""
-    entry, count = reader.index["categories"], reader.index["count"]
-    return reader.array(entry, "ids", "int64", count, "categories").astype(np.int64)
+    """Return the ids of the inputs."""
+    return reader.shards.array(reader.index["categories"], "ids", "categories")
 
 
 _READERS: dict[str, Callable[[Reader], Any]] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import partial
+from itertools import accumulate
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,8 @@ from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_it
 from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
-from gbdnn.io.store.reader import Reader
-from gbdnn.io.store.sparse import Description, described, read_arrays, write_arrays
-from gbdnn.io.store.writer import Writer
+from gbdnn.io.store.folder import Reader, Writer
+from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.io.store.reader import Address
+    from gbdnn.io.store.folder import Address
+    from gbdnn.io.store.shards import ShardWriter
 
 PART = 4 << 20
 """Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
@@ -89,14 +88,9 @@ def write_features(
     with Writer(path) as writer:
 
         def flush() -> None:
-            if not pending:
-                return
-            rows = SparseRows.joined(pending)
-            entry = write_arrays(
-                writer, f"part.{len(parts)}", rows, "CSR", (rows.nrows, rows.ncols)
-            )
-            parts.append({**entry, "largest": rows.largest})
-            pending.clear()
+            if pending:
+                parts.append(write_part_of(writer, len(parts), SparseRows.joined(pending)))
+                pending.clear()
 
         for n, batch in enumerate(batches):
             what = f"batch {n}"
@@ -119,10 +113,18 @@ def write_features(
                 progress(n + 1, count)
         flush()
         if width is None:
-            raise ArgumentError("no batch tells the number of columns: give ncols=")
-        shape = [sum(part["binsparse"]["shape"][0] for part in parts), width]
+            raise ArgumentError(
+                "there is no batch to infer the number of columns from; pass ncols="
+            )
+        shape = [sum(part["rows"] for part in parts), width]
         name = (kind or np.dtype(np.float32)).name
         writer.finish("features", {"shape": shape, "dtype": name, "parts": parts})
+
+
+def write_part_of(writer: ShardWriter, k: int, rows: SparseRows) -> dict[str, Any]:
+    """Write part `k` of some features, and return its entry in the index."""
+    told = {"rows": rows.nrows, "nvals": rows.nvals, "largest": rows.largest}
+    return {**write_rows(writer, f"part.{k}", rows), **told}
 
 
 def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> StoredFeatures:
@@ -176,7 +178,7 @@ class StoredFeatures:
     nvals : int
         Number of stored values.
     largest : float
-        Largest absolute value; infinity if the store's index does not have it.
+        Largest absolute value.
 
     Notes
     -----
@@ -200,34 +202,25 @@ class StoredFeatures:
     is_checked = True
 
     def __init__(self, reader: Reader) -> None:
-        if reader.index.get("kind") != "features":
-            raise FormatError(f"{reader.path}: holds {reader.index.get('kind')!r}, not features")
+        if reader.kind != "features":
+            raise FormatError(f"{reader.path}: the store contains {reader.kind!r}, not features")
         self._reader = reader
-        nrows, ncols = reader.index["shape"]
-        self.shape: tuple[int, int] = (nrows, ncols)
-        self.nrows, self.ncols = nrows, ncols
-        self.dtype = as_dtype(reader.index["dtype"])
-        self._parts: list[dict[str, Any]] = reader.index["parts"]
-        self._given: list[Description] = []
-        self._largest: list[float] = []
-        self._starts = [0]
-        for i in range(len(self._parts)):
-            reader.parsed(f"part {i}", partial(self._parse, i))
-        if self._starts[-1] != nrows:
-            raise FormatError(f"{reader.path}: parts of {self._starts[-1]} rows, not {nrows}")
-        self.nvals = sum(given.nvals for given in self._given)
-        self.largest = max(self._largest, default=0.0)
+        reader.parsed(self._parse)
         self._last: tuple[int, SparseRows] | None = None
         self._lock = Lock()
 
-    def _parse(self, i: int) -> None:
-        """Take what the index says of part `i`."""
-        given = described(self._parts[i])
-        if given.shape[1] != self.ncols or given.values != self.dtype.name:
-            raise FormatError("has another width or dtype")
-        self._given.append(given)
-        self._largest.append(float(self._parts[i].get("largest", math.inf)))
-        self._starts.append(self._starts[-1] + given.shape[0])
+    def _parse(self) -> None:
+        """Take what the index states."""
+        nrows, ncols = self._reader.index["shape"]
+        self.shape: tuple[int, int] = (nrows, ncols)
+        self.nrows, self.ncols = nrows, ncols
+        self.dtype = as_dtype(self._reader.index["dtype"])
+        self._parts: list[dict[str, Any]] = self._reader.index["parts"]
+        self._starts = [0, *accumulate(part["rows"] for part in self._parts)]
+        if self._starts[-1] != nrows:
+            raise ValueError(f"parts of {self._starts[-1]} rows, not {nrows}")
+        self.nvals = sum(part["nvals"] for part in self._parts)
+        self.largest = max((part["largest"] for part in self._parts), default=0.0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredFeatures, (self._reader,)
@@ -262,7 +255,7 @@ class StoredFeatures:
         else:
             # The sizes of parts between the first and the last are in the index.
             ends = {i: self._cut(i, start, stop) for i in (*covered[:1], *covered[-1:])}
-            nvals = sum(ends[i].nvals if i in ends else self._given[i].nvals for i in covered)
+            nvals = sum(ends[i].nvals if i in ends else self._parts[i]["nvals"] for i in covered)
             blocks = (ends[i] if i in ends else self._read(i) for i in covered)
             found = SparseRows.collected(blocks, stop - start, nvals, self.ncols, self.dtype)
         ids = np.arange(start, stop)
@@ -301,12 +294,11 @@ class StoredFeatures:
         return part.sparse_rows(max(start - before, 0), min(stop - before, part.nrows))
 
     def _read(self, i: int) -> SparseRows:
-        rows = read_arrays(self._reader, self._parts[i], self._given[i], f"part {i}")
-        if not rows.largest <= self._largest[i]:
-            raise FormatError(
-                f"{self._reader.path}: part {i}: a value of {rows.largest:g}; the largest one is"
-                f" {self._largest[i]:g}"
-            )
+        part, where = self._parts[i], f"part {i}"
+        shape = part["rows"], self.ncols
+        rows = read_rows(self._reader.shards, part, shape, part["nvals"], where)
+        if rows.dtype != self.dtype or not rows.largest <= part["largest"]:
+            raise FormatError(f"{self._reader.path}: {where}: the shard and the index differ")
         return rows
 
 
@@ -359,3 +351,7 @@ class FeaturesSource:
     def features(self) -> StoredFeatures:
         """Return the features."""
         return StoredFeatures(self.address.reader())
+
+    def content(self) -> str:
+        """Return the hash of what the store holds."""
+        return self.address.content()

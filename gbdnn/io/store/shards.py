@@ -1,146 +1,211 @@
-"""Shards: files of named arrays, in the format of safetensors.
+"""Shards: safetensors files of at most 64 MiB, which are written once and read lazily.
 
-They are read by the package, memory-mapped, and written here: through the descriptor of a file that
-is new, so that nothing is written to what another user may have put in its place, and without a
-copy of the arrays.
+A sparse matrix in a shard is three arrays, ``indptr``, ``indices`` and ``values``: its rows, or the
+rows of its transpose. ``values`` has one item if all entries have the same value.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import stat
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.errors import FormatError, MissingFileError, ReadError
-from gbdnn.io.store.fingerprints import checksum
+from gbdnn.arrays.checked_rows import fault_of
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.errors import FormatError, MissingFileError
+from gbdnn.io.files import output_errors
+from gbdnn.io.reading import foreign_errors
+from gbdnn.io.store.fingerprints import checksum, checksum_of_file
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from pathlib import Path
 
-__all__ = ["Shards", "header_of", "safetensors", "write_shard"]
+__all__ = [
+    "SHARD_BYTES",
+    "ShardReader",
+    "ShardWriter",
+    "read_rows",
+    "require_packages",
+    "write_rows",
+]
 
-_OPENING = Lock()  # one for all: readers pickle, and a shard is opened once
+SHARD_BYTES = 64 << 20
+"""Largest size of a shard, unless a single layer or part is larger."""
+
+_OPENING = Lock()  # each shard is verified and mapped once
 
 
-class Shards:
-    """The arrays of some shards in a folder.
-
-    An error says that a shard is missing (MissingFileError), that it differs from what is said of
-    it (FormatError, SafetensorError), or that the system does not let it be read (an OSError).
+class ShardWriter:
+    """Writes named arrays into new shards in a folder.
 
     Parameters
     ----------
     folder : Path
-        Where they are.
-    shards : sequence of dict
-        What an index says of them: ``file``, ``bytes``, ``header_xxh3_64``.
-    verify : bool
-        Whether an array's checksum is compared at each read.
+        It exists. If it holds a store, new shards get the permissions of its index.
+
+    Attributes
+    ----------
+    shards : list of dict
+        Name, size and checksum of each shard that has been written.
     """
 
-    def __init__(self, folder: Path, shards: Sequence[dict[str, Any]], *, verify: bool) -> None:
-        self._folder, self._verify = folder, verify
-        self._told = {shard["file"]: (shard["bytes"], shard["header_xxh3_64"]) for shard in shards}
-        self._opened: dict[str, Any] = {}
+    def __init__(self, folder: Path) -> None:
+        self.shards: list[dict[str, Any]] = []
+        self._folder, self._token = folder, secrets.token_hex(8)
+        self._arrays: dict[str, np.ndarray] = {}
+        self._bytes = 0
 
-    def array(self, file: str, tensor: dict[str, Any]) -> np.ndarray:
-        """Return the array that an index calls `tensor`: ``name``, ``xxh3_64``."""
-        found: np.ndarray = self._open(file).get_tensor(tensor["name"])
-        if self._verify and checksum(found.view(np.uint8)) != tensor["xxh3_64"]:
-            raise FormatError("is damaged: its bytes do not have the index's checksum")
-        return found
+    def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Add arrays, which are written into the same shard; return where they are."""
+        size = sum(array.nbytes for array in arrays.values())
+        if self._arrays and self._bytes + size > SHARD_BYTES:
+            self.flush()
+        for role, array in arrays.items():
+            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+            self._arrays[f"{name}.{role}"] = np.asarray(little, order="C")
+        self._bytes += size
+        return {"shard": len(self.shards), "name": name}
 
-    def require(self) -> None:
-        """Raise the error of a shard that is missing, or has another size or header."""
-        for file in self._told:
-            self._open(file)
-
-    def _open(self, file: str) -> Any:
-        """Return a memory-mapped shard; it stays open."""
+    def flush(self) -> None:
+        """Write the arrays that have been added since the last shard."""
+        if not self._arrays:
+            return
+        path = self._folder / f"shard-{self._token}-{len(self.shards):05}.safetensors"
         try:
-            return self._mapped(os.path.join(self._folder, file), file)  # noqa: PTH118 -- often
-        except FileNotFoundError as err:
-            if file in self._opened:  # it lost its name, not its content
-                return self._opened[file]
-            again = "if the store has been saved anew, load it again"
-            raise MissingFileError(f"the shard is missing; {again}") from err
+            with output_errors(path):
+                self._write(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        size, digest = path.stat().st_size, checksum_of_file(path)
+        self.shards.append({"file": path.name, "bytes": size, "xxh3_64": digest})
+        self._arrays, self._bytes = {}, 0
 
-    def _mapped(self, path: str, file: str) -> Any:
-        size, digest = self._told[file]
-        # At each read: reading past the end of a mapped file would end the process.
-        there = os.stat(path)  # noqa: PTH116 -- often
-        if not stat.S_ISREG(there.st_mode):
-            raise FormatError("the shard is not a regular file")
-        if there.st_size != size:
-            raise FormatError(
-                f"the shard has {there.st_size} bytes, not {size}: cut off, or written to"
-            )
-        with _OPENING:
-            if file not in self._opened:
-                if checksum(header_of(Path(path))) != digest:
-                    raise FormatError("the shard's header is damaged")
-                self._opened[file] = _opened(path)
-            return self._opened[file]
+    def discard(self) -> None:
+        """Remove the shards that have been written."""
+        for shard in self.shards:
+            (self._folder / shard["file"]).unlink(missing_ok=True)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": {}}
-
-
-def _opened(path: str) -> Any:
-    try:
-        return safetensors().safe_open(path, framework="np")
-    except OSError as err:  # of no number; whatever it is, the package says that there is no file
-        os.close(os.open(path, os.O_RDONLY))
-        raise ReadError(f"cannot be mapped into memory: {err}") from err
+    def _write(self, path: Path) -> None:
+        path.touch()
+        index = self._folder / "index.json"
+        mode = stat.S_IMODE((index if index.exists() else path).stat().st_mode)
+        try:
+            _safetensors("safetensors.numpy").save_file(self._arrays, path)
+        except _safetensors("safetensors").SafetensorError as err:  # of a full disk, for example
+            raise OSError(str(err)) from err
+        with path.open("rb") as file:
+            os.fchmod(file.fileno(), mode)  # safetensors replaces the file with a private one
+            os.fsync(file.fileno())
 
 
-def write_shard(
-    path: Path, tensors: dict[str, np.ndarray], old: os.stat_result | None
-) -> tuple[bytes, int]:
-    """Write a new file of contiguous arrays, to the disk; return its header and its size.
+class ShardReader:
+    """Reads arrays from the shards of a store.
 
-    With the permissions of another file if `old` is given.
+    Parameters
+    ----------
+    folder : Path
+        The store.
+    shards : list of dict
+        As `ShardWriter.shards`.
+    verify : bool
+        Whether a shard's checksum is compared when the shard is first read.
     """
-    # The largest items first: each array begins at a multiple of its items' size.
-    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
-    described, size = {}, 0
-    for name in names:
-        array = tensors[name]
-        start, size = size, size + array.nbytes
-        described[name] = {
-            "dtype": f"{array.dtype.kind.upper()}{8 * array.itemsize}",
-            "shape": list(array.shape),
-            "data_offsets": [start, size],
-        }
-    text = json.dumps(described, separators=(",", ":")).encode("ascii")
-    text += b" " * (-len(text) % 8)
-    header = len(text).to_bytes(8, "little") + text
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(path, flags, 0o666 if old is None else 0o600), "wb") as file:
-        file.write(header)
-        for name in names:
-            file.write(tensors[name].data)
-        file.flush()
-        if old is not None:
-            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
-        os.fsync(file.fileno())
-    return header, len(header) + size
+
+    def __init__(self, folder: Path, shards: list[dict[str, Any]], *, verify: bool) -> None:
+        self.folder, self._shards, self._verify = folder, shards, verify
+        self._opened: dict[int, Any] = {}
+
+    def array(self, entry: dict[str, Any], role: str, where: str) -> np.ndarray:
+        """Return an array of `entry`, which `ShardWriter.add` returned.
+
+        Errors name the shard and `where`, the layer or the part.
+        """
+        k: int = entry["shard"]
+        there = f"{self.folder / self._shards[k]['file']}: {where}"
+        with foreign_errors(there, "cannot be read"):
+            found: np.ndarray = self._open(k, there).get_tensor(f"{entry['name']}.{role}")
+            return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+    def require_whole(self) -> None:
+        """Raise the error of a shard that is missing or damaged."""
+        for k, shard in enumerate(self._shards):
+            there = str(self.folder / shard["file"])
+            with foreign_errors(there, "cannot be read"):
+                self._open(k, there)
+
+    def _open(self, k: int, there: str) -> Any:
+        """Return a shard that is mapped into memory."""
+        shard = self._shards[k]
+        path = self.folder / shard["file"]
+        # At each read: reading a mapped file beyond its end would end the process.
+        size = _size(path, there)
+        if size != shard["bytes"]:
+            raise FormatError(f"{there}: the shard is damaged: {size} bytes, not {shard['bytes']}")
+        with _OPENING:
+            if k not in self._opened:
+                if self._verify and checksum_of_file(path) != shard["xxh3_64"]:
+                    raise FormatError(f"{there}: the shard is damaged: its checksum differs")
+                self._opened[k] = _safetensors("safetensors").safe_open(path, framework="np")
+            return self._opened[k]
 
 
-def header_of(path: Path) -> bytes:
-    """Return the first bytes of a shard: its header's length, and the header."""
-    with path.open("rb") as file:
-        length = file.read(8)
-        # A damaged length may exceed the file's.
-        return length + file.read(min(int.from_bytes(length, "little"), path.stat().st_size))
+def write_rows(
+    writer: ShardWriter, name: str, rows: SparseRows, **more: np.ndarray
+) -> dict[str, Any]:
+    """Write the rows of a sparse matrix, and more arrays into the same shard.
+
+    Return where they are.
+    """
+    return writer.add(
+        name,
+        {
+            "indptr": rows.indptr.astype(np.uint32 if rows.nvals < 2**32 else np.uint64),
+            "indices": rows.columns.astype(np.uint32 if rows.ncols <= 2**32 else np.uint64),
+            "values": rows.values[:1] if rows.is_iso else rows.values,
+            **more,
+        },
+    )
 
 
-def safetensors() -> Any:
-    """Return the package safetensors, or raise MissingPackageError."""
-    return require("safetensors", "store", "a store has shards of safetensors")
+def read_rows(
+    shards: ShardReader, entry: dict[str, Any], shape: tuple[int, int], nvals: int, where: str
+) -> SparseRows:
+    """Return the rows of a sparse matrix; checked here, because GraphBLAS trusts its arrays."""
+    indptr, indices, values = (
+        shards.array(entry, role, where) for role in ("indptr", "indices", "values")
+    )
+    nrows, ncols = shape
+    if (len(indptr), len(indices)) != (nrows + 1, nvals) or len(values) not in (1, nvals):
+        raise FormatError(
+            f"{shards.folder}: {where}: the arrays do not have the sizes that the index states"
+        )
+    if fault := fault_of(indptr, indices, ncols):
+        raise FormatError(f"{shards.folder}: {where}: {fault}")
+    if not np.isfinite(values).all() or not values.all():
+        raise FormatError(f"{shards.folder}: {where}: a stored value is zero or not finite")
+    return SparseRows(indptr.astype(np.uint64), indices.astype(np.uint64), values, ncols)
+
+
+def _size(path: Path, there: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 -- called for each array
+    except FileNotFoundError as err:
+        raise MissingFileError(
+            f"{there}: the shard is missing; if the store has been saved again, load it again"
+        ) from err
+
+
+def require_packages() -> None:
+    """Raise MissingPackageError if a package that stores need is missing."""
+    _safetensors("safetensors")
+    checksum(b"")
+
+
+def _safetensors(module: str) -> Any:
+    return require(module, "store", "a store consists of safetensors files")

@@ -1,0 +1,248 @@
+"""The folder of a store: shards, one JSON index, and a lock against a second writer.
+
+    index.json                       what the store holds; replaced last
+    shard-<token>-00000.safetensors  arrays
+    run.json, part-*.json            an answer that is not complete (`gbdnn.io.store.parts`)
+
+New shards have new names. The index is replaced by a rename when all of them are on the disk, and
+then the shards that it does not name are removed: a reader sees the old store or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from gbdnn.arrays.checks import as_flag, as_path
+from gbdnn.errors import FormatError, MissingFileError, OutputError
+from gbdnn.io.files import output_errors, whole_file
+from gbdnn.io.reading import read_bytes
+from gbdnn.io.store.fingerprints import checksum
+from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+__all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_json"]
+
+INDEX, RUN = "index.json", "run.json"
+_FORMAT, _VERSION = "gbdnn.store", 2
+_OURS = re.compile(  # the last one is a temporary file of safetensors
+    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-\d+-\d+\.json|run\.json"
+    r"|\.gbdnn-[0-9a-f]{16}\.tmp|\.tmp[0-9A-Za-z]{6}"
+)
+
+
+class Writer(ShardWriter):
+    """A context manager that writes a store; the folder's store is unchanged without `finish`.
+
+    Parameters
+    ----------
+    path : path-like
+        A new folder, an empty one, or a store.
+    resumes : bool, default False
+        Whether the folder may contain the parts of an unfinished run, which are then kept.
+
+    Raises
+    ------
+    OutputError
+        The folder contains something else or an unfinished run, another process is writing to it,
+        or it cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, resumes: bool = False) -> None:
+        self.folder, self._resumes = as_path(path).absolute(), resumes
+        require_packages()
+        super().__init__(self.folder)
+        self._lock, self._made = -1, False
+
+    def __enter__(self) -> Self:
+        try:
+            with output_errors(self.folder):
+                self._made = not self.folder.exists()
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = _locked(self.folder)
+                self._require_ours()
+                self._begin()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what is not part of a store, and release the lock."""
+        try:
+            self._end()
+        finally:
+            self._release()
+
+    def finish(self, kind: str, content: dict[str, Any]) -> None:
+        """Write the index, which makes this the folder's store."""
+        self.flush()
+        with output_errors(self.folder):
+            write_json(self.folder / INDEX, {"kind": kind, "shards": self.shards, **content})
+
+    def _begin(self) -> None:
+        if (self.folder / RUN).exists() and not self._resumes:
+            raise OutputError(
+                f"{self.folder}: the folder contains the finished parts of an unfinished"
+                " infer_to_store; choose another folder or delete it"
+            )
+
+    def _end(self) -> None:
+        if not (self.folder / RUN).exists():
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove all files of ours that do not belong to the store in the folder."""
+        with contextlib.suppress(OSError):
+            kept = {INDEX}
+            if (self.folder / INDEX).exists():
+                index = json.loads((self.folder / INDEX).read_bytes())
+                kept.update(shard["file"] for shard in index["shards"])
+            # The record of a run first: without it nothing takes its parts for whole ones.
+            for path in sorted(self.folder.iterdir(), key=lambda path: path.name != RUN):
+                if _OURS.fullmatch(path.name) and path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+    def _require_ours(self) -> None:
+        """Raise OutputError if the folder is neither empty nor a store."""
+        index = self.folder / INDEX
+        if index.exists():
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                if json.loads(index.read_bytes())["format"] == _FORMAT:
+                    return
+        elif all(_OURS.fullmatch(path.name) for path in self.folder.iterdir()):
+            return
+        raise OutputError(
+            f"{self.folder}: the folder is not empty and not a store; choose another one"
+        )
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self._made:
+            with contextlib.suppress(OSError):  # it is not empty
+                self.folder.rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What another process needs to open the same store: its path and its index's checksum."""
+
+    path: str
+    checksum: str
+    verify: bool
+
+    def reader(self) -> Reader:
+        """Open the store, or raise a FormatError if it is no longer the same one."""
+        reader = Reader(self.path, verify=self.verify)
+        if reader.address != self:
+            raise FormatError(f"{self.path}: the store has been saved again since it was opened")
+        return reader
+
+    def content(self) -> str:
+        """Return the hash of what the store holds, whatever its shards are called."""
+        index = self.reader().index
+        named = {"shards": [shard["xxh3_64"] for shard in index["shards"]]}
+        return checksum(json.dumps({**index, **named, "xxh3_64": "", "run": None}).encode())
+
+
+class Reader:
+    """A store that has been opened.
+
+    Parameters
+    ----------
+    path : path-like
+    verify : bool
+        Whether the checksum of a shard is compared when the shard is first read.
+
+    Attributes
+    ----------
+    path : Path
+    index : dict
+    shards : ShardReader
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:
+        require_packages()
+        self.path, self._verify = as_path(path).absolute(), as_flag(verify, "verify")
+        try:
+            self.index = read_json(self.path / INDEX)
+        except MissingFileError as err:
+            raise MissingFileError(
+                f"{self.path}: there is no store: {INDEX} is missing, which is written last"
+            ) from err
+        self.shards = self.parsed(
+            lambda: ShardReader(self.path, self.index["shards"], verify=self._verify)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Address.reader, (self.address,)
+
+    @property
+    def kind(self) -> str:
+        """``"network"``, ``"features"`` or ``"categories"``."""
+        return str(self.index["kind"])
+
+    @property
+    def address(self) -> Address:
+        """From where another process can open this store."""
+        return Address(str(self.path), self.index["xxh3_64"], self._verify)
+
+    def parsed(self, parse: Callable[[], T]) -> T:
+        """Return ``parse()``, which reads the index; raise FormatError if a field is wrong."""
+        try:
+            return parse()
+        except (LookupError, TypeError, ValueError) as err:
+            raise FormatError(f"{self.path / INDEX}: the index is invalid: {err!r}") from err
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write an index, or another description, with a checksum of itself."""
+    content = {"format": _FORMAT, "version": _VERSION, **content}
+    content["xxh3_64"] = checksum(json.dumps(content).encode())
+    with whole_file(path) as file:
+        file.write(json.dumps(content).encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return what `write_json` has written, or raise MissingFileError or FormatError."""
+    try:
+        found = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as err:
+        raise FormatError(f"{path}: the file is damaged: {err}") from err
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise FormatError(f"{path}: the file does not belong to a store of gbdnn")
+    if found.get("version") != _VERSION:
+        raise FormatError(
+            f"{path}: the store has version {found.get('version')} of the format; this gbdnn reads"
+            f" version {_VERSION}"
+        )
+    told = found.pop("xxh3_64", None)
+    if told != checksum(json.dumps(found).encode()):
+        raise FormatError(f"{path}: the file is damaged: its checksum differs")
+    return {**found, "xxh3_64": told}
+
+
+def _locked(folder: Path) -> int:
+    """Return a descriptor of a folder with an exclusive lock, where the file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OutputError(f"{folder}: another process is writing to this store") from None
+    except OSError:
+        return descriptor
+    return descriptor

@@ -1,0 +1,250 @@
+"""infer_to_store: whole parts are skipped, and different runs are refused."""
+
+import json
+import os
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn.errors import MissingFileError, OutputError
+from gbdnn.io.store import features
+
+for package in ("safetensors", "xxhash"):
+    pytest.importorskip(package)
+
+NET = gbdnn.radixnet(1024, 2)
+X = np.random.default_rng(1).choice([0.0, 1.0], (60, 1024), p=[0.9, 0.1]).astype(np.float32)
+EXPECTED = gbdnn.infer(NET, X)
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+def stopped(out, inputs, net=NET, **options):
+    """Run until so many inputs are in whole parts of 10."""
+
+    def stop(done, _):
+        if done >= inputs:
+            raise Stop
+
+    with pytest.raises(Stop):
+        gbdnn.infer_to_store(net, X, out, batch=10, progress=stop, **options)
+
+
+def counted(out, net=NET, inputs=X, **options):
+    """Return the answer of a call that finishes, and the inputs done at its first report."""
+    done = []
+    Y = gbdnn.infer_to_store(net, inputs, out, progress=lambda k, _: done.append(k), **options)
+    assert done[-1] == 60
+    return Y.matrix(), done[0]
+
+
+def parts(out):
+    return sorted(out.glob("part-*.json"))
+
+
+def shards_of(part):
+    return [part.parent / each["file"] for each in json.loads(part.read_text())["shards"]]
+
+
+@pytest.mark.parametrize("size", [1 << 22, 7])
+def test_an_answer_is_written_part_by_part(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(features, "PART", size)
+    Y, done = counted(tmp_path / "Y", batch=10)
+    assert done == 0
+    assert Y.isequal(EXPECTED)
+    names = {path.suffix for path in (tmp_path / "Y").iterdir()}
+    assert len(list((tmp_path / "Y").glob("*.json"))) == 1
+    assert names == {".json", ".safetensors"}
+
+
+def test_whole_parts_are_skipped(tmp_path):
+    out = tmp_path / "Y"
+    stopped(out, 30)
+    assert len(parts(out)) == 3
+    Y, done = counted(out)  # without batch= the parts stay as they are
+    assert done == 30
+    assert Y.isequal(EXPECTED)
+
+
+def test_a_finished_run_is_not_computed_again(tmp_path):
+    gbdnn.infer_to_store(NET, X, tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    Y, done = counted(tmp_path)
+    assert done == 60
+    assert Y.isequal(EXPECTED)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "shard", "index", "cut index"])
+def test_a_damaged_part_is_computed_again(tmp_path, damage):
+    out = tmp_path / "Y"
+    stopped(out, 30)
+    part = parts(out)[1]
+    file = part if "index" in damage else shards_of(part)[0]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "shard":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-1] if "cut" in damage else content)
+    Y, done = counted(out)
+    assert done == 20
+    assert Y.isequal(EXPECTED)
+
+
+def test_an_unfinished_store_cannot_be_read_or_replaced_by_save(tmp_path):
+    stopped(tmp_path, 30)
+    with pytest.raises(MissingFileError):
+        gbdnn.load(tmp_path)
+    with pytest.raises(OutputError, match="unfinished"):
+        gbdnn.save(NET, tmp_path)
+    assert len(parts(tmp_path)) == 3
+
+
+OTHERS = {
+    "network": {"net": gbdnn.radixnet(1024, 3)},
+    "features": {"inputs": X[::-1].copy()},
+    "engine auto, not sparse": {"engine": "sparse"},
+    "compress auto, not False": {"compress": False},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_different_run_is_refused_and_restart_discards_it(tmp_path, what, finished):
+    if finished:
+        gbdnn.infer_to_store(NET, X, tmp_path, batch=10)
+    else:
+        stopped(tmp_path, 30)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = OTHERS[what]
+    with pytest.raises(OutputError, match=f"{what}.*restart=True"):
+        counted(tmp_path, **other)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    Y, done = counted(tmp_path, **other, restart=True)
+    assert done == 0
+    expected = {"net": NET, "inputs": X, **other}
+    assert Y.isequal(gbdnn.infer(expected.pop("net"), expected.pop("inputs"), **expected))
+
+
+def test_another_size_of_parts_is_refused(tmp_path):
+    stopped(tmp_path, 30)
+    with pytest.raises(OutputError, match="its parts have 10 inputs, not 20"):
+        counted(tmp_path, batch=20)
+    assert counted(tmp_path, batch=10)[1] == 30
+
+
+def test_a_store_of_something_else_is_refused_and_restart_replaces_it_at_the_end(tmp_path):
+    gbdnn.save(NET, tmp_path)
+    with pytest.raises(OutputError, match=r"contains a finished store; .*restart=True"):
+        counted(tmp_path)
+    stopped(tmp_path, 30, restart=True)
+    assert gbdnn.load(tmp_path).isequal(NET)
+    Y, done = counted(tmp_path)  # the unfinished run is this one
+    assert done == 30
+    assert Y.isequal(EXPECTED)
+
+
+def test_restart_computes_everything_again(tmp_path):
+    stopped(tmp_path, 30)
+    assert counted(tmp_path, restart=True)[1] == 0
+
+
+def test_a_run_that_failed_before_its_first_part_leaves_nothing(tmp_path):
+    stopped(tmp_path / "Y", 0)
+    assert not (tmp_path / "Y").exists()
+    (tmp_path / "Z").mkdir()
+    stopped(tmp_path / "Z", 0)
+    assert counted(tmp_path / "Z", engine="sparse")[1] == 0
+
+
+def test_stores_are_known_by_their_content(tmp_path):
+    """They may have been moved or saved again in the meantime."""
+    for name in ("old", "new"):
+        gbdnn.save(NET, tmp_path / name / "net")
+        gbdnn.save(X, tmp_path / name / "X")
+
+    def call(name, **options):
+        net = gbdnn.load(tmp_path / name / "net", lazy=name == "new")
+        return gbdnn.infer_to_store(
+            net, gbdnn.io.open_features(tmp_path / name / "X"), tmp_path / "Y", **options
+        )
+
+    def stop(done, _):
+        if done == 20:
+            raise Stop
+
+    with pytest.raises(Stop):
+        call("old", batch=10, progress=stop)
+    done = []
+    assert call("new", progress=lambda k, _: done.append(k)).matrix().isequal(EXPECTED)
+    assert done[0] == 20
+
+
+def test_threads_and_processes_continue_a_run(tmp_path):
+    gbdnn.save(NET, tmp_path / "net")
+    net = gbdnn.load(tmp_path / "net")
+    for name, pool in (
+        ("threads", ThreadPoolExecutor(2)),
+        ("processes", ProcessPoolExecutor(2, get_context("spawn"))),
+    ):
+        stopped(tmp_path / name, 30, net=net)
+        with pool:
+            Y, done = counted(tmp_path / name, net=net, executor=pool)
+        assert done == 30
+        assert Y.isequal(EXPECTED)
+
+
+def test_two_callers_of_one_run(tmp_path):
+    def second(done, _):
+        if done == 0:
+            with pytest.raises(OutputError, match="another process is writing"):
+                gbdnn.infer_to_store(NET, X, tmp_path)
+
+    gbdnn.infer_to_store(NET, X, tmp_path, batch=30, progress=second)
+
+
+def test_a_worker_that_cannot_write(tmp_path):
+    """Whole parts stay, and the next call finishes."""
+    out = tmp_path / "Y"
+
+    def gone(done, _):
+        if done == 20:
+            out.rename(tmp_path / "moved")
+
+    with pytest.raises(OutputError, match=r"batch 2: .*cannot be written"):
+        gbdnn.infer_to_store(NET, X, out, batch=10, progress=gone)
+    (tmp_path / "moved").rename(out)
+    assert counted(out)[1] == 20
+
+
+def test_the_answer_is_stored_features(tmp_path):
+    Y = gbdnn.infer_to_store(NET, X, tmp_path, batch=10)
+    assert Y.shape == (60, 1024)
+    again = pickle.loads(pickle.dumps(Y))  # noqa: S301
+    assert again.matrix().isequal(EXPECTED)
+    assert gbdnn.load(tmp_path).isequal(EXPECTED)
+    assert os.listdir(tmp_path).count("run.json") == 0  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "error", "message"),
+    [
+        ([], {}, TypeError, "layers"),
+        (NET, {"batch": 0}, ValueError, "batch"),
+        (NET, {"restart": 1}, TypeError, "restart"),
+        (NET, {"progress": 1}, TypeError, "progress"),
+        (NET, {"engine": "fast"}, ValueError, "engine"),
+        (NET, {"verify": True}, TypeError, "unexpected keyword argument 'verify'"),
+    ],
+)
+def test_wrong_calls(tmp_path, layers, options, error, message):
+    with pytest.raises(error, match=message):
+        gbdnn.infer_to_store(layers, X, tmp_path / "Y", **options)
+    assert not (tmp_path / "Y").exists()
