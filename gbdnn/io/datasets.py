@@ -12,7 +12,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, as_path, whole_number
 from gbdnn.errors import FormatError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
-from gbdnn.io.frameworks.matrix_market_text import parse_distinct
+from gbdnn.io.frameworks.matrix_market import parse
 from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
 from gbdnn.io.reading import WRONG, as_limit, open_checked, read_unzipped
@@ -174,7 +174,7 @@ def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
     if _is_store(path):
         return open_features(path)
     if name.endswith(_MTX):
-        return parse_distinct(read_unzipped(path, limit), path)
+        return parse(read_unzipped(path, limit), path)
     if name.endswith(_NUMPY):
         found = read_numpy(path, limit)
         return _rows(path, found) if isinstance(found, np.ndarray) else found

@@ -5,7 +5,6 @@ What ends a process fails here, too: pytest ends with it.
 
 import errno
 import gzip
-import io as bytes_io
 import os
 import pathlib
 import pickle
@@ -13,7 +12,6 @@ import pickletools
 
 import numpy as np
 import pytest
-import scipy.io
 import scipy.sparse as sp
 from shell import fails, well
 
@@ -192,116 +190,6 @@ def test_numbers_that_a_file_of_pytorch_does_not_have(tmp_path, change):
     path.write_bytes(data[:start] + pickle.dumps(change(keys), 2) + data[start + last + 1 :])
     with pytest.raises(FormatError, match="2 storages, of which 1 have values"):
         io.read_torch(path)
-
-
-# Matrix Market
-
-
-HEAD = "%%MatrixMarket matrix"
-
-
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-@pytest.mark.parametrize("name", ["n3-l1.mtx", "n3-l1-bias.mtx"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_file_cut_at_every_byte(tmp_path, dtype, name, packed):
-    rng = np.random.default_rng(5)
-    net = gbdnn.Network([gbdnn.Layer(rng.normal(size=(3, 4)), rng.normal(size=4), dtype=dtype)])
-    io.write_matrix_market(net, tmp_path)
-    path = tmp_path / name
-    data = path.read_bytes()
-    assert io.read_matrix_market(tmp_path).isequal(net) or dtype == "FP32"
-    for length in range(len(data)):
-        path.write_bytes(gzip.compress(data[:length]) if packed else data[:length])
-        with pytest.raises(FormatError, match=f"{name}"):
-            io.read_matrix_market(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{HEAD} coordinate real general\n5 4 2e", "line 2: .* where the sizes"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 2e", "ends inside line 3 .*cut off"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 2\0\n", r"line 3: the value '2.x00'"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 -1.fl\n", "line 3: the value '-1.fl'"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1.2.3\n", "line 3: the value '1.2.3'"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1 2\n", "line 3: 4 fields .*; 3 needed"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4\n", "line 3: 2 fields"),
-        (f"{HEAD} coordinate real general\n5 4 1\n\n6 4 1\n", "line 4: the row '6' is past"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 0 1\n", "line 3: the column is '0'"),
-        (f"{HEAD} coordinate real general\n5 4 1\n5 4 1\n5 3 1\n", "2 entries.* promises 1"),
-        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 1e400\n", "line 3: .* not a whole number"),
-        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**63}\n", "line 3: .* too large"),
-        (f"{HEAD} coordinate integer general\n5 4 1\n5 4 {2**53 + 1}\n", "more digits"),
-        (f"{HEAD} array integer general\n1 1\n{2**63 - 1}\n", "more digits than float64"),
-        (f"{HEAD} array unsigned-integer general\n1 1\n-3\n", "-3 among unsigned integers"),
-        ("%%matrixmarket matrix array real general\n1 1\n3\n", "line 1: no Matrix Market banner"),
-        (f"{HEAD} array integer general\n1 1\n18446\r44073\n", "line 3: .* not a whole number"),
-        (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
-        (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: no Matrix Market banner"),
-        (f"{HEAD} array pattern general\n1 1\n1\n", "a pattern cannot be array and general"),
-        (f"{HEAD} coordinate real general\n4 4\n", "line 2: .* rows, columns, entries"),
-        (f"{HEAD} coordinate real general\n%\n4 4 0 0\n", "line 3: '4 4 0 0' where the sizes"),
-        (f"{HEAD} coordinate real general\n4 {2**80} 0\n", "line 2: a size is past"),
-        (f"{HEAD} coordinate real general\n4 4 1\n% late\n1 1 1\n", "line 3: 2 fields"),
-        (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n1 1 1\n", "diagonal"),
-    ],
-)  # fmt: skip
-def test_text_that_is_not_matrix_market(tmp_path, text, message):
-    (tmp_path / "w1.mtx").write_bytes(text.encode())
-    with pytest.raises(FormatError, match=message):
-        io.read_matrix_market(tmp_path)
-
-
-def test_blanks_and_line_ends(tmp_path):
-    text = f"{HEAD} coordinate real general\n% a comment\n2 3 2\n1 1 0.5\n2 3 -1e-1\n"
-    expected = [[0.5, 0, 0], [0, 0, -0.1]]
-    for other in (
-        text,
-        text.replace("\n", "\r\n"),
-        text.replace(" ", "  \t"),
-        text.replace("\n", "\n\n").replace(HEAD, f"{HEAD}"),
-        text.replace("\n1", "\n  1").replace("\n", " \n"),
-        text.replace("matrix coordinate real", "MATRIX Coordinate rEaL"),
-    ):
-        (tmp_path / "w1.mtx").write_bytes(other.encode())
-        W = io.read_matrix_market(tmp_path)[0].weights
-        assert W.to_dense(fill_value=0).tolist() == expected, other
-
-
-@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
-@pytest.mark.parametrize("field", ["real", "integer"])
-@pytest.mark.parametrize("layout", [np.asarray, sp.coo_array])
-def test_what_scipy_writes(tmp_path, symmetry, field, layout):
-    A = np.random.default_rng(2).integers(-4, 5, (5, 5))
-    A = {"general": A, "symmetric": A + A.T, "skew-symmetric": A - A.T}[symmetry]
-    text = bytes_io.BytesIO()
-    B = layout(A.astype(float) if field == "real" else A)
-    scipy.io.mmwrite(text, B, field=field, symmetry=symmetry)
-    (tmp_path / "w1.mtx").write_bytes(text.getvalue())
-    W = io.read_matrix_market(tmp_path)[0].weights
-    np.testing.assert_array_equal(W.to_dense(fill_value=0), A)
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [
-        (2**24, "FP32"),
-        (2**24 + 1, "FP64"),
-        (2**53, "FP32"),
-        (2**53 - 1, "FP64"),
-        (-(2**63), "FP32"),
-    ],
-)
-def test_integers_are_read_as_they_are(tmp_path, value, dtype):
-    text = f"{HEAD} coordinate integer skew-symmetric\n2 2 1\n2 1 {value}\n"
-    (tmp_path / "w1.mtx").write_text(text)
-    (layer,) = io.read_matrix_market(tmp_path)
-    assert layer.dtype == gbdnn.Layer(E, dtype=dtype).dtype
-    assert [int(x) for x in layer.weights.to_dense(fill_value=0).ravel()] == [0, -value, value, 0]
-    assert io.read_features(tmp_path / "w1.mtx").to_dense(fill_value=0).tolist() == [
-        [0, -value],
-        [value, 0],
-    ]
 
 
 # Networks without neurons

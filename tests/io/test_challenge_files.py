@@ -4,7 +4,6 @@ import gzip
 import math
 import os
 import re
-import subprocess
 import sys
 
 import graphblas as gb
@@ -27,7 +26,6 @@ from gbdnn.errors import (
 from gbdnn.io import iter_layers, write_network
 from gbdnn.io.challenge.layout import find_categories, find_features, find_layers
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
-from gbdnn.io.files import require_writable
 
 TYPES = {"FP32": np.float32, "FP64": np.float64}
 # tmp_path is one folder for all examples; each writes its file anew.
@@ -166,13 +164,6 @@ def test_stored_zeros_are_not_written(file):
     assert A.nvals == 3
 
 
-def test_more_lines_than_are_written_at_once(file, monkeypatch):
-    monkeypatch.setattr("gbdnn.io.challenge.table._LINES_AT_ONCE", 7)
-    A = gb.Matrix.from_coo(np.arange(30), np.arange(30) % 4, np.arange(30) + 0.5)
-    write_tsv(A, file)
-    assert read_tsv(file, dtype="FP64").isequal(A)
-
-
 def test_pending_work_and_dense_formats(file):
     A = gb.Matrix("FP64", 3, 3)
     A(accum=gb.binary.plus) << 1.5  # full
@@ -223,105 +214,55 @@ def test_gzip_of_several_members(file):
     assert read_tsv(file).nvals == 2
 
 
-@FILES
-@given(
-    size=st.integers(1, 60),
-    piece=st.integers(1, 400),
-    bad=st.integers(0, 30),
-    odd=st.integers(0, 30),
-)
-def test_the_first_bad_line_is_found(tmp_path, size, piece, bad, odd):
-    lines = [f"{i}\t{i % 7 + 1}\t{i / 2}\n" for i in range(1, 30)]
-    if odd < len(lines):
-        lines[odd] = "0" * 50 + lines[odd]  # unusual, but right
-    path = put(tmp_path / "some.tsv", "".join(lines))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gbdnn.io.challenge.table._FEW", size)
-        patch.setattr("gbdnn.io.challenge.table._PIECE", piece)
-        A = read_tsv(path)
-        assert set(entries(A)) == set(text_entries("".join(lines)))
-        if bad < len(lines):
-            lines[bad] = "1\tx\t1\n"
-            put(path, "".join(lines))
-            with pytest.raises(FormatError, match=rf"some\.tsv, line {bad + 1}: the column 'x'"):
-                read_tsv(path)
-            lines[bad] = "29\t2\t1\n" if bad < 28 else lines[0]
-            put(path, "".join(lines))
-            with pytest.raises(FormatError, match=rf"some\.tsv, line {max(bad + 1, 29)}: a second"):
-                read_tsv(path)
-
-
 # --- bad files: the message names file and line
 
 
 BAD = {
-    "three fields": ("1\t1\t1\n1\t2\n", 2, "2 fields in '1.t2'; 3 needed: row<TAB>column<TAB>val"),
-    "four fields": ("1\t1\t1\n1\t2\t3\t4\n", 2, "4 fields"),
+    "two fields": ("1\t1\t1\n1\t2\n", 2, "2 fields in '1.t2'; expected 3: row, column, value"),
     "four fields first": ("1\t2\t3\t4\n1\t1\t1\n", 1, "4 fields"),
-    "short and long": ("1\t1\t1\n1\t2\n1\t2\t3\t4\n", 2, "2 fields"),
-    "tab at the end": ("1\t1\t1\t\n", 1, "4 fields"),
     "blank line": ("1\t1\t1\n\n1\t2\t1\n", 2, "a blank line"),
-    "blank first line": ("\n1\t2\t1\n", 1, "a blank line"),
-    "blank last line": ("1\t2\t1\n\n", 2, "a blank line"),
-    "blank CR LF": ("1\t2\t1\r\n\r\n", 2, "a blank line"),
-    "only a newline": ("\n", 1, "a blank line"),
     "spaces for tabs": ("1 2 3\n", 1, "1 fields in '1 2 3'"),
-    "commas": ("1,2,3\n", 1, "1 fields"),
     "header": ("row\tcolumn\tvalue\n1\t1\t1\n", 1, "the row 'row' is not a whole number"),
-    "comment": ("# 1\t1\t1\n", 1, "the row '# 1' is not a whole number"),
     "quotes": ('1\t1\t1\n"1"\t2\t1\n', 2, "the row '\"1\"' is not a whole number"),
-    "space before": ("1\t1\t1\n 1\t2\t1\n", 2, "the row ' 1' is not a whole number"),
-    "space after": ("1\t1\t1\n1\t2\t1 \n", 2, "the value '1 ' is not a number"),
-    "fraction": ("1.0\t1\t1\n", 1, "the row '1.0' is not a whole number"),
+    "space after": ("1\t1\t1\n1\t2\t1 \n", 2, "the value '1 ' is not a finite number"),
     "underscore": ("1\t1_0\t1\n", 1, "the column '1_0' is not a whole number"),
-    "empty index": ("\t1\t1\n", 1, "the row '' is not a whole number"),
-    "empty value": ("1\t1\t\n", 1, "the value '' is not a number"),
     "empty fields": ("1\t1\t1\n\t\t\n", 2, "the row '' is not a whole number"),
-    "row 0": ("1\t1\t1\n0\t1\t1\n", 2, "the row is '0'; indices start at 1"),
     "column 0": ("1\t1\t1\n1\t0\t1\n", 2, "the column is '0'; indices start at 1"),
     "row -1": ("-1\t1\t1\n", 1, "the row is '-1'; indices start at 1"),
-    "row -0": ("-0\t1\t1\n", 1, "the row is '-0'; indices start at 1"),
-    "index of 2^60 + 1": (f"{2**60 + 1}\t1\t1\n", 1, "is past the largest index, 1152921504"),
     "index of 2^64 + 1": (f"1\t{2**64 + 1}\t1\n", 1, "is past the largest index, 1152921504"),
     "5000 digits": ("1\t1\t1\n" + "9" * 5000 + "\t1\t1\n", 2, "is past the largest index"),
-    "nan": ("1\t1\t1\n1\t2\tnan\n", 2, "the value is 'nan'; values are finite"),
-    "NaN": ("1\t1\tNaN\n", 1, "the value is 'NaN'; values are finite"),
-    "inf": ("1\t1\tinf\n", 1, "the value is 'inf'; values are finite"),
-    "-Infinity": ("1\t1\t-Infinity\n", 1, "values are finite"),
+    "nan": ("1\t1\t1\n1\t2\tnan\n", 2, "the value 'nan' is not a finite number"),
     "1e400": ("1\t1\t1\n1\t2\t1e400\n", 2, "the value '1e400' is too large for float"),
-    "word": ("1\t1\tone\n", 1, "the value 'one' is not a number"),
-    "null": ("1\t1\tnull\n", 1, "the value 'null' is not a number"),
-    "hexadecimal": ("1\t1\t0x1p3\n", 1, "the value '0x1p3' is not a number"),
-    "Fortran": ("1\t1\t1d5\n", 1, "the value '1d5' is not a number"),
-    "decimal comma": ("1\t1\t1,5\n", 1, "the value '1,5' is not a number"),
-    "value with underscore": ("1\t1\t1_0\n", 1, "the value '1_0' is not a number"),
-    "dot": ("1\t1\t.\n", 1, "the value '.' is not a number"),
-    "half an exponent": ("1\t1\t1e-\n", 1, "the value '1e-' is not a number"),
+    "hexadecimal": ("1\t1\t0x1p3\n", 1, "the value '0x1p3' is not a finite number"),
     "lone CR": ("1\t1\t1\r1\t2\t1\n", 1, "5 fields"),
-    "CR before a tab": ("1\t1\r\t1\n", 1, "is not a whole number"),
     "byte order mark": ("\ufeff1\t1\t1\n", 1, r"the row '.ufeff1' is not a whole number"),
-    "NUL": ("1\t1\t1\n1\t2\t1\0\n", 2, r"the value '1.x00' is not a number"),
+    "NUL": ("1\t1\t1\n1\t2\t1\0\n", 2, r"the value '1.x00' is not a finite number"),
     "duplicate": ("1\t1\t1\n1\t2\t1\n1\t1\t2\n", 3, "a second entry in row 1, column 1; the first"),
-    "equal duplicate": ("4\t7\t1\n4\t7\t1\n", 2, "column 7; the first is in line 1"),
-    "duplicate of a zero": ("1\t1\t0\n1\t1\t2\n", 2, "a second entry in row 1, column 1"),
     "duplicate zeros": ("1\t1\t2\n1\t2\t0\n1\t2\t-0\n", 3, "the first is in line 2"),
     "two duplicates": ("2\t2\t1\n1\t1\t1\n2\t2\t1\n1\t1\t1\n", 3, "row 2, column 2; .* line 1"),
-    "three of a kind": ("1\t1\t1\n1\t1\t1\n1\t1\t1\n", 2, "the first is in line 1"),
-    "duplicate of many zeros": ("0" * 50 + "1\t1\t1\n1\t1\t1\n", 2, "is in line 1"),
 }
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("case", BAD)
-def test_bad_line(file, case, dtype, packed):
-    text, line, message = BAD[case]
-    content = text.encode()
-    file.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises(FormatError, match=rf"some\.tsv, line {line}: .*{message}") as caught:
-        read_tsv(file, dtype=dtype)
-    assert isinstance(caught.value, ValueError)
-    assert len(str(caught.value)) < 300 + len(str(file))
+@pytest.mark.parametrize(("text", "line", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_line(file, text, line, message):
+    for content in (text.encode(), gzip.compress(text.encode())):
+        file.write_bytes(content)
+        with pytest.raises(FormatError, match=rf"some\.tsv, line {line}: .*{message}") as caught:
+            read_tsv(file)
+        assert len(str(caught.value)) < 300 + len(str(file))
+
+
+def test_a_long_file(file):
+    """More lines than are written, and more bytes than are parsed, at once."""
+    n = (1 << 20) + 5
+    A = gb.Matrix.from_coo(np.arange(n), np.arange(n) % 4, np.arange(n) % 7 + 0.5)
+    write_tsv(A, file)
+    assert read_tsv(file, dtype="FP64").isequal(A)
+    lines = file.read_bytes().splitlines(keepends=True)
+    lines[n - 9] = b"1\tx\t1\n"
+    file.write_bytes(b"".join(lines))
+    with pytest.raises(FormatError, match=rf"some\.tsv, line {n - 8}: the column 'x'"):
+        read_tsv(file)
 
 
 @pytest.mark.parametrize(
@@ -348,13 +289,10 @@ def test_overflow_of_the_dtype(file):
     assert read_tsv(file, dtype="FP64")[0, 1].new().value == -1e300
 
 
-@pytest.mark.parametrize("end", ["2\t1\t6.25e-0", "2\t1\t6.2", "2\t1", "2", "2\t1\t6.25e-02\r"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_cut_off_in_a_line(file, end, packed):
-    content = ("1\t1\t6.25e-02\n" + end).encode()
-    file.write_bytes(gzip.compress(content) if packed else content)
-    message = r"some\.tsv: ends inside line 2 \(no newline at its end\): cut off\? If the file is"
-    with pytest.raises(FormatError, match=message):
+@pytest.mark.parametrize("end", ["2\t1\t6.25e-0", "2\t1", "2", "2\t1\t6.25e-02\r"])
+def test_truncated_in_a_line(file, end):
+    file.write_text("1\t1\t6.25e-02\n" + end, newline="")
+    with pytest.raises(FormatError, match=r"some\.tsv: the file ends inside line 2"):
         read_tsv(file)
 
 
@@ -367,7 +305,7 @@ def test_an_error_before_the_cut_comes_first(file):
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)])
 def test_empty_file(file, content):
     file.write_bytes(content)
-    with pytest.raises(FormatError, match=r"some\.tsv: empty file"):
+    with pytest.raises(FormatError, match=r"some\.tsv: the file is empty"):
         read_tsv(file)
 
 
@@ -376,17 +314,6 @@ def test_binary(file, content):
     file.write_bytes(content)
     with pytest.raises(FormatError, match=r"some\.tsv.* line 1"):
         read_tsv(file)
-
-
-def test_a_folder_and_no_file(tmp_path):
-    with pytest.raises(FormatError, match="is a folder, not a file"):
-        read_tsv(tmp_path)
-    with pytest.raises(MissingFileError, match=r"none\.tsv: no such file") as caught:
-        read_tsv(tmp_path / "none.tsv")
-    assert isinstance(caught.value, FileNotFoundError)
-    (tmp_path / "file").touch()
-    with pytest.raises(MissingFileError, match=r"none\.tsv: cannot be read: Not a directory"):
-        read_tsv(tmp_path / "file" / "none.tsv")
 
 
 @pytest.mark.parametrize(
@@ -544,11 +471,11 @@ def test_categories_are_1_based_in_the_file(file):
         ("1\n2.0\n", r", line 2: the category '2.0' is not a whole number"),
         ("1\n\n2\n", r", line 2: the category '' is not a whole number"),
         ("1\n2\n\n", r", line 3: the category '' is not a whole number"),
-        ("1\t2\n", r", line 1: 2 fields in '1\\t2'; 1 needed: category"),
+        ("1\t2\n", r", line 1: 2 fields in '1\\t2'; expected 1: category"),
         ("one\n", r", line 1: the category 'one' is not a whole number"),
         ("7\n1\n7\n1\n", r", line 3: category 7 is already in line 1"),
-        ("7\n12", r": ends inside line 2 \(no newline at its end\)"),
-        ("", r": empty file"),
+        ("7\n12", r": the file ends inside line 2"),
+        ("", r": the file is empty"),
     ],
 )
 def test_bad_categories(file, text, message):
@@ -741,15 +668,6 @@ def test_without_polars(file, monkeypatch):
     assert file.read_text() == "1\t1\t1\n"
 
 
-def test_import_initialises_nothing():
-    code = (
-        "import sys, gbdnn.io.challenge.network, gbdnn.io.challenge.layout, graphblas\n"
-        "assert 'polars' not in sys.modules\n"
-        "graphblas.init(blocking=True)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # --- the official files
 
 
@@ -775,20 +693,6 @@ def test_official_features_and_categories(official, tmp_path):
     ids = [int(line) - 1 for line in truth.read_text().split()]
     assert read_categories(truth).tolist() == ids
     assert read_categories(truth, ninputs=400).tolist() == [x for x in ids if x < 400]
-
-
-def test_names_that_no_file_can_have(tmp_path):
-    for name in ("x" * 300, "a\0b"):
-        path = tmp_path / name
-        for read in (read_tsv, read_categories):
-            with pytest.raises(MissingFileError):
-                read(path)
-        with pytest.raises(MissingFileError):
-            find_layers(path, 1024)
-        with pytest.raises(OutputError):
-            write_categories([1], path)
-        with pytest.raises(OutputError):
-            require_writable(path)
 
 
 def test_ragged_categories(tmp_path):

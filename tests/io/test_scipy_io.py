@@ -1,6 +1,5 @@
-"""Networks from and to SciPy: arrays in memory, Matrix Market folders."""
+"""Networks from and to SciPy's arrays."""
 
-import gzip
 import itertools
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import sys
 import graphblas as gb
 import numpy as np
 import pytest
-import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +14,6 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import io
-from gbdnn.io.files import whole_folder
 
 FEW = settings(max_examples=25, deadline=None)
 W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
@@ -139,22 +136,6 @@ def test_bad_arguments(call, error, message):
 NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
 
 
-def test_files_come_in_the_order_of_their_numbers(tmp_path):
-    square = [np.full((3, 3), float(k)) for k in range(1, 12)]
-    net = io.from_scipy(square)
-    io.write_matrix_market(net, tmp_path)
-    assert (tmp_path / "n3-l11.mtx").exists()
-    assert io.read_matrix_market(tmp_path).isequal(net)
-    for path in tmp_path.glob("*-bias.mtx"):
-        path.unlink()
-    assert io.read_matrix_market(tmp_path).isequal(net)
-    assert io.read_matrix_market(tmp_path, bias=-0.5)[3].bias == -0.5
-    files = [tmp_path / "n3-l3.mtx", tmp_path / "n3-l1.mtx"]
-    assert io.read_matrix_market(files).isequal(io.from_scipy([square[2], square[0]]))
-    with pytest.raises(TypeError, match="prefix= beside a list of files"):
-        io.read_matrix_market(files, prefix="n3-l")
-
-
 def test_every_format_of_scipy(tmp_path):
     layers = []
     for k, form in enumerate(["csr", "csc", "coo", "bsr", "dia"]):
@@ -166,188 +147,6 @@ def test_every_format_of_scipy(tmp_path):
     A.indices[0] = 10**6
     with pytest.raises(gbdnn.ArgumentError, match="corrupt"):
         io.from_scipy([A])
-
-
-def test_a_folder_with_a_fault(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
-    with pytest.raises(gbdnn.ArgumentError, match=r"bias= beside .*n2-l1-bias.mtx"):
-        io.read_matrix_market(tmp_path, bias=1.0)
-    with pytest.raises(gbdnn.OutputError, match=r"holds n2-l2.mtx of another network"):
-        io.write_matrix_market(NET[:1], tmp_path)
-    eye = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n2 2 1\n"
-    write(tmp_path, other1=eye)
-    with pytest.raises(gbdnn.ArgumentError, match="prefix= says which: 'n2-l', 'other'"):
-        io.read_matrix_market(tmp_path)
-    assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
-    write(tmp_path, **{"n2-l01": eye})
-    with pytest.raises(gbdnn.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have one number"):
-        io.read_matrix_market(tmp_path, prefix="n2-l")
-    (tmp_path / "n2-l01.mtx").unlink()
-    (tmp_path / "n2-l2.mtx").rename(tmp_path / "n2-l3.mtx")
-    with pytest.raises(gbdnn.MissingFileError, match=r"n2-l2.mtx is missing; the folder has 2"):
-        io.read_matrix_market(tmp_path, prefix="n2-l")
-    with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
-        io.read_matrix_market(tmp_path, prefix="nothing")
-    with pytest.raises(gbdnn.MissingFileError, match="nowhere: no such file or folder"):
-        io.read_matrix_market(tmp_path / "nowhere")
-    with pytest.raises(gbdnn.MissingFileError, match="no such file"):
-        io.read_matrix_market([tmp_path / "nowhere.mtx"])
-
-
-def test_a_name_too_long_for_a_bias_beside_it(tmp_path):
-    file = tmp_path / ("w" * 246 + "1.mtx")
-    file.write_text("%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 4\n")
-    assert io.read_matrix_market([file])[0].edges == 1
-
-
-def test_names_that_no_file_can_have(tmp_path):
-    for name in ("x" * 300, "a\0b"):
-        with pytest.raises(gbdnn.OutputError), whole_folder(tmp_path / name):
-            pass
-        with pytest.raises(gbdnn.OutputError):
-            io.write_matrix_market(NET, tmp_path / name)
-
-
-def test_shapes_and_options(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
-    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
-    with pytest.raises(gbdnn.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
-        io.read_matrix_market(tmp_path)
-    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
-    with pytest.raises(gbdnn.FormatError, match=r"n2-l1-bias.mtx, line 3: .* values are finite"):
-        io.read_matrix_market(tmp_path)
-    with pytest.raises(gbdnn.ArgumentError, match=r"^clip is finite"):
-        io.read_matrix_market(tmp_path, clip=-1)
-
-
-def write(folder, **files):
-    for name, text in files.items():
-        (folder / f"{name}.mtx").write_text(text)
-
-
-HEAD = "%%MatrixMarket matrix"
-
-
-def test_lagraphs_folder(tmp_path):
-    """Its layout, names and comments: layers among images and categories, no file of biases."""
-    comments = "%%GraphBLAS GrB_FP32\n% Synthetic Sparse Deep Neural Network, layer 1 of 1920.\n"
-    entries = "4 4 3\n1 1 .0625\n2 1 .0625\n4 3 .0625\n"
-    for k in range(1, 12):
-        write(tmp_path, **{f"n4-l{k}": f"{HEAD} coordinate real general\n{comments}{entries}"})
-    write(tmp_path, **{"sparse-images-4_subset": "not read"})
-    write(tmp_path, **{"neuron4-l120-categories_subset": "not read"})
-    net = io.read_matrix_market(tmp_path, bias=-0.3, bias_rule="entries", clip=32)
-    W = sp.coo_array(([0.0625] * 3, ([0, 1, 3], [0, 0, 2])), shape=(4, 4), dtype=np.float32)
-    assert net.isequal(io.from_scipy([W] * 11, bias=-0.3, bias_rule="entries", clip=32))
-
-
-def test_matrix_market_of_every_kind(tmp_path):
-    write(
-        tmp_path,
-        w1=f"{HEAD} coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n",
-        w2=f"{HEAD} coordinate integer general\n2 3 2\n1 1 -4\n2 3 5\n",
-        w3=f"{HEAD} coordinate integer general\n3 1 1\n3 1 7\n",
-    )
-    (tmp_path / "w4.mtx.gz").write_bytes(
-        gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
-    )
-    write(tmp_path, **{"w4-bias": f"{HEAD} array real general\n2 1\n0.25\n-1\n"})
-    net = io.read_matrix_market(tmp_path, dtype="FP32")
-    expected = [[[1, 1], [1, 0]], [[-4, 0, 0], [0, 0, 5]], [[0], [0], [7]], [[0.5, 0]]]
-    assert [layer.weights.to_dense(fill_value=0).tolist() for layer in net] == expected
-    assert [np.ndim(layer.bias) for layer in net] == [0, 0, 0, 1]
-    assert net[3].bias.tolist() == [0.25, -1]
-
-
-def test_what_is_written_others_read(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "n2-l1-bias.mtx", "n2-l1.mtx", "n2-l2-bias.mtx", "n2-l2.mtx",
-    ]  # fmt: skip
-    np.testing.assert_array_equal(scipy.io.mmread(tmp_path / "n2-l2.mtx").toarray(), W1)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "w1.mtx, line 1: .*banner.*an empty file"),
-        ("hello\n", "w1.mtx, line 1: .*banner.*hello"),
-        # Another parser ends the process at some of these, and reads others as other numbers.
-        (f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n1 2 2e", "w1.mtx: ends inside line 4"),
-        (
-            f"{HEAD} coordinate real general\n2 2 1\n1 1 2e-\n",
-            "w1.mtx, line 3: the value '2e-' is not a number",
-        ),
-        (
-            f"{HEAD} coordinate real general\n2 2 1\n1 1 2\0\n",
-            r"w1.mtx, line 3: the value '2.x00' is not a n",
-        ),
-        (
-            f"{HEAD} coordinate real general\n2 2 1\n1 1 -1.fl\n",
-            "w1.mtx, line 3: the value '-1.fl' is no",
-        ),
-        (
-            f"{HEAD} coordinate integer general\n2 2 1\n1 1 1e400\n",
-            "w1.mtx, line 3: .* not a whole number",
-        ),
-        (
-            f"{HEAD} coordinate integer general\n2 2 1\n1 1 2.5\n",
-            "w1.mtx, line 3: .* not a whole number",
-        ),
-        (
-            f"{HEAD} coordinate integer general\n2 2 1\n1 1 18\r44\n",
-            "w1.mtx, line 3: .* not a whole",
-        ),
-        (
-            f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n",
-            "w1.mtx: 1 entries; its line of sizes promises 2: cut off",
-        ),
-        (f"{HEAD} coordinate real general\n2 2 1\n3 1 1\n", "w1.mtx, line 3: the row '3' is past"),
-        (
-            f"{HEAD} coordinate real general\n2 2 1\n1 1 nan\n",
-            "w1.mtx, line 3: .*values are finite",
-        ),
-        (
-            f"{HEAD} coordinate real general\n2 2 1\n1 1 1e999\n",
-            "w1.mtx, line 3: .*too large for f",
-        ),
-        (f"{HEAD} coordinate complex general\n2 2 1\n1 1 1 2\n", "w1.mtx, line 1: no .* banner"),
-        (
-            f"{HEAD} coordinate real general\n2 2 3\n2 1 1\n1 1 1\n2 1 0\n",
-            "w1.mtx: a second entry in row 2, column 1",
-        ),
-        (
-            f"{HEAD} coordinate real general\n%%GraphBLAS type float\n1 1 1\n1 1 1e39\n",
-            "w1.mtx, line 4: the value '1e39' is too large for float32",
-        ),
-    ],
-)
-def test_matrix_market_with_a_fault(tmp_path, text, message):
-    write(tmp_path, w1=text)
-    with pytest.raises(gbdnn.FormatError, match=message):
-        io.read_matrix_market(tmp_path)
-    (tmp_path / "w1.mtx.gz").write_bytes(gzip.compress(text.encode()))
-    (tmp_path / "w1.mtx").unlink()
-    with pytest.raises(gbdnn.FormatError, match=message.replace(".mtx", ".mtx.gz")):
-        io.read_matrix_market(tmp_path)
-
-
-def test_matrix_market_cut_off_or_too_large(tmp_path):
-    io.write_matrix_market(NET, tmp_path)
-    whole = gzip.compress((tmp_path / "n2-l1.mtx").read_bytes())
-    (tmp_path / "n2-l1.mtx").unlink()
-    (tmp_path / "n2-l1.mtx.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(gbdnn.FormatError, match=r"n2-l1.mtx.gz: "):
-        io.read_matrix_market(tmp_path)
-    huge = f"{HEAD} array real general\n20000000 100000000\n1\n"
-    (tmp_path / "n2-l1.mtx.gz").write_bytes(gzip.compress(huge.encode()))
-    with pytest.raises(gbdnn.TooLargeError, match=r"n2-l1.mtx.gz: "):
-        io.read_matrix_market(tmp_path)
-    square = f"{HEAD} array real general\n2 2\n1\n2\n3\n4\n"
-    (tmp_path / "n2-l1.mtx.gz").write_bytes(whole)
-    write(tmp_path, **{"n2-l1-bias": square})
-    with pytest.raises(gbdnn.FormatError, match=r"n2-l1-bias.mtx: 2 x 2; a bias is one row"):
-        io.read_matrix_market(tmp_path)
 
 
 def test_formats_bring_in_their_packages_when_they_are_used():

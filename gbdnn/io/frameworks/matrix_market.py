@@ -1,15 +1,29 @@
 """Matrix Market files: a folder with one file of weights per layer, as in LAGraph's test data.
 
 The names of a network's files are a prefix, a number and an ending: ``n1024-l1.mtx``,
-``n1024-l2.mtx.gz``; a layer's bias is in ``n1024-l1-bias.mtx``. A comment in the second line tells
-the type of the values: ``%%GraphBLAS type float`` (or ``GrB_FP32``).
+``n1024-l2.mtx.gz``; a layer's bias is in ``n1024-l1-bias.mtx``. A file has a banner, comments, a
+line of sizes, then as many lines as the sizes say::
+
+    %%MatrixMarket matrix coordinate real general
+    %%GraphBLAS type float
+    4 4 3
+    1 1 .0625
+    2 1 .0625
+    4 3 .0625
+
+Fields are separated by blanks or tabs. The last line needs a newline: without it ``0.5`` may be
+what is left of ``0.5625``. SciPy's parser is not used: it accepts ``-1.fl``, and crashes on a text
+that ends in ``2e``.
+
+R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,23 +37,31 @@ from gbdnn.errors import (
     naming,
     require_kind,
 )
+from gbdnn.io.challenge.layout import in_order, numbered
+from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_columns
 from gbdnn.io.files import made_folder, whole_file
-from gbdnn.io.frameworks.matrix_market_text import parse, parse_distinct
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
-from gbdnn.io.numbered import in_order, numbered
-from gbdnn.io.reading import as_limit, read_unzipped
+from gbdnn.io.reading import as_limit, first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gbdnn.model.layer import Activation, BiasRule
 
 _LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+_BANNER = re.compile(
+    rb"%%MatrixMarket(?i:[ \t]+matrix[ \t]+(coordinate|array)"
+    rb"[ \t]+(real|integer|pattern)[ \t]+(general|symmetric))[ \t]*\r?\n"
+)
+_FP32 = re.compile(rb"%%GraphBLAS (type float|GrB_FP32)[ \t]*\r?\n")
+_COMMENTS = re.compile(rb"(?:%[^\n]*\n|[ \t]*\r?\n)*+")
+_SIZES = re.compile(rb"[ \t]*([0-9]{1,19})[ \t]+([0-9]{1,19})(?:[ \t]+([0-9]{1,19}))?[ \t]*\r?\n")
+_TABS = bytes.maketrans(b" ", b"\t")
 
 
 def read_matrix_market(
@@ -59,9 +81,9 @@ def read_matrix_market(
     ----------
     paths : path-like, or iterable of path-like
         A folder with numbered files (``n1024-l1.mtx``, ``n1024-l2.mtx.gz``, ..., from 0 or 1
-        without gaps), or the files in order: coordinates or arrays, of real numbers, integers or
-        patterns (values of 1), general or symmetric. A layer's bias is in ``n1024-l1-bias.mtx``:
-        one number (1 x 1), or a row or column of them.
+        without gaps), or the files in order. Each is ``coordinate`` or ``array``; ``real``,
+        ``integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``. A layer's bias is in
+        ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
     prefix : str, optional
         Of the files' names (``"n1024-l"``), if the folder holds several.
     bias : float, optional
@@ -69,10 +91,10 @@ def read_matrix_market(
     bias_rule, clip, last_activation
         As for `from_scipy`; the files do not hold them. (LAGraph's: ``"entries"``, 32, relu.)
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for real values unless a comment says ``float``, FP32 for patterns and for
-        integers that it holds exactly.
+        Default: FP64 for real values unless a comment says ``float``; FP32 for patterns, and for
+        integers that it represents exactly.
     unpacked_limit : int, optional
-        The most bytes that a file of gzip may unpack to; default: 64 MiB, or 100 times its size if
+        Largest number of bytes that a file may unpack to; default: 64 MiB, or 100 times its size if
         that is more.
 
     Returns
@@ -84,10 +106,12 @@ def read_matrix_market(
     MissingFileError, MissingPackageError
         There is no such folder or file, or a number is missing; SciPy is not installed.
     FormatError
-        A file is not Matrix Market, is cut off, complex, has two entries at one place or a value
-        that is not finite; names the file, and the line if it is known.
+        A file is not Matrix Market, is truncated, is of another kind (``complex``), has two entries
+        at one position or a value that is not finite. The message names the file, and the line if
+        it is known.
     ArgumentError
-        Files of several prefixes, `bias` beside a file of biases, an invalid option.
+        The folder has files of several prefixes, there is both `bias` and a file with a bias, or an
+        option is invalid.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
 
@@ -116,25 +140,21 @@ def read_matrix_market(
         require_iterable(paths, "paths is a folder, or a list of files")
         files = [as_path(path, f"paths: item {k}") for k, path in enumerate(paths)]
         if prefix is not None:
-            raise ArgumentTypeError("prefix= beside a list of files; it goes with a folder")
+            raise ArgumentTypeError("prefix= cannot be combined with a list of files")
     layers = []
     for k, file in enumerate(files):
         identity = last_activation == "identity" and k == len(files) - 1
-        W, b = parse_distinct(read_unzipped(file, limit), file), _read_bias(file, limit)
-        if b is not None and bias is not None:
-            raise ArgumentError(f"bias= beside {_bias_file(file)}: the layer has its own")
+        W = parse(read_unzipped(file, limit), file)
+        b: Any = _read_bias(file, limit)
+        if b is None:
+            b = 0.0 if bias is None else bias
+        elif bias is not None:
+            raise ArgumentError(f"bias= cannot be combined with the file {_bias_file(file)}")
+        activation: Activation = "identity" if identity else "relu"
         with naming(file):
-            try:
-                layer = Layer(
-                    W,
-                    (0.0 if bias is None else bias) if b is None else b,
-                    activation="identity" if identity else "relu",
-                    clip=None if identity else clip,
-                    **options,
-                )
-            except (ArgumentError, ArgumentTypeError) as err:
-                raise FormatError(str(err)) from err
-        layers.append(layer)
+            layers.append(
+                Layer(W, b, activation=activation, clip=None if identity else clip, **options)
+            )
     return Network(layers)
 
 
@@ -195,7 +215,7 @@ def _files(folder: Path, prefix: str | None) -> list[Path]:
         raise MissingFileError(f"{folder}: no layers; expected files {expected}")
     if len(found) > 1:
         raise ArgumentError(
-            f"{folder}: numbered files of {len(found)} kinds; prefix= says which: "
+            f"{folder}: the folder has files of several networks; pass prefix=, one of "
             + ", ".join(repr(name) for name in sorted(found))
         )
     [(name, files)] = found.items()
@@ -221,8 +241,8 @@ def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
             continue
         A = parse(data, path)
         if 1 not in A.shape:
-            raise FormatError(f"{path}: {A.shape[0]} x {A.shape[1]}; a bias is one row")
-        require_room(8 * max(A.shape), f"{path}: {A.shape[0]} x {A.shape[1]}: values")
+            raise FormatError(f"{path}: shape {A.shape}; a bias has one row or one column")
+        require_room(8 * max(A.shape), f"{path}: a bias of shape {A.shape}")
         dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
         return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
     return None
@@ -231,3 +251,118 @@ def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
 def _bias_file(weights: Path) -> Path:
     """Return the path of a layer's bias: ``l1-bias.mtx`` for ``l1.mtx.gz``."""
     return weights.with_name(weights.name.removesuffix(".gz").removesuffix(".mtx") + "-bias.mtx")
+
+
+class _Head(NamedTuple):
+    """What precedes the entries."""
+
+    layout: str
+    symmetry: str
+    shape: tuple[int, int]
+    lines: int  # of entries
+    dtype: np.dtype | None  # of the values; None for a pattern
+    is_integer: bool
+    start: int  # of the entries, in bytes
+
+
+def parse(data: bytes, path: Path) -> Any:
+    """Return the content of a file as a COO array or an ndarray.
+
+    Values are float64, or float32 where the second line is ``%%GraphBLAS type float`` and where it
+    represents all integers; those of a pattern are int8.
+    """
+    head = _head(data, path)
+    indices = [Index("row", head.shape[0], "the number of rows")]
+    indices += [Index("column", head.shape[1], "the number of columns")]
+    if head.layout == "array":
+        indices = []
+    text = data[head.start :]
+    columns, _ = parsed_columns(text.translate(_TABS), indices, head.dtype)
+    if columns is None:
+        tidied = b"".join(line for line in _tidied(text) if line != b"\n")
+        columns, _ = parsed_columns(tidied, indices, head.dtype)
+    if columns is None:
+        before = data.count(b"\n", 0, head.start)
+        fault = first_fault(_tidied(text), before, indices, head.dtype, allow_blank=True)
+        raise FormatError(f"{path}{fault}")
+    if len(columns[-1]) != head.lines:
+        raise FormatError(
+            f"{path}: {len(columns[-1])} entries, but the line of sizes promises {head.lines}"
+        )
+    if head.is_integer:
+        columns[-1] = _integers(columns[-1], path)
+    if head.layout == "array":
+        return _dense(head, columns[-1])
+    return _coordinates(head, columns, path)
+
+
+def _head(data: bytes, path: Path) -> _Head:
+    banner = _BANNER.match(data)
+    if banner is None:
+        found = ascii(data[:80].split(b"\n")[0].decode("latin-1"))
+        raise FormatError(
+            f"{path}, line 1: unsupported Matrix Market banner {found}; expected '%%MatrixMarket"
+            " matrix coordinate|array real|integer|pattern general|symmetric'"
+        )
+    layout, field, symmetry = (word.decode().lower() for word in banner.groups())
+    if (layout, field) == ("array", "pattern"):
+        raise FormatError(f"{path}, line 1: an array cannot be a pattern")
+    comments = _COMMENTS.match(data, banner.end())
+    start = comments.end() if comments else banner.end()
+    sizes, line = _SIZES.match(data, start), data.count(b"\n", 0, start) + 1
+    if sizes is None or (sizes[3] is None) != (layout == "array"):
+        raise FormatError(f"{path}, line {line}: a line of sizes is expected")
+    nrows, ncols, count = (int(size or b"0") for size in sizes.groups(b""))
+    if max(nrows, ncols) > MAX_INDEX:
+        raise FormatError(f"{path}, line {line}: {nrows} x {ncols} is larger than {MAX_INDEX}")
+    if symmetry == "symmetric" and nrows != ncols:
+        raise FormatError(f"{path}, line {line}: {nrows} x {ncols} is not square, but symmetric")
+    if layout == "array":
+        count = nrows * ncols if symmetry == "general" else nrows * (nrows + 1) // 2
+    single = _FP32.match(data, banner.end()) and field == "real"
+    dtype = None if field == "pattern" else np.dtype(np.float32 if single else np.float64)
+    return _Head(layout, symmetry, (nrows, ncols), count, dtype, field == "integer", sizes.end())
+
+
+def _integers(values: np.ndarray, path: Path) -> np.ndarray:
+    """Return integers as float32 if it represents all of them."""
+    if (np.rint(values) != values).any() or np.abs(values).max(initial=0) >= 2**53:
+        raise FormatError(f"{path}: a value is not an integer of less than 2^53")
+    single = values.astype(np.float32)
+    return single if (single == values).all() else values
+
+
+def _tidied(text: bytes) -> Iterator[bytes]:
+    """Yield lines with one tab between fields; blank lines become empty."""
+    for line in io.BytesIO(text):
+        fields = re.split(rb"[ \t]+", line.rstrip(b"\n").removesuffix(b"\r").strip(b" \t"))
+        yield b"\t".join(fields) + b"\n" * line.endswith(b"\n")
+
+
+def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:
+    rows, cols = (x.astype(np.int64) for x in columns[:2])
+    values = np.ones(len(rows), np.int8) if head.dtype is None else columns[2]
+    if head.symmetry == "symmetric":
+        mirrored = rows != cols
+        values = np.append(values, values[mirrored])
+        rows, cols = np.append(rows, cols[mirrored]), np.append(cols, rows[mirrored])
+    A = scipy_sparse().coo_array((values, (rows, cols)), shape=head.shape)
+    distinct = A.copy()
+    distinct.sum_duplicates()
+    if distinct.nnz < A.nnz:
+        _, second = first_duplicate(rows, cols)
+        raise FormatError(
+            f"{path}: a second entry in row {rows[second] + 1}, column {cols[second] + 1}"
+        )
+    return A
+
+
+def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
+    """Return values listed column by column; of a symmetric array, from the diagonal down."""
+    if head.symmetry == "general":
+        return values.reshape(head.shape[::-1]).T
+    found = np.zeros(head.shape, values.dtype)
+    places = np.triu_indices(head.shape[0])  # columns of the lower triangle are rows of the upper
+    found[places] = values
+    found.T[places] = values
+    return found

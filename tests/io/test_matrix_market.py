@@ -1,0 +1,220 @@
+"""Networks from and to folders of Matrix Market files."""
+
+import gzip
+import io as bytes_io
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+import gbdnn
+from gbdnn import io
+
+HEAD = "%%MatrixMarket matrix"
+EYE = f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n2 2 1\n"
+W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
+W1 = np.array([[0.5, 0.0], [0.0, 0.25], [-1.0, 1 / 3]])
+NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.mtx").write_text(text)
+
+
+def weights(folder):
+    return [
+        layer.weights.to_dense(fill_value=0).tolist() for layer in io.read_matrix_market(folder)
+    ]
+
+
+def test_files_come_in_the_order_of_their_numbers(tmp_path):
+    square = [np.full((3, 3), float(k)) for k in range(1, 12)]
+    net = io.from_scipy(square)
+    io.write_matrix_market(net, tmp_path)
+    assert (tmp_path / "n3-l11.mtx").exists()
+    assert io.read_matrix_market(tmp_path).isequal(net)
+    for path in tmp_path.glob("*-bias.mtx"):
+        path.unlink()
+    assert io.read_matrix_market(tmp_path).isequal(net)
+    assert io.read_matrix_market(tmp_path, bias=-0.5)[3].bias == -0.5
+    files = [tmp_path / "n3-l3.mtx", tmp_path / "n3-l1.mtx"]
+    assert io.read_matrix_market(files).isequal(io.from_scipy([square[2], square[0]]))
+    with pytest.raises(TypeError, match="prefix= cannot be combined with a list of files"):
+        io.read_matrix_market(files, prefix="n3-l")
+
+
+def test_a_folder_with_a_fault(tmp_path):
+    io.write_matrix_market(NET, tmp_path)
+    with pytest.raises(gbdnn.ArgumentError, match=r"bias= cannot .*n2-l1-bias.mtx"):
+        io.read_matrix_market(tmp_path, bias=1.0)
+    with pytest.raises(gbdnn.ArgumentError, match=r"^clip is finite"):
+        io.read_matrix_market(tmp_path, clip=-1)
+    with pytest.raises(gbdnn.OutputError, match=r"holds n2-l2.mtx of another network"):
+        io.write_matrix_market(NET[:1], tmp_path)
+    write(tmp_path, other1=EYE)
+    with pytest.raises(gbdnn.ArgumentError, match="pass prefix=, one of 'n2-l', 'other'"):
+        io.read_matrix_market(tmp_path)
+    assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
+    write(tmp_path, **{"n2-l01": EYE})
+    with pytest.raises(gbdnn.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have the same number"):
+        io.read_matrix_market(tmp_path, prefix="n2-l")
+    (tmp_path / "n2-l01.mtx").unlink()
+    (tmp_path / "n2-l2.mtx").rename(tmp_path / "n2-l3.mtx")
+    with pytest.raises(gbdnn.MissingFileError, match=r"n2-l2.mtx is missing; the folder has 2"):
+        io.read_matrix_market(tmp_path, prefix="n2-l")
+    with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
+        io.read_matrix_market(tmp_path, prefix="nothing")
+    with pytest.raises(gbdnn.MissingFileError, match="nowhere: no such file or folder"):
+        io.read_matrix_market(tmp_path / "nowhere")
+
+
+def test_biases(tmp_path):
+    io.write_matrix_market(NET, tmp_path)
+    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
+    with pytest.raises(gbdnn.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
+        io.read_matrix_market(tmp_path)
+    write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
+    with pytest.raises(gbdnn.FormatError, match=r"n2-l1-bias.mtx, line 3: .* not a finite number"):
+        io.read_matrix_market(tmp_path)
+    write(tmp_path, **{"n2-l1-bias": EYE})
+    with pytest.raises(gbdnn.FormatError, match=r"shape \(2, 2\); a bias has one row"):
+        io.read_matrix_market(tmp_path)
+    write(tmp_path, **{"n2-l1-bias": f"{HEAD} coordinate real general\n3 1 1\n2 1 4\n"})
+    assert io.read_matrix_market(tmp_path)[0].bias.tolist() == [0, 4, 0]
+    file = tmp_path / ("w" * 246 + "1.mtx")  # too long a name for a bias
+    file.write_text(EYE)
+    assert io.read_matrix_market([file])[0].edges == 2
+
+
+def test_lagraphs_folder(tmp_path):
+    """Its layout, names and comments: layers among images and categories, no file of biases."""
+    comments = "%%GraphBLAS GrB_FP32\n% Synthetic Sparse Deep Neural Network, layer 1 of 1920.\n"
+    entries = "4 4 3\n1 1 .0625\n2 1 .0625\n4 3 .0625\n"
+    for k in range(1, 12):
+        write(tmp_path, **{f"n4-l{k}": f"{HEAD} coordinate real general\n{comments}{entries}"})
+    write(tmp_path, **{"sparse-images-4_subset": "not read"})
+    write(tmp_path, **{"neuron4-l120-categories_subset": "not read"})
+    net = io.read_matrix_market(tmp_path, bias=-0.3, bias_rule="entries", clip=32)
+    W = sp.coo_array(([0.0625] * 3, ([0, 1, 3], [0, 0, 2])), shape=(4, 4), dtype=np.float32)
+    assert net.isequal(io.from_scipy([W] * 11, bias=-0.3, bias_rule="entries", clip=32))
+
+
+def test_files_of_every_kind(tmp_path):
+    write(
+        tmp_path,
+        w1=f"{HEAD} coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n",
+        w2=f"{HEAD} coordinate integer general\n2 3 2\n1 1 -4\n2 3 5\n",
+        w3=f"{HEAD} coordinate integer general\n3 1 1\n3 1 7\n",
+    )
+    (tmp_path / "w4.mtx.gz").write_bytes(
+        gzip.compress(f"{HEAD} array real general\n1 2\n0.5\n0\n".encode())
+    )
+    write(tmp_path, **{"w4-bias": f"{HEAD} array real general\n2 1\n0.25\n-1\n"})
+    net = io.read_matrix_market(tmp_path, dtype="FP32")
+    expected = [[[1, 1], [1, 0]], [[-4, 0, 0], [0, 0, 5]], [[0], [0], [7]], [[0.5, 0]]]
+    assert [layer.weights.to_dense(fill_value=0).tolist() for layer in net] == expected
+    assert [np.ndim(layer.bias) for layer in net] == [0, 0, 0, 1]
+    assert net[3].bias.tolist() == [0.25, -1]
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer"])
+@pytest.mark.parametrize("layout", [np.asarray, sp.coo_array])
+def test_what_scipy_writes(tmp_path, symmetry, field, layout):
+    A = np.random.default_rng(2).integers(-4, 5, (5, 5))
+    A = A if symmetry == "general" else A + A.T
+    text = bytes_io.BytesIO()
+    B = layout(A.astype(float) if field == "real" else A)
+    scipy.io.mmwrite(text, B, field=field, symmetry=symmetry)
+    (tmp_path / "w1.mtx").write_bytes(text.getvalue())
+    assert weights(tmp_path) == [A.tolist()]
+
+
+def test_what_scipy_reads(tmp_path):
+    io.write_matrix_market(NET, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "n2-l1-bias.mtx", "n2-l1.mtx", "n2-l2-bias.mtx", "n2-l2.mtx",
+    ]  # fmt: skip
+    np.testing.assert_array_equal(scipy.io.mmread(tmp_path / "n2-l2.mtx").toarray(), W1)
+
+
+def test_blanks_and_line_ends(tmp_path):
+    text = f"{HEAD} coordinate real general\n% a comment\n2 3 2\n1 1 0.5\n2 3 -1e-1\n"
+    for other in (
+        text,
+        text.replace("\n", "\r\n"),
+        text.replace(" ", "  \t"),
+        text.replace("\n", "\n\n"),
+        text.replace("\n1", "\n  1").replace("\n", " \n"),
+        text.replace("matrix coordinate real", "MATRIX Coordinate rEaL"),
+    ):
+        (tmp_path / "w1.mtx").write_bytes(other.encode())
+        assert weights(tmp_path) == [[[0.5, 0, 0], [0, 0, -0.1]]], other
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(2**24, "FP32"), (2**24 + 1, "FP64")])
+def test_integers_are_read_exactly(tmp_path, value, dtype):
+    write(tmp_path, w1=f"{HEAD} coordinate integer general\n2 2 1\n2 1 -{value}\n")
+    (layer,) = io.read_matrix_market(tmp_path)
+    assert layer.dtype == gbdnn.Layer(np.eye(2), dtype=dtype).dtype
+    assert layer.weights.to_coo()[2].tolist() == [-value]
+
+
+REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer general\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "w1.mtx, line 1: unsupported Matrix Market banner ''"),
+        ("hello\n", "line 1: unsupported .* 'hello'"),
+        (f"{HEAD} coordinate complex general\n2 2 1\n1 1 1 2\n", "line 1: unsupported"),
+        (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n2 1 1\n", "line 1: unsupported"),
+        (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: unsupported"),
+        (f"{HEAD} array pattern general\n1 1\n1\n", "an array cannot be a pattern"),
+        (f"{HEAD} coordinate real symmetric\n4 7 0\n", "line 2: 4 x 7 is not square"),
+        (f"{REAL}5 4 2e", "line 2: a line of sizes"),
+        (f"{REAL}4 4\n", "line 2: a line of sizes"),
+        (f"{REAL}%\n4 4 0 0\n", "line 3: a line of sizes"),
+        (f"{REAL}4 {2**80} 0\n", "line 2: a line of sizes"),
+        (f"{REAL}4 {2**61} 0\n", "line 2: .* larger than"),
+        # SciPy's parser ends the process at some of these, and reads others as other numbers.
+        (f"{REAL}5 4 1\n5 4 2e", "w1.mtx: the file ends inside line 3"),
+        (f"{REAL}5 4 1\n5 4 2\0\n", r"line 3: the value '2.x00' is not a finite number"),
+        (f"{REAL}5 4 1\n5 4 -1.fl\n", "line 3: the value '-1.fl'"),
+        (f"{REAL}5 4 1\n5 4 1.2.3\n", "line 3: the value '1.2.3'"),
+        (f"{REAL}5 4 1\n5 4 1 2\n", "line 3: 4 fields .*; expected 3"),
+        (f"{REAL}5 4 1\n5 4\n", "line 3: 2 fields"),
+        (f"{REAL}5 4 1\n\n6 4 1\n", "line 4: the row '6' is past the number of rows, 5"),
+        (f"{REAL}5 4 1\n5 0 1\n", "line 3: the column is '0'"),
+        (f"{REAL}5 4 1\n5 4 nan\n", "line 3: .* not a finite number"),
+        (f"{REAL}5 4 1\n5 4 1e999\n", "line 3: .* too large for float64"),
+        (f"{REAL}%%GraphBLAS type float\n1 1 1\n1 1 1e39\n", "line 4: .* too large for float32"),
+        (f"{REAL}5 4 1\n5 4 1\n5 3 1\n", "2 entries, but the line of sizes promises 1"),
+        (f"{REAL}5 4 2\n5 4 1\n", "1 entries, but the line of sizes promises 2"),
+        (f"{REAL}2 2 3\n2 1 1\n1 1 1\n2 1 0\n", "w1.mtx: a second entry in row 2, column 1"),
+        (f"{HEAD} array real general\n20000000 100000000\n1\n", "promises 2000000000000000"),
+        (f"{INTEGER}2 2 1\n1 1 2.5\n", "a value is not an integer"),
+        (f"{INTEGER}2 2 1\n1 1 18\r44\n", "line 3: "),
+        (f"{INTEGER}2 2 1\n1 1 {2**53 + 1}\n", "a value is not an integer of less than 2.53"),
+    ],
+)  # fmt: skip
+def test_files_with_a_fault(tmp_path, text, message):
+    write(tmp_path, w1=text)
+    with pytest.raises(gbdnn.FormatError, match=message):
+        io.read_matrix_market(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["n3-l1.mtx", "n3-l1-bias.mtx"])
+def test_a_file_truncated_at_every_byte(tmp_path, name):
+    rng = np.random.default_rng(5)
+    net = gbdnn.Network([gbdnn.Layer(rng.normal(size=(3, 4)), rng.normal(size=4))])
+    io.write_matrix_market(net, tmp_path)
+    assert io.read_matrix_market(tmp_path).isequal(net)
+    data = (tmp_path / name).read_bytes()
+    for length in range(len(data)):
+        (tmp_path / name).write_bytes(data[:length])
+        with pytest.raises(gbdnn.FormatError, match=name):
+            io.read_matrix_market(tmp_path)
