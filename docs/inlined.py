@@ -59,14 +59,6 @@ def filled(page: str, found: dict[str, str], numbers: dict[str, str]) -> str:
     return _NUMBER.sub(lambda match: f"<!-- ={match[1]} -->{numbers[match[1]]}<!-- = -->", page)
 
 
-def prose(page: str) -> str:
-    """Return what a page says itself: without tables and numbers that are made, code, links."""
-    page = _NUMBER.sub(" # ", _TABLE.sub("", page))
-    page = re.sub(r"^(```+|~~~)[^\n]*\n.*?^\1$", "", page, flags=re.DOTALL | re.MULTILINE)
-    page = re.sub(r"<!--.*?-->|`[^`\n]+`|(?<=\])\([^)\s]*\)", " ", page, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", page)
-
-
 def pages() -> dict[Path, str]:
     """Return the pages that have tables or numbers, the README among them."""
     files = [HERE.parent / "README.md", *sorted(HERE.glob("*.md"))]

@@ -22,15 +22,6 @@ MIB, GIB = 2**20, 2**30
 LARGEST = (65536, 1920)  # neurons, layers
 OWN = ("infer", "compiled")  # in real-networks.toml
 
-# Numbers with a unit that are no result of ours, or hold by definition, and where they are from.
-FACTS = {
-    "6 to 444 times as fast": "SNICIT's abstract",
-    "180 TeraEdges/s": "arXiv:2007.14152, abstract",
-    "1.53 % error": "W. Wen et al., NeurIPS 2016",
-    "83.5 % of the weights": "W. Wen et al., NeurIPS 2016",
-    "1 / (2 x density): 10 times at 5 %, twice at 25 %, nothing at 50 %": "arithmetic",
-}
-
 
 def made() -> dict[str, str]:
     """Return the numbers by name."""

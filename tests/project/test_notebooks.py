@@ -81,12 +81,6 @@ def test_kept_with_its_outputs(name, notebook_runs):
     assert (NOTEBOOKS / f"{name}.ipynb").stat().st_size < 400_000
 
 
-@pytest.mark.parametrize("name", NEEDS)
-def test_ends_with_a_conclusion(name):
-    text = [cell.source for cell in read(name).cells if cell.cell_type == "markdown"]
-    assert "## What was seen" in "\n".join(text[-2:])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

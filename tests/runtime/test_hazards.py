@@ -9,18 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import graphblas as gb
 import numpy as np
 import pytest
-from conftest import assert_answer, narrow, network
-from oracles import case
+from conftest import narrow
 
 import gbdnn
-from gbdnn.arrays.matrices import as_rows
-from gbdnn.engine import choice
 from gbdnn.engine.survivors import SurvivorBlock
-from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import MovedBlock
-from gbdnn.kernels.buffers import Buffers
-from gbdnn.kernels.full import FullForm
-from gbdnn.kernels.fused import FusedForm
 from gbdnn.runtime import threads as gbdnn_threads
 
 FORK = """
@@ -47,61 +40,9 @@ def python(code, *argv, timeout=300):
     )  # fmt: skip
 
 
-def test_an_error_of_graphblas_as_it_starts_is_no_wrong_dtype(monkeypatch):
-    from gbdnn.arrays import checks
-
-    class Failing:
-        @property
-        def dtypes(self):
-            raise ValueError("already initialized")
-
-    monkeypatch.setattr(checks, "gb", Failing())
-    with pytest.raises(ValueError, match=r"^already initialized$"):
-        checks.as_dtype("FP32")
-
-
 def test_a_forked_child_is_told_to_be_spawned():
     assert python(FORK, timeout=300).returncode == 42
     assert python(FORK, "before", timeout=300).returncode == 0
-
-
-@pytest.mark.parametrize(("engine", "form"), [("full", FullForm), ("fused", FusedForm)])
-def test_weights_are_prepared_once(engine, form, monkeypatch):
-    calls, plain = [], form.prepare
-
-    def prepare(self, layer, rows, columns, *, wide):
-        calls.append(layer)
-        return plain(self, layer, rows, columns, wide=wide)
-
-    monkeypatch.setattr(form, "prepare", prepare)
-    net = network(case(3).layers)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: gbdnn.infer(net, case(3).X, engine=engine), range(4)))
-    assert len(calls) == len(net)
-
-
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_threads_that_cannot_start_are_done_without(engine, monkeypatch):
-    """A limit of processes makes a run slower; training needs all its threads, and says so."""
-    narrow(monkeypatch)
-    monkeypatch.setattr(gbdnn_threads, "_idle", [])
-    plain, started = threading.Thread.start, []
-
-    def start(self):
-        if self.name == "gbdnn":
-            if len(started) == 2:
-                raise RuntimeError("can't start new thread")
-            started.append(self)
-        plain(self)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    monkeypatch.setattr(costs, "inner_threads", lambda *_: (5, 1))
-    a_case = case(3, inputs=200)
-    assert_answer(gbdnn.infer(network(a_case.layers), a_case.X, engine=engine, nthreads=5), a_case)
-    assert len(started) == 2
-    with pytest.raises(RuntimeError, match="can't start new thread"):
-        gbdnn_threads.on_threads(5, started.append, stop=lambda: None, all_needed=True)
-    assert len(started) == 2
 
 
 @pytest.mark.parametrize("all_needed", [False, True])
@@ -123,36 +64,6 @@ def test_an_error_on_a_thread_ends_all_and_reaches_the_caller(all_needed, error)
     gbdnn_threads.on_threads(4, begun.append, stop=stopped.set, all_needed=all_needed)
     assert 0 in begun
     assert sorted(begun) == [0, 1, 2, 3] or not all_needed
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_an_exception_frees_the_blocks(workers, engine, monkeypatch):
-    narrow(monkeypatch)
-    monkeypatch.setattr(costs, "inner_threads", lambda *_: (workers, 1))
-    kept = []
-    monkeypatch.setattr(choice, "Buffers", lambda *args: kept.append(Buffers(*args)) or kept[-1])
-
-    def fail(record):
-        if record.layer == 1:
-            # Helpers may be done before the caller is told.
-            assert kept[0].allocated > 0 or workers > 1
-            raise KeyError("stop")
-
-    with pytest.raises(KeyError):
-        gbdnn.infer(
-            network(case(3, inputs=200).layers), case(3, inputs=200).X, engine=engine,
-            callback=fail, nthreads=workers,
-        )  # fmt: skip
-    assert [buffers.allocated for buffers in kept] == [0]
-
-
-def test_rows_that_were_given_away_cannot_be_used():
-    rows = as_rows(np.eye(3), what="rows")
-    assert rows.matrix().nvals == 3
-    for name in ("indptr", "columns", "values", "nvals", "ids"):
-        with pytest.raises(RuntimeError, match="these rows were given to a"):
-            getattr(rows, name)
 
 
 @pytest.mark.parametrize("neurons", [3_000_000, pytest.param(12_000_000, marks=pytest.mark.slow)])

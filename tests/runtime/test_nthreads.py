@@ -1,14 +1,11 @@
 """`nthreads=` is in force wherever a call works: layers and features that are made ours, too."""
 
-from concurrent.futures import ThreadPoolExecutor
 
-import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn.engine import sources
 from gbdnn.runtime.threads import available
 
 W, X = np.eye(6, dtype="f4"), np.ones((5, 6), "f4")
@@ -69,12 +66,6 @@ def test_threads_of_a_call_are_those_of_all_that_it_does(call, observed):
     assert set(observed) == {3}
 
 
-def test_threads_of_a_worker_are_those_that_it_reads_a_network_with(observed):
-    with ThreadPoolExecutor(1) as pool:
-        gbdnn.infer(observed.lazy(), X, executor=pool, nthreads=3)
-    assert set(observed) == {3}
-
-
 def test_threads_of_a_call_without_workers_are_those_of_what_it_reads(observed, tmp_path):
     gbdnn.infer_to_store(observed.layers(), observed.sparse(), tmp_path / "Y", nthreads=3)
     assert set(observed) == {3}
@@ -85,22 +76,3 @@ def test_threads_of_a_pipeline(observed):
     gbdnn.pipeline(observed.layers(), observed.sparse(), nthreads=3)
     gbdnn.pipeline(observed.lazy(), X, nthreads=3)
     assert set(observed) == {3}
-
-
-@pytest.mark.parametrize("memory", [200_000, 1 << 24])
-def test_rows_of_a_dense_matrix_are_read_by_the_thread_that_wants_them(memory, monkeypatch):
-    """By none beside it: all of a call's threads read rows at once."""
-    seen, plain = [], sources.as_array
-
-    def as_array(A):
-        if A.nrows < 3000:  # else the whole is made an array, by all threads
-            seen.append(available())
-        return plain(A)
-
-    monkeypatch.setattr(sources, "as_array", as_array)
-    full = gb.Matrix.from_dense(np.ones((3000, 6), "f4"))
-    layers = [np.ones((6, 6), "f4") / 8] * 2
-    Y = gbdnn.infer(layers, full, engine="fused", memory=memory, nthreads=2)
-    assert Y.shape == (3000, 6)
-    assert set(seen) <= {1}
-    assert bool(seen) == (memory == 200_000)

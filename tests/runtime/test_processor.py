@@ -1,7 +1,5 @@
 """What the system tells of a processor, and what follows from it."""
 
-import itertools
-
 import pytest
 
 from gbdnn.kernels import costs
@@ -68,12 +66,3 @@ def test_caches(system):
 def test_every_kind_of_vectors_has_its_constants():
     assert costs.MACHINE is costs.MACHINES[processor.vectors()]
     assert set(costs.MACHINES) == {"AVX2", "AVX-512", "NEON"}
-
-
-@pytest.mark.parametrize("edges", [1000, 90_000])
-def test_numbers_of_twice_the_bytes_take_twice_the_time(edges):
-    fused = [costs.fused_layer(160, edges, 300, 300, size) for size in (4, 8)]
-    assert fused[1] == 2 * fused[0]
-    full = [costs.full_layer(160, edges, 300, size) for size in (4, 8)]
-    assert full[1] - costs.FULL_CALL == pytest.approx(2 * (full[0] - costs.FULL_CALL))
-    assert all(a < b for a, b in itertools.pairwise([*fused, full[1]]))
