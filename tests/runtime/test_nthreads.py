@@ -1,6 +1,5 @@
 """`nthreads=` is in force wherever a call works: layers and features that are made ours, too."""
 
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
