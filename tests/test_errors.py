@@ -4,7 +4,6 @@ import copy
 import errno
 import pickle
 
-import numpy as np
 import pytest
 
 import gbdnn
@@ -34,16 +33,3 @@ def test_a_place_is_put_before_any_message(kind):
 def test_other_errors_stay_as_they_are():
     with pytest.raises(ZeroDivisionError, match=r"^as it was$"), naming("layer 3"):
         raise ZeroDivisionError("as it was")
-
-
-def test_errno_of_a_batch(monkeypatch):
-    def unreadable(*_, **__):
-        error = gbdnn.ReadError("X: cannot be read")
-        error.errno = errno.EIO
-        raise error
-
-    monkeypatch.setattr("gbdnn.inference.infer_network", unreadable)
-    net = [gbdnn.Layer(np.eye(4), 0)]
-    with pytest.raises(gbdnn.ReadError, match=r"^batch 0: X: cannot be read$") as caught:
-        list(gbdnn.infer_batches(net, [np.eye(4)]))
-    assert caught.value.errno == errno.EIO

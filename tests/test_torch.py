@@ -115,21 +115,6 @@ def test_what_cannot_be_computed_is_refused():
         fast.train()(x)
 
 
-def test_threads_are_those_of_pytorch(monkeypatch):
-    fast = gt.SparseLinear.from_linear(sparse(nn.Linear(40, 30)))
-    seen = []
-    made = gt.CompiledNetwork
-    monkeypatch.setattr(gt, "CompiledNetwork", lambda net, n: seen.append(n) or made(net, n))
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 3, 1):
-            torch.set_num_threads(threads)
-            fast(torch.ones(2, 40))
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1, 3]
-
-
 # -- models
 
 

@@ -60,18 +60,6 @@ def test_generated_passes_against_scipy_and_the_dense_oracle(problem, truth):
     np.testing.assert_array_equal(outcome.truth, truth)
 
 
-def test_scipy_check_is_the_same_in_blocks(problem, monkeypatch):
-    whole = scipy_categories(problem.network, problem.features)
-    monkeypatch.setattr(challenge.scipy_check, "_BLOCK_ENTRIES", 5000)
-    seen = []
-    parts = scipy_categories(
-        problem.network, problem.features, progress=lambda *at: seen.append(at)
-    )
-    np.testing.assert_array_equal(parts, whole)
-    assert len(seen) > 24
-    assert seen[-1][0] == seen[-1][1]
-
-
 def test_official_layout(files, problem):
     read = challenge.official(files, 1024, 12)
     assert read.network.isequal(problem.network)
@@ -124,11 +112,6 @@ def test_outcome_as_json(problem):
     assert told["check"] == "PASSED"
     assert {"processor", "cores"} <= told["machine"].keys()
     assert "SuiteSparse:GraphBLAS" in told["versions"]
-
-
-def test_repeat_without_meaning(problem):
-    with pytest.raises(gbdnn.ArgumentError, match="repeat"):
-        challenge.run(problem, repeat=0)
 
 
 def test_official_data(official):
@@ -217,15 +200,6 @@ def test_few_layers_leave_some_inputs_to_rounding():
     )
 
 
-def test_the_median_of_the_seconds_counts(problem):
-    outcome = challenge.Outcome(
-        problem=problem, seconds=[9.0, 1.0, 2.0], categories=np.array([3]), truth=None,
-        checked_against="nothing", nthreads=1, engine="auto",
-    )  # fmt: skip
-    assert outcome.seconds_median == 2.0
-    assert outcome.edge_rate == 300 * 12 * 32768 / 2.0
-
-
 def test_scipy_clips_as_the_network_does():
     # Input 0 passes 11.5 on, clipped to 2: not enough for the second layer's bias.
     W = np.array([[3.0, 0.0], [1.0, 1.0]])
@@ -252,7 +226,7 @@ def test_the_truth_is_not_looked_for_unless_wanted(files):
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
-    with pytest.raises(gbdnn.ArgumentError, match=r"blank.idx: images: no image has ink"):
+    with pytest.raises(gbdnn.ArgumentError, match=r"blank.idx: images: .*no image has ink"):
         challenge.generated(1024, 1, images=file)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 import gbdnn
-from gbdnn.kernels.fused import FUSED
 
 
 def facts(capsys):
@@ -21,13 +20,3 @@ def test_versions_and_settings_are_shown(capsys, monkeypatch):
     assert found["OMP_NUM_THREADS"] == "3"
     assert {"Python", "processor", "cores", "system", "python-graphblas", "fused"} <= found.keys()
     assert "SECRET" not in found
-
-
-def test_a_fault_is_part_of_the_report(capsys, monkeypatch):
-    def fail():
-        raise OSError("no such library")
-
-    monkeypatch.setattr(FUSED, "code", fail)
-    found = facts(capsys)
-    assert found["fused"].endswith("OSError: no such library")
-    assert "numpy" in found

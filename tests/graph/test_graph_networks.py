@@ -1,4 +1,3 @@
-import pickle
 from itertools import pairwise
 
 import graph_oracle as oracle
@@ -80,16 +79,6 @@ def test_agrees_with_the_oracle(form, dtype, how):
     assert some > 12
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_agrees_with_the_oracle_in_500_cases(form, dtype):
-    for seed in range(100, 600):
-        case = Case(seed, dtype, ["sum", "sum", "max", "min"][seed % 4])
-        ids = case.rng.integers(0, case.nodes, 5)
-        case.check(graph.infer(case.layers, case.X, case.A, aggregate=case.how))
-        case.check(graph.infer(case.layers, case.X, case.A, aggregate=case.how, nodes=ids), ids)
-
-
 @pytest.mark.parametrize("how", ["sum", "max"])
 def test_some_nodes(form, how):
     for seed in range(20, 40):
@@ -101,22 +90,6 @@ def test_some_nodes(form, how):
         case.check(graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how), chosen)
         none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how)
         assert none.shape == (0, case.expected.shape[1])
-
-
-def test_some_nodes_read_their_neighbourhood_alone(monkeypatch):
-    """Of a path of 1,000 nodes two layers reach two hops back."""
-    seen = []
-    first = gather.Gather.__init__
-
-    def noted(self, rows, *others):
-        seen.append((rows.nrows, rows.ncols))
-        first(self, rows, *others)
-
-    monkeypatch.setattr(gather.Gather, "__init__", noted)
-    path, X, W = sp.eye_array(1000, k=-1, format="csr"), np.ones((1000, 2)), np.eye(2)
-    Y = graph.infer([W, W], X, path, nodes=[500, 502, 1])
-    assert Y.to_dense(fill_value=0).tolist() == [[1, 1], [1, 1], [0, 0]]
-    assert seen == [(3, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("kind", ["rowwise", "columnwise", "transposed", "scipy"])
@@ -164,12 +137,6 @@ def test_layers_of_one_width_leave_features_as_they_are(own, given, form):
     np.testing.assert_array_equal(X.to_dense() if given is not np.asarray else X, values)
 
 
-def test_a_vector_of_nodes_is_read_by_value():
-    nodes = gb.Vector.from_coo([0, 2], [True, False], size=3)
-    Y = graph.infer([np.eye(2)], np.ones((3, 2)), np.eye(3), nodes=nodes)
-    assert Y.shape == (1, 2)
-
-
 def test_features_of_any_kind(tmp_path):
     case = Case(4)
     X = np.where(np.random.default_rng(0).random(case.X.shape) < 0.5, 0, case.X)
@@ -206,50 +173,6 @@ def test_memory(shape, own, form):
     assert not computed  # told for all layers before the first
     Y = graph.infer(layers, X, A, memory=needed)
     np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
-
-
-@pytest.mark.parametrize("aggregate", ["sum", "max"])
-@pytest.mark.parametrize("density", [0.1, 1.0])
-@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "columnwise", "stored"])
-def test_memory_of_features_of_any_kind(kind, density, aggregate, form, tmp_path):
-    """What is told is enough also for sparse weights, and for features that are converted."""
-    rng = np.random.default_rng(1)
-    A = oracle.random_graph(rng, 300)
-    X = np.where(rng.random((300, 40)) < 0.3, rng.normal(size=(300, 40)), 0)
-    W = weights(rng, (40, 24), density)
-    gbdnn.save(X, tmp_path / "X")
-    given = {
-        "dense": lambda: X.astype("f4"),
-        "csr": lambda: sp.csr_array(X),
-        "csc": lambda: sp.csc_array(X),
-        "columnwise": lambda: gb.Matrix.from_dense(X.T.copy(), missing_value=0).T,
-        "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
-    }[kind]()
-    options = {"aggregate": aggregate, "dtype": "FP64"}
-    for nodes in (None, [5, 250]):
-        expected = graph.infer([W], given, A, nodes=nodes, **options).to_dense(fill_value=0)
-        with pytest.raises(gbdnn.ArgumentError, match="layer 0 takes memory=") as told:
-            graph.infer([W], given, A, nodes=nodes, memory=0, **options)
-        needed = int(str(told.value).split("memory=")[2].split()[0])
-        Y = graph.infer([W], given, A, nodes=nodes, memory=needed, **options)
-        np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
-
-
-def test_both_orders_are_taken():
-    """The narrower side is gathered."""
-    rng = np.random.default_rng(0)
-    A, X, seen = oracle.random_graph(rng, 50), rng.normal(size=(50, 8)), []
-
-    class Noted(gather.Gather):
-        def into(self, Y, Z, *others, **options):
-            seen.append(Z.shape[1])
-            return super().into(Y, Z, *others, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gbdnn.graph.inference.Gather", Noted)
-        for width in (3, 20):
-            graph.infer([np.ones((8, width))], X, A)
-    assert seen == [3, 8]
 
 
 def test_callback():
@@ -336,11 +259,3 @@ def test_entries_rule_where_it_is_the_same():
     layer = gbdnn.Layer(np.eye(2), -0.25, bias_rule="entries")
     Y = graph.infer([layer], np.ones((2, 2)), np.eye(2, k=1))
     assert Y.to_dense(fill_value=0).tolist() == [[0.75, 0.75], [0, 0]]
-
-
-def test_a_convolution_can_be_pickled():
-    conv = graph.Convolution(np.ones((2, 3)), 0.5, own=np.eye(2, 3), clip=2)
-    X, A = np.random.default_rng(0).random((4, 2)), np.eye(4, k=1)
-    again = pickle.loads(pickle.dumps(conv))  # noqa: S301
-    assert repr(again) == repr(conv)
-    assert graph.infer([again], X, A).isequal(graph.infer([conv], X, A))

@@ -1,7 +1,5 @@
 """Features batch by batch, and the memory a run needs."""
 
-import gc
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
@@ -25,34 +23,11 @@ def test_batches_in_order_are_the_whole(size):
     assert gb.ss.concat([[Y] for Y in answers]).isequal(whole)
 
 
-def test_a_batch_is_asked_for_when_its_turn_comes():
-    asked, alive = [], weakref.WeakSet()
-
-    def batches():
-        for n in range(4):
-            asked.append(n)
-            X = gb.Matrix.from_dense(np.ones((3, 24), "f4"))
-            alive.add(X)
-            yield X
-            del X
-
-    answers = gbdnn.infer_batches(network(CASE.layers), batches())
-    assert asked == []
-    for n, _ in enumerate(answers):
-        gc.collect()
-        assert asked == list(range(n + 1))
-        assert len(alive) <= 1
-
-
 def test_bare_matrices_and_their_options():
     batches = [np.eye(2), np.ones((1, 2))]
     one, two = gbdnn.infer_batches([np.eye(2)], batches, bias=0.5, clip=1.25, dtype="FP64")
     assert one.to_dense(fill_value=0).tolist() == [[1.25, 0.5], [0.5, 1.25]]
     assert two.to_dense(fill_value=0).tolist() == [[1.25, 1.25]]
-
-
-def test_no_batches():
-    assert list(gbdnn.infer_batches([np.eye(2)], [])) == []
 
 
 def test_the_batch_is_named():
@@ -80,12 +55,6 @@ def test_memory_needed():
     assert few.weights == pytest.approx(3 * net.edges * 12, rel=0.05)  # in three orders
     assert few.total == few.weights + few.features + few.working + few.answer
     assert gbdnn.memory_needed(gbdnn.radixnet(1024, 12, lazy=True), 100).weights == 0
-
-
-@pytest.mark.parametrize("wrong", [{"inputs": -1}, {"living": 1.5}, {"density": -0.1}])
-def test_memory_needed_for_nonsense(wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
-        gbdnn.memory_needed(gbdnn.radixnet(1024, 2), **({"inputs": 5} | wrong))
 
 
 WRONG = {

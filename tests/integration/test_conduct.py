@@ -69,27 +69,6 @@ def test_settings_are_as_before(engine, error, nthreads, monkeypatch):
     assert settings() == outside
 
 
-def test_nthreads_is_engaged_during_the_call():
-    from graphblas.core.ss.context import threadlocal
-
-    seen = []
-
-    def infer(**options):
-        told = lambda _: seen.append(threadlocal.context["nthreads"])  # noqa: E731
-        gbdnn.infer(NET, CASE.X, engine="full", callback=told, **options)
-
-    infer(nthreads=1)
-    assert set(seen) == {1}
-    with gb.ss.Context(nthreads=2):
-        infer()
-    assert seen[-1] == 2
-
-
-def test_prints_nothing(capfd):
-    gbdnn.infer(NET, CASE.X)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("engine", ["sparse", "full", "fused", "auto"])
 def test_bits_do_not_depend_on_nthreads(engine):
     rough = case(8, exact=False, sizes=(200, 300, 200), inputs=300, density=0.02)

@@ -9,7 +9,6 @@ from oracles import case
 
 import gbdnn
 from gbdnn import Layer, Network
-from gbdnn.arrays.matrices import as_columns
 
 W = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 
@@ -137,17 +136,6 @@ def test_byte_order_does_not_matter(given, expected):
     assert layer.dtype == expected
     assert layer.dtype.isnative
     assert layer.isequal(Layer(W.astype(expected)))
-
-
-def test_an_assembled_layer_takes_nothing_from_the_info_but_what_it_says():
-    """Whether it revives depends on the bias it gets; that of the info was looked at before."""
-    info = gbdnn.LayerInfo((2, 2), edges=2, gain=1.0, dtype="FP64", highest_bias=1.0)
-    assert info.revives
-    layer = Layer.assembled(info, as_columns(np.eye(2), what="weights"), -0.5)
-    assert not layer.revives
-    assert layer.isequal(Layer(np.eye(2), -0.5))
-    Y = gbdnn.infer([layer, Layer(np.eye(2), -0.5)], np.array([[2.0, 0.0], [0.0, 0.0]]))
-    assert Y.to_dense(fill_value=0).tolist() == [[1.0, 0.0], [0.0, 0.0]]
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,6 @@ def test_info_is_the_layer_without_its_weights():
         assert repr(info) == f"LayerInfo({repr(layer).removeprefix('Layer(')}"
 
 
-def test_info_does_not_keep_the_weights():
-    layer = Layer(np.eye(5))
-    info, weights = layer.info, weakref.ref(layer.W)
-    del layer
-    gc.collect()
-    assert weights() is None
-    assert info.edges == 5
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -143,12 +134,6 @@ def test_loaded_tells_its_progress(lazy):
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_large_layers_are_loaded_on_several_threads_in_order(lazy, monkeypatch):
-    monkeypatch.setattr("gbdnn.model.readers.LARGE", 1)
-    monkeypatch.setattr("gbdnn.model.readers.available", lambda: 3)
-    assert lazy.loaded().isequal(NET)
-
-
 def test_astype_casts_what_is_read(lazy):
     wide = lazy.astype("FP64")
     assert not wide.in_memory
@@ -221,15 +206,3 @@ def test_lazy_radixnet_in_any_order():
     assert again[30].isequal(full[30])
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(lambda k: again[k].isequal(full[k]), reversed(range(40))))
-
-
-def test_tsv_layers_one_by_one(tmp_path):
-    net = gbdnn.radixnet(1024, 3)
-    gbdnn.io.write_network(gbdnn.radixnet(1024, 3, lazy=True), tmp_path)
-    layers = gbdnn.io.iter_layers(tmp_path, 1024)
-    assert next(layers).isequal(net[0])
-    (tmp_path / "n1024-l2.tsv").write_text("nonsense\n")
-    with pytest.raises(FormatError, match=r"n1024-l2\.tsv, line 1"):
-        next(layers)
-    with pytest.raises(gbdnn.MissingFileError):
-        gbdnn.io.iter_layers(tmp_path, 4096)
