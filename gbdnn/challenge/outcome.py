@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from statistics import median, median_low
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,30 +19,35 @@ from gbdnn.arrays.checks import as_flag, require_callable, whole_number
 from gbdnn.challenge.machine import machine, versions
 from gbdnn.challenge.problems import Problem
 from gbdnn.challenge.scipy_check import left_to_rounding, scipy_categories
-from gbdnn.challenge.workers import batches_over, warmed
 from gbdnn.distributed import balance
+from gbdnn.distributed.executors.batches import cuts
 from gbdnn.distributed.executors.tasks import stored
+from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.distributed.stats import forms
 from gbdnn.engine.memory import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind
-from gbdnn.inference import infer
+from gbdnn.inference import infer, infer_batches
 from gbdnn.kernels.fused import FUSED
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import graphblas as gb
+
     from gbdnn.distributed import Balance, BatchStats
     from gbdnn.engine.stats import LayerStats
     from gbdnn.inference import Engine
+    from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]
 
 T = TypeVar("T")
 
 _FEW = 10  # inputs
+_ROUNDS = 20  # of two batches a worker, until each worker has computed one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +83,7 @@ class Outcome:
         Whether equal inputs were computed once.
     processed : int, optional
         Edges processed in the last run, summed over the inputs computed: fewer than `edges` times
-        inputs where inputs die, or equal ones are computed once. Counted where this process
-        computes, or if `compress`.
+        inputs where inputs die, or equal ones are computed once. None with workers.
     balances : list of Balance, optional
         What each worker did in each run; None without workers.
     records : list of LayerStats, optional
@@ -207,7 +210,6 @@ def run(
     record: bool = False,
     executor: Any = None,
     stats: Callable[[BatchStats], object] | None = None,
-    callback: Callable[[LayerStats], object] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Infer a problem's categories `repeat` times, and compare them with the truth.
@@ -229,8 +231,6 @@ def run(
     executor, stats
         As for `infer`; the workers have to be countable. A network that is not stored is saved for
         them to read, in the folder for temporary files (``TMPDIR``), and removed at the end.
-    callback : callable, optional
-        As for `infer`, for one further run that is not timed; without `executor`.
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
 
@@ -241,8 +241,7 @@ def run(
 
     Notes
     -----
-    No timed run has a callback: records are from one further run. With `executor` it is one of
-    this process, on the batches that the workers had, and gives the processed edges as well.
+    No timed run has a callback: `record` takes one further run, in this process.
 
     The fused form's code is compiled before, if it is not on disk: some seconds, once on a machine.
     Before the first timed run with `executor`, every worker has started, read the weights and
@@ -258,7 +257,6 @@ def run(
     whole_number(repeat, "repeat", least=1)
     for name, flag in (("compress", compress), ("check", check), ("record", record)):
         as_flag(flag, name)
-    require_callable(callback, "callback")
     require_callable(progress, "progress")
     require_callable(stats, "stats")
     options: dict[str, Any] = {
@@ -293,14 +291,8 @@ def run(
     processed = work.done if executor is None else None
     found = categories(Y)
     records: list[LayerStats] = []
-    if callback is not None or record or (compress and executor is not None):
-        starts = [0, features.nrows] if executor is None else batches_over(features.nrows, executor)
-        add_record = partial(_add, records, callback)
-        for start, stop in pairwise(starts):
-            infer(problem.network, features[start:stop, :].new(), callback=add_record, **options)
-    if compress and executor is not None:
-        edges = [info.edges for info in problem.network.infos]
-        processed = sum(r.inputs * edges[r.layer] for r in records)
+    if record:
+        infer(problem.network, features, callback=records.append, **options)
     outcome = Outcome(
         problem=problem,
         seconds=seconds,
@@ -317,6 +309,29 @@ def run(
         records=records if record else None,
     )
     return outcome.checked(progress) if check else outcome
+
+
+def warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[str, Any]) -> int:
+    """Have every worker compute a batch of the run's size; return how many workers there are.
+
+    Then processes are started, and weights are read and prepared, as they are in a second call.
+    """
+    count = workers_of(executor).count
+    stop = int(cuts(features.nrows, count)[1])
+    batch = features[:stop, :].new()
+    seen: set[str] = set()
+
+    def add(record: BatchStats) -> None:
+        seen.add(record.worker)
+
+    for _ in range(_ROUNDS):
+        for _ in infer_batches(
+            network, [batch] * (2 * count), executor=executor, stats=add, **options
+        ):
+            pass
+        if len(seen) >= count:
+            break
+    return count
 
 
 def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str]:

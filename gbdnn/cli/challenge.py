@@ -159,10 +159,11 @@ def _facts(outcome: problems.Outcome) -> dict[str, str]:
     edges = problem.network.edges
     runs = "" if len(outcome.seconds) == 1 else f", median of {len(outcome.seconds)} runs"
     rate = f"{outcome.edge_rate:.4g} edges/s"
+    if outcome.compress:
+        rate += " EFFECTIVE: equal inputs computed once"
     if outcome.processed is not None:
-        words = " EFFECTIVE: equal inputs computed once" if outcome.compress else ""
         rate += (
-            f"{words}; processed {outcome.processed:.4g} edges,"
+            f"; processed {outcome.processed:.4g} edges,"
             f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
         )
     threads = f"{outcome.nthreads}"

@@ -254,7 +254,7 @@ def calls(tmp_path_factory):
             "truth": True, "progress": None}, deep),
         "gbdnn.challenge.run": (gbdnn.challenge.run, {
             "problem": problem, "nthreads": 1, "engine": "sparse", "compress": False,
-            "memory": 1 << 24, "repeat": 1, "check": True, "record": False, "callback": None,
+            "memory": 1 << 24, "repeat": 1, "check": True, "record": False,
             "progress": None, "executor": None, "stats": None}, {"stats": "callback"}),
         "gbdnn.distributed.balance": (
             gbdnn.distributed.balance, {"stats": batches, "workers": 1}, {}),
