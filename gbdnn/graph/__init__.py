@@ -5,8 +5,7 @@ Y' = min(max(A Y W + Y V + b, 0), clip)
 
 from gbdnn.graph.convolution import Convolution
 from gbdnn.graph.inference import infer
-from gbdnn.graph.normalization import normalized
-from gbdnn.graph.propagation import propagate
+from gbdnn.graph.propagation import normalized, propagate
 
 __all__ = ["Convolution", "infer", "normalized", "propagate"]
 

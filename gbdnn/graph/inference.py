@@ -40,7 +40,7 @@ from gbdnn.graph.features import (
     source_of,
 )
 from gbdnn.graph.neighbourhood import as_nodes, bytes_copying, steps
-from gbdnn.graph.normalization import require_square
+from gbdnn.graph.propagation import require_square
 from gbdnn.kernels import costs
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.kernels.overflow import non_finite, require_finite

@@ -1,8 +1,8 @@
-"""Features of nodes, brought along the edges of a graph once or several times."""
+"""Normalised adjacency matrices, and features propagated along the edges of a graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -14,17 +14,107 @@ from gbdnn.arrays.checks import (
     floating,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_rows
-from gbdnn.errors import NonFiniteError
+from gbdnn.arrays.matrices import as_columns, as_rows, shape_of
+from gbdnn.arrays.sparse_rows import release
+from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
 from gbdnn.graph.features import as_answer, as_array, is_shared, kind_of, source_of
-from gbdnn.graph.normalization import require_square
 from gbdnn.kernels.gather import Aggregate, Gather
+from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
 
-__all__ = ["propagate"]
+__all__ = ["Normalization", "normalized", "propagate", "require_square"]
+
+Normalization = Literal["symmetric", "mean"]
+
+
+def normalized(
+    G: MatrixLike,
+    kind: Normalization = "symmetric",
+    *,
+    self_loops: bool | None = None,
+    dtype: Any = None,
+) -> gb.Matrix:
+    r"""Return the matrix A of a graph with which ``A Y`` brings features along the edges.
+
+    Parameters
+    ----------
+    G : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
+        ``G(i, j)`` is an edge from node i to node j, as in GraphBLAS and networkx; a value is its
+        weight, >= 0. Any dtype and orientation; where values are bool, or all the same one, none
+        but that is read. Stored zeros are no edges. It is not changed.
+    kind : {"symmetric", "mean"}, default "symmetric"
+        ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D has the degrees, the
+        sums of weights of the edges that each node gathers: those that point to it, and its loop.
+    self_loops : bool, optional
+        Whether 1 is put on the diagonal where there is none; a loop that is there keeps its weight.
+        Default: for ``"symmetric"`` alone.
+    dtype : {"FP32", "FP64"} or NumPy dtype, optional
+        Of A (default: FP64 stays, all else becomes FP32).
+
+    Returns
+    -------
+    graphblas.Matrix, shape (nodes, nodes)
+        New, row-wise. ``A(j, i)`` brings i's features to j. The row of a node without edges is
+        empty: it gathers 0.
+
+    Raises
+    ------
+    ShapeError
+        G is not square.
+    ArgumentError
+        A weight is negative, or not finite.
+
+    Notes
+    -----
+    T. Kipf, M. Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR
+    2017 (symmetric, as PyTorch Geometric's ``GCNConv`` has it); W. Hamilton, R. Ying, J. Leskovec,
+    "Inductive Representation Learning on Large Graphs", NIPS 2017 (mean).
+
+    Examples
+    --------
+    >>> import graphblas as gb
+    >>> from gbdnn import graph
+    >>> G = gb.Matrix.from_coo([0, 1], [2, 2], True, nrows=3, ncols=3)  # two edges into node 2
+    >>> graph.normalized(G, "mean").to_dense(fill_value=0).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
+    """
+    as_word(kind, "kind", get_args(Normalization))
+    loops = kind == "symmetric" if self_loops is None else as_flag(self_loops, "self_loops")
+    require_square(G, "G")
+    columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
+    if columns.nvals and columns.values.min() < 0:
+        raise ArgumentError(f"G: a weight of {columns.values.min():g}; weights are >= 0")
+    scalar = columns.dtype.type
+    # A = G^T
+    A = columns.matrix()
+    # A(i, i) = 1 where it is not stored
+    if loops:
+        I = gb.Vector.from_scalar(scalar(1), A.nrows, dtype=A.dtype).diag(name="I")  # noqa: E741
+        A << gb.binary.first(A | I)
+        release(I)
+    # d = A 1;  D = diag(d^-1), or diag(d^-1/2)
+    d = A.reduce_rowwise(gb.monoid.plus[A.dtype]).new(name="d")
+    nodes, degrees = d.to_coo()
+    inverse = 1 / (degrees if kind == "mean" else np.sqrt(degrees))
+    D = gb.Vector.from_coo(nodes, inverse.astype(scalar), size=A.nrows).diag(name="D")
+    # A = D A, or D A D
+    times = gb.semiring.any_times[A.dtype]
+    A << times(D @ A)
+    if kind == "symmetric":
+        A << times(A @ D)
+    release(D)
+    return A
+
+
+def require_square(A: MatrixLike, name: str) -> int:
+    """Return the number of nodes, or raise the error that says that there is none."""
+    nrows, ncols = shape_of(A, name)
+    if nrows != ncols:
+        raise ShapeError(f"{name} is {nrows} x {ncols}; a graph has a row and a column per node")
+    return nrows
 
 
 def propagate(

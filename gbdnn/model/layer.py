@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -12,7 +13,6 @@ from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, shape_of
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
-from gbdnn.model.prepared import Prepared
 from gbdnn.runtime.first_use import complete, gb, is_object
 
 if TYPE_CHECKING:
@@ -21,10 +21,37 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.arrays.sparse_rows import SparseRows
 
-__all__ = ["Activation", "BiasLike", "BiasRule", "Layer"]
+__all__ = ["Activation", "BiasLike", "BiasRule", "Layer", "Prepared"]
 
 T = TypeVar("T")
 BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | list[float] | tuple[float, ...]"
+
+
+class Prepared:
+    """Weights as kernels need them: made at the first request by any thread, and kept.
+
+    A pickle of it is empty.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._made: dict[Callable[[Any], Any], Any] = {}
+
+    def once(self, prepare: Callable[[Any], T], of: Any) -> T:
+        """Return ``prepare(of)``; `of` is the same at each call."""
+        with self._lock:
+            if prepare not in self._made:
+                self._made[prepare] = prepare(of)
+            found: T = self._made[prepare]
+        return found
+
+    def made(self) -> list[Any]:
+        """Return all that was made."""
+        with self._lock:
+            return list(self._made.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prepared, ()
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False, kw_only=True)

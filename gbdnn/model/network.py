@@ -12,9 +12,8 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, as_list, require_callable, require_iterable, whole_number
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
-from gbdnn.model.layer import Layer
+from gbdnn.model.layer import Layer, Prepared
 from gbdnn.model.layer_info import LayerInfo, layer_table
-from gbdnn.model.prepared import Prepared
 from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
 
 if TYPE_CHECKING:
