@@ -208,14 +208,6 @@ class SparseLinear(nn.Module):
             " the original model, and accelerate it again"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": {}}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SparseLinear:
-        made = SparseLinear(self.network)  # which is immutable
-        made._names = self._names
-        return made.train(self.training)
-
 
 class _Chained(nn.Module):
     """An `nn.Sequential` some modules of which are one: it has no items to be mistaken."""
