@@ -132,10 +132,8 @@ def calls(tmp_path_factory):
             living=1,
             entries=1,
             seconds=1.0,
-            loading=0.0,
             bytes=1,
             threads=1,
-            cores=1,
             done=1,
             batches=1,
         )
