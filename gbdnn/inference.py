@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
-    as_nthreads,
     as_path,
     require_callable,
     whole_number,
@@ -30,7 +29,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.memory import MEMORY
-from gbdnn.engine.run import checked, checked_options, infer_network
+from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.first_use import complete
@@ -211,19 +210,21 @@ def infer(
     array([0, 1])
     """
     require_callable(stats, "stats")
-    options = {
+    given = {
         "engine": engine,
         "compress": compress,
         "memory": memory,
         "nthreads": nthreads,
         "callback": callback,
     }
+    options = checked_options(given, "infer")
     workers = None
     if executor is None:
         _require_executor(batch=batch, stats=stats)
     else:
         workers = _workers(executor, options, batch)
-    net = _network(layers, nthreads, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
+    of_layers = {"bias": bias, "bias_rule": bias_rule, "clip": clip, "dtype": dtype}
+    net = _network(layers, options["nthreads"], **of_layers)
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
     from gbdnn.distributed.executors.batches import infer_over
@@ -395,9 +396,9 @@ def infer_to_store(
         )  # fmt: skip
 
 
-def _network(layers: Any, nthreads: Any, **of_layers: Any) -> Network:
+def _network(layers: Any, nthreads: int | None, **of_layers: Any) -> Network:
     made = isinstance(layers, Network) and of_layers.get("dtype") is None
-    with engaged(None if made else as_nthreads(nthreads)):
+    with engaged(None if made else nthreads):
         return as_network(layers, **of_layers)
 
 
@@ -411,10 +412,9 @@ def _with_options(layers: Any, options: Any, call: str) -> tuple[Network, dict[s
 def _workers(
     executor: Any, options: dict[str, Any], batch: int | None, *, is_dealt: bool = True
 ) -> Workers:
-    """Return the workers of an executor, all checked; the options get their threads."""
+    """Return the workers of an executor; the options get their threads."""
     from gbdnn.distributed.executors.workers import workers_of
 
-    checked(**options)
     workers = workers_of(executor)
     if not workers.is_caller and options["callback"] is not None:
         raise ArgumentTypeError(
@@ -438,8 +438,7 @@ def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any
     """Return what `infer` returns, computed by this process."""
     if len(net):
         return infer_network(net, features, **options)
-    _, nthreads = checked(**options)
-    with engaged(nthreads):
+    with engaged(options["nthreads"]):
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
 
 

@@ -77,7 +77,6 @@ def infer_network(
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
     """Return what `infer` returns, for a network with one layer or more."""
-    memory, nthreads = checked(engine, compress, memory, nthreads, callback)
     with engaged(None if type(features) is np.ndarray else nthreads):
         X = as_source(features, net, room=memory // 4)
     copied = bytes_copied(X, features)
@@ -123,8 +122,8 @@ def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
     """Return all options of a run, or raise what `infer` raises for those that were given."""
     for name in options.keys() - _OPTIONS.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    checked(**options)
-    return _OPTIONS | options
+    memory, nthreads = checked(**options)
+    return _OPTIONS | options | {"memory": memory, "nthreads": nthreads}
 
 
 class QueuedRun:
