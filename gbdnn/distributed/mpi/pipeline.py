@@ -136,10 +136,9 @@ def pipeline(
     comm = mpi.COMM_WORLD if comm is None else comm
     require_kind(comm, mpi.Intracomm, "comm is an mpi4py.MPI.Intracomm")
     with Ranks(comm) as ranks:
-        run = _Pipeline(ranks, options, root if answer == "root" else None)
-        shared = ranks.together(
-            partial(run.check, layers, features, answer, root, cuts, batch, report)
-        )
+        run = _Pipeline(ranks, options)
+        given = {"cuts": cuts, "answer": answer, "root": root, "batch": batch, "report": report}
+        shared = ranks.together(partial(run.check, layers, features, given))
         _require_same(shared)
         chosen = ranks.together(partial(run.cuts, shared[0]["cuts"]))[0]
         stats = run.run(chosen, shared[0]["inputs"], batch)
@@ -151,30 +150,24 @@ def pipeline(
 class _Pipeline:
     """One rank's part of one call."""
 
-    def __init__(self, ranks: Ranks, options: dict[str, Any], root: int | None) -> None:
+    def __init__(self, ranks: Ranks, options: dict[str, Any]) -> None:
         self._ranks, self._options = ranks, options
-        self._targets = list(range(ranks.size)) if root is None else [root]
+        self._targets = list(range(ranks.size))
         self._net = Network([])
         self._X: RowSource | None = None
         self.answer: gb.Matrix | None = None
 
-    def check(
-        self,
-        layers: Any,
-        features: Any,
-        answer: str,
-        root: int,
-        cuts: Any,
-        batch: int | None,
-        report: Any,
-    ) -> dict[str, Any]:
+    def check(self, layers: Any, features: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
         checked(**self._options)
-        require_callable(report, "report")
-        if batch is not None:
-            whole_number(batch, "batch", least=1)
-        as_word(answer, "answer", ("root", "all"))
-        whole_number(root, "root", least=0, most=self._ranks.size - 1)
+        require_callable(given["report"], "report")
+        if given["batch"] is not None:
+            whole_number(given["batch"], "batch", least=1)
+        answer = as_word(given["answer"], "answer", ("root", "all"))
+        root = whole_number(given["root"], "root", least=0, most=self._ranks.size - 1)
+        if answer == "root":
+            self._targets = [root]
+        cuts = given["cuts"]
         with engaged(self._options["nthreads"]):
             net = self._net = as_network(layers)
             if len(net) < self._ranks.size:
@@ -188,7 +181,7 @@ class _Pipeline:
             "network": [f"{info.shape} {info.edges} {info.describe()}" for info in net.infos],
             "cuts": None if cuts is None else _checked_cuts(cuts, len(net), self._ranks.size),
             "answer": answer,
-            "root": int(root),
+            "root": root,
             "inputs": None if self._X is None else self._X.nrows,
         }
 
