@@ -1,15 +1,14 @@
-"""Sparse rows as processes send them to each other: few bytes."""
+"""Sparse rows as processes send them to each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows
 
-__all__ = ["CompactRows", "taken"]
+__all__ = ["CompactRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +60,3 @@ class CompactRows:
         if ids is None and self.ids is not None:
             ids = self.ids.astype(np.int64)
         return SparseRows(indptr, columns, self.values, self.ncols, ids)
-
-
-def taken(features: Any, ids: np.ndarray, step: int = 1 << 14) -> SparseRows:
-    """Return the rows of `features` with these ascending ids, read `step` rows at a time."""
-    if not len(ids):
-        rows: SparseRows = features.sparse_rows(0, 0)
-        return rows
-    found = []
-    for start in range(int(ids[0]), int(ids[-1]) + 1, step):
-        stop = min(start + step, features.nrows)
-        some = ids[np.searchsorted(ids, start) : np.searchsorted(ids, stop)]
-        if len(some):
-            found.append(features.sparse_rows(start, stop).take(some - start))
-    return SparseRows.joined(found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
-from gbdnn.distributed.rows import taken
+from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.engine.sources import as_array as array_of
@@ -15,7 +15,6 @@ from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store import features
 
 if TYPE_CHECKING:
-    from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.engine.sources import RowSource
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
@@ -105,12 +104,12 @@ class StoredInputs:
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
         """Write some rows to an array of shape (rows, neurons)."""
         if not np.isin(rows, self._ids).all():
-            self._held = SparseInputs(taken(self._source, rows[:0]))  # free the rows before
+            self._held = SparseInputs(self._source.sparse_rows(0, 0))  # free the rows before
             room = max(1, self._room // len(rows)) * len(rows)  # whole minibatches
             expected = np.array_equal(self._following[: len(rows)], rows)
             some, self._following = np.split(self._following if expected else rows, [room])
             self._ids = np.sort(some)
-            self._held = SparseInputs(taken(self._source, self._ids, self._step))
+            self._held = SparseInputs(_taken(self._source, self._ids, self._step))
         self._held.take(np.searchsorted(self._ids, rows), out)
 
 
@@ -222,3 +221,14 @@ def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
         return array_of(Y)
     found: np.ndarray = Y.to_dense(fill_value=0)
     return found
+
+
+def _taken(features: RowSource, ids: np.ndarray, step: int) -> SparseRows:
+    """Return the rows of `features` with these ascending ids, read `step` rows at a time."""
+    found = []
+    for start in range(int(ids[0]), int(ids[-1]) + 1, step):
+        stop = min(start + step, features.nrows)
+        some = ids[np.searchsorted(ids, start) : np.searchsorted(ids, stop)]
+        if len(some):
+            found.append(features.sparse_rows(start, stop).take(some - start))
+    return SparseRows.joined(found)

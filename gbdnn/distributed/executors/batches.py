@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FEWEST",
-    "LARGE_PART",
     "computed",
     "cuts",
     "dealt",
     "infer_batches_over",
     "infer_over",
-    "part_size",
 ]
 
 AHEAD = 2
@@ -50,19 +48,9 @@ FEWEST = REORDER_FROM
 """Inputs of a batch: fewer are computed without reordering, which takes longer per input."""
 
 _ROUNDS = 4  # batches per worker: a slow worker gets fewer of them
-_PARTS, _LARGEST_PART = 64, 16_384
-
-LARGE_PART = 65_536
-"""Inputs of a part that the caller computes, or a worker that streams the network.
-
-Each part passes over all weights, which costs as much as some 7,000 inputs if most of them die
-early (4096 neurons, 480 layers, 2 cores: 3.4 s for 20,000 inputs at once, 4.8 s in two parts).
-"""
 
 _ENGINES = ("dask", "distributed", "ray", "parsl")  # their own errors are about workers
-_ADVICE = (
-    "Repeat the call with a new executor; gbdnn.infer_to_store keeps finished batches and continues"
-)
+_ADVICE = "Repeat the call with a new executor; gbdnn.infer_to_store keeps its finished parts"
 
 
 def cuts(inputs: int, workers: int, batch: int | None = None) -> np.ndarray:
@@ -77,11 +65,6 @@ def cuts(inputs: int, workers: int, batch: int | None = None) -> np.ndarray:
     else:
         count = inputs // batch
     return np.linspace(0, inputs, max(1, count) + 1).astype(np.int64)
-
-
-def part_size(inputs: int) -> int:
-    """Return the default number of inputs of a part that a worker writes."""
-    return max(FEWEST, min(_LARGEST_PART, inputs // _PARTS))
 
 
 def dealt(inputs: int) -> np.ndarray:
@@ -118,9 +101,7 @@ def infer_over(
 
     answer = SparseAnswer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
     with sent_network(net, workers, options["memory"]) as network:
-        for task, rows in computed(
-            workers, tasks(), in_order=False, batches=len(starts) - 1, stats=stats, advice=_ADVICE
-        ):
+        for task, rows in computed(workers, tasks(), batches=len(starts) - 1, stats=stats):
             if rows is not None:
                 answer.add(rows.rows(ids(task.batch)))
             del rows
@@ -147,9 +128,7 @@ def infer_batches_over(
             yield Task(batch=k, network=network, features=sent, options=options)
 
     with sent_network(net, workers, options["memory"]) as network:
-        for _, rows in computed(
-            workers, tasks(), in_order=True, batches=None, stats=stats, advice=_ADVICE
-        ):
+        for _, rows in computed(workers, tasks(), in_order=True, stats=stats):
             if rows is not None:
                 yield rows.rows().matrix()
 
@@ -158,10 +137,9 @@ def computed(
     workers: Workers,
     tasks: Iterator[Task],
     *,
-    in_order: bool,
-    batches: int | None,
     stats: Callable[[BatchStats], object] | None,
-    advice: str,
+    in_order: bool = False,
+    batches: int | None = None,
 ) -> Iterator[tuple[Task, CompactRows | None]]:
     """Yield tasks with their answers, in the tasks' order or as they finish.
 
@@ -172,14 +150,12 @@ def computed(
     tasks : iterator of Task
         Its next task is requested when it can be submitted. An exception of it is raised after the
         answers of all tasks before.
+    stats : callable, optional
+        Called with a `BatchStats` for each answer.
     in_order : bool
         Whether an answer waits for those of the tasks before it; until then it counts as in flight.
     batches : int, optional
         Number of tasks.
-    stats : callable, optional
-        Called with a `BatchStats` for each answer.
-    advice : str
-        How to continue, for the message of a WorkerError.
     """
     flight: dict[Future[Any], Task] = {}
     # `concurrent.futures.wait` never returns for futures that a shutdown has cancelled.
@@ -189,7 +165,7 @@ def computed(
     try:
         while more or flight:
             # Dask's workers come and go: they are counted each time.
-            with _worker_errors("counting workers", done, advice):
+            with _worker_errors("counting workers", done):
                 most = workers.ahead or AHEAD * workers.count
             while more and len(flight) < most:
                 try:
@@ -199,7 +175,7 @@ def computed(
                 except Exception as err:
                     more, failure = False, err
                 else:
-                    future = _submitted(workers, task, done, advice)
+                    future = _submitted(workers, task, done)
                     flight[future] = task
                     if not in_order:
                         future.add_done_callback(finished.put)
@@ -207,7 +183,7 @@ def computed(
                 break
             future = next(iter(flight)) if in_order else finished.get()
             task = flight.pop(future)
-            with _worker_errors(f"batch {task.batch}", done, advice):
+            with _worker_errors(f"batch {task.batch}", done):
                 rows, record = future.result()
             done += 1
             if stats is not None:
@@ -220,9 +196,8 @@ def computed(
             future.cancel()
 
 
-def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[Any]:
-    where = f"batch {task.batch}"
-    with _worker_errors(where, done, advice):
+def _submitted(workers: Workers, task: Task, done: int) -> Future[Any]:
+    with _worker_errors(f"batch {task.batch}", done):
         try:
             future = workers.submit(compute, task)
         except RuntimeError as err:  # after a shutdown, or a BrokenExecutor
@@ -232,7 +207,7 @@ def _submitted(workers: Workers, task: Task, done: int, advice: str) -> Future[A
 
 
 @contextmanager
-def _worker_errors(where: str, done: int, advice: str) -> Iterator[None]:
+def _worker_errors(where: str, done: int) -> Iterator[None]:
     """Turn an engine's own errors into WorkerError, and name the batch in others."""
     try:
         yield
@@ -243,7 +218,7 @@ def _worker_errors(where: str, done: int, advice: str) -> Iterator[None]:
         elif is_own or isinstance(err, BrokenExecutor | CancelledError):
             reason = ": ".join(filter(None, [type(err).__name__, str(err)]))
             raise WorkerError(
-                f"{where}: the executor failed after {done} finished batches: {reason}. {advice}"
+                f"{where}: the executor failed after {done} finished batches: {reason}. {_ADVICE}"
             ) from err
         else:
             err.add_note(f"gbdnn: {where}")
