@@ -220,18 +220,6 @@ def test_a_callback_sees_the_network_and_does_not_keep_it():
         records[-1].network  # noqa: B018
 
 
-def test_min_delta():
-    options = {"epochs": 40, "validation": 0.3, "patience": 2, "optimizer": training.Adam(0.001)}
-    some = gbdnn.train(NET, X, Y, **options, min_delta=0.02)
-    losses = [record.validation_loss for record in some.history]
-    best, since = np.inf, 0
-    for count, loss in enumerate(losses, 1):
-        best, since = (loss, 0) if loss < best - 0.02 else (best, since + 1)
-        assert (since == 2) == (count == len(losses))
-    assert some.best.validation_loss == best
-    assert len(losses) < len(gbdnn.train(NET, X, Y, **options).history)
-
-
 @pytest.mark.parametrize("part", [None, 0.25])
 def test_a_stratified_part(part):
     y = np.sort(np.random.default_rng(0).integers(0, 10, len(X)) ** 2 // 9)
@@ -249,20 +237,3 @@ def test_a_stratified_part(part):
     assert len(tested) == round((part or 0.1) * len(X))
     counts, all_of_them = np.bincount(tested, minlength=10), np.bincount(y, minlength=10)
     assert np.abs(counts - all_of_them * len(tested) / len(X)).max() < 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"keep": "first"}, "keep is 'last' or 'best'"),
-        ({"keep": "best"}, "keep= needs validation"),
-        ({"validation": "random"}, "validation is 'stratified'"),
-        ({"validation": ("stratified", 2)}, "validation is a number"),
-        ({"min_delta": -1, "validation": 0.2, "patience": 2}, "min_delta"),
-    ],
-)
-def test_what_has_no_meaning(options, message):
-    with pytest.raises(gbdnn.ArgumentError, match=message):
-        gbdnn.train(NET, X, Y, **options)
-    with pytest.raises(gbdnn.ArgumentError, match="needs labels"):
-        gbdnn.train(NET, X, np.eye(10)[Y], validation="stratified")
