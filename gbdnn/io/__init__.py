@@ -8,8 +8,7 @@ from gbdnn.io.formats import load
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
-from gbdnn.io.frameworks.torch import from_torch, to_torch
-from gbdnn.io.frameworks.torch_file import read_torch, write_torch
+from gbdnn.io.frameworks.torch import from_torch, read_torch, to_torch, write_torch
 from gbdnn.io.idx import read_idx
 from gbdnn.io.store import (
     StoredFeatures,

@@ -24,7 +24,7 @@ from gbdnn.io.formats import (
 )
 from gbdnn.io.frameworks.matrix_market import write_matrix_market
 from gbdnn.io.frameworks.onnx import write_onnx
-from gbdnn.io.frameworks.torch_file import write_torch
+from gbdnn.io.frameworks.torch import write_torch
 from gbdnn.io.store.network import write_network as write_store
 from gbdnn.model.network import Network
 

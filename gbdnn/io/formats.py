@@ -16,7 +16,7 @@ from gbdnn.io.challenge.layout import find_layers, find_neurons
 from gbdnn.io.challenge.network import iter_layers
 from gbdnn.io.frameworks.matrix_market import read_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx
-from gbdnn.io.frameworks.torch_file import read_torch
+from gbdnn.io.frameworks.torch import read_torch
 from gbdnn.io.reading import read_errors
 from gbdnn.model.network import Network
 

@@ -190,7 +190,7 @@ def test_a_deflated_file_of_pytorch_that_unpacks_to_more_than_64_mib(tmp_path):
 
 @pytest.mark.frameworks
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["strided", "coo", "of before 1.6"])
+@pytest.mark.parametrize("kind", ["strided", "coo"])
 def test_tensors_of_pytorch_that_repeat_their_storage(tmp_path, kind):
     torch = pytest.importorskip("torch")
     W = torch.ones(1).expand(16384, 16384)
@@ -200,7 +200,7 @@ def test_tensors_of_pytorch_that_repeat_their_storage(tmp_path, kind):
             places.expand(2, 1 << 25), values, (4, 4), check_invariants=False
         )
     path = tmp_path / "net.pt"
-    torch.save({"a.weight": W}, path, _use_new_zipfile_serialization=kind != "of before 1.6")
+    torch.save({"a.weight": W}, path)
     assert path.stat().st_size < 3000
     with pytest.raises(FormatError, match=TOO_MUCH.format("net.pt", 64 << 20)):
         io.read_torch(path)

@@ -136,17 +136,66 @@ def test_bad_arguments(call, error, message):
 NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
 
 
-def test_every_format_of_scipy(tmp_path):
-    layers = []
-    for k, form in enumerate(["csr", "csc", "coo", "bsr", "dia"]):
-        sp.save_npz(tmp_path / f"w{k}.npz", sp.coo_array(np.diag([1.0, k, 3.0])).asformat(form))
-        layers.append(sp.load_npz(tmp_path / f"w{k}.npz"))
-    net = io.from_scipy([*layers, sp.csr_matrix(np.eye(3))])
-    assert [layer.weights.to_dense(fill_value=0)[1, 1] for layer in net] == [0, 1, 2, 3, 4, 1]
-    A = sp.csr_array(W0)
-    A.indices[0] = 10**6
-    with pytest.raises(gbdnn.ArgumentError, match="corrupt"):
-        io.from_scipy([A])
+E = np.eye(4)
+
+
+def refused(A, match):
+    for call in (
+        lambda: gbdnn.infer([A], E),
+        lambda: gbdnn.infer([E], A),
+        lambda: gbdnn.categories(A),
+        lambda: io.from_scipy([A]),
+    ):
+        with pytest.raises(gbdnn.ArgumentError, match=f"a corrupt SciPy array: .*{match}"):
+            call()
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("indptr", [0, 1, 2, 0, 4], "indptr falls from 2 to 0 at item 3"),
+        ("indptr", [1, 1, 2, 3, 4], "indptr starts at 1, not 0"),
+        ("indptr", [0, 1, 2, 2, 3], "indptr ends at 3, not at the number of entries, 4"),
+        ("indptr", [0, 1, 2, 3, 2**31 - 1], "indptr ends at 2147483647"),
+        ("indptr", np.arange(4), "indptr has 4 items, not 5"),
+        ("indptr", np.arange(5.0), "indptr is a 1-D array of integers, not 1-D of float64"),
+        ("indices", [0, 1, 4, 3], "indices has 4; indices are from 0 to below 4"),
+        ("indices", [0, 1, -1, 3], "indices has -1"),
+        ("indices", np.arange(3), "3 indices, and data of shape"),
+    ],
+)
+def test_corrupt_compressed_arrays(form, name, value, fault):
+    A = sp.bsr_array(E, blocksize=(1, 1)) if form == "bsr" else getattr(sp, f"{form}_array")(E)
+    setattr(A, name, np.array(value))
+    refused(A, fault)
+
+
+def test_other_corrupt_arrays():
+    for index in (4, -1):
+        A = sp.coo_array(E)
+        A.col[1] = index
+        refused(A, str(index))
+        A = sp.lil_array(E)
+        A.rows[1][0] = index
+        refused(A, str(index))
+        A = sp.dok_array(E)
+        A._dict[1, index] = 1.0
+        refused(A, str(index))
+    A = sp.lil_array(E)
+    A.data[1] += [2.0] * 100_000
+    refused(A, "lists of other lengths")
+    A = sp.dia_array(E)
+    A.offsets = np.array([0, 1])
+    refused(A, "2 offsets")
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
+def test_a_good_array_of_each_form(form):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(6, 4)) * (rng.random((6, 4)) < 0.5)
+    found = gbdnn.infer([sp.coo_array(A).asformat(form)], np.eye(6), engine="sparse")
+    np.testing.assert_array_equal(found.to_dense(fill_value=0), np.maximum(A, 0))
 
 
 def test_formats_bring_in_their_packages_when_they_are_used():

@@ -1,4 +1,4 @@
-"""PyTorch's linear layers as a `Network` and back: a module, or a ``state_dict``.
+"""PyTorch's linear layers as a `Network` and back: a module, a ``state_dict``, or a file of one.
 
 PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` does not
 import PyTorch: a caller with a module has done so.
@@ -6,25 +6,32 @@ import PyTorch: a caller with a module has done so.
 
 from __future__ import annotations
 
+import pickle
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_word, require_room
-from gbdnn.errors import ArgumentTypeError, require_kind
+from gbdnn.arrays.checks import as_dtype, as_path, as_word, require_room
+from gbdnn.errors import ArgumentTypeError, FormatError, MissingPackageError, naming, require_kind
+from gbdnn.io.files import whole_file
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
-from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch
+from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch, nbytes
+from gbdnn.io.reading import open_checked, require_unpacked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
+    import os
+
     import torch
 
     from gbdnn.model.layer import Activation
 
+_SAFE = (2, 6)  # before, weights_only=True could be made to run code (CVE-2025-32434)
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
 
@@ -40,12 +47,12 @@ def from_torch(
     Parameters
     ----------
     source : torch.nn.Module or mapping of str to tensors
-        A module whose forward is one chain of ``Linear``, ``ReLU``, ``ReLU6``, ``Hardtanh(0, c)``,
-        their functions, and ``clamp(0, c)``; ``Identity``, ``Dropout``, ``Flatten`` and a view of
-        a row per input (``x.view(x.size(0), -1)``) have no effect. It may be nested, or have a
-        forward that ``torch.fx`` can trace. Or a ``state_dict`` of linear layers in the order of
-        their use, tensors or NumPy arrays. Weights may be sparse, of any layout; the masks of
-        ``torch.nn.utils.prune`` are applied. All arrays are copied.
+        A module whose forward, as ``torch.fx`` traces it, is one chain of ``Linear``, ``ReLU``,
+        ``ReLU6``, ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``;
+        ``Identity``, ``Dropout``, ``Flatten`` and a view with a row per input
+        (``x.view(x.size(0), -1)``) have no effect. Or a ``state_dict`` of linear layers in the
+        order of their use, tensors or NumPy arrays. Weights may be sparse, in any layout; the masks
+        of ``torch.nn.utils.prune`` are applied. All arrays are copied.
     clip : float, optional
         For a ``state_dict``, which has no activations: upper limit of every ReLU; default: no
         limit.
@@ -82,14 +89,14 @@ def from_torch(
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
         if clip is not None or last_activation is not None:
-            raise ArgumentTypeError("clip= and last_activation= beside a module: it has its own")
+            raise ArgumentTypeError("clip= and last_activation= cannot be combined with a module")
         from gbdnn.io.frameworks.torch_trace import trace
 
         return trace(source, Chain(wanted)).network()
     if isinstance(source, Mapping):
         last = "identity" if last_activation is None else last_activation
         require_activation(last)
-        Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an option without meaning
+        Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an invalid option
         return _from_state(source, clip, last, Chain(wanted)).network()
     raise ArgumentTypeError(
         f"source: a torch.nn.Module or its state_dict is needed, not {type(source).__qualname__}"
@@ -164,6 +171,115 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
     return torch.nn.Sequential(*modules)
 
 
+def read_torch(
+    path: str | os.PathLike[str],
+    *,
+    clip: float | None = None,
+    last_activation: Activation | None = None,
+    dtype: Any = None,
+) -> Network:
+    """Read a network from a file of ``torch.save(model.state_dict(), path)``.
+
+    Parameters
+    ----------
+    path : path-like
+        A ``state_dict`` of linear layers in the order of their use. A file with a whole module is
+        refused, because reading it would run code from the file.
+    clip, last_activation, dtype
+        As for `from_torch`: a ``state_dict`` has no activations.
+
+    Returns
+    -------
+    Network
+        Its bias rule is ``all``.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    FormatError
+        The file is not a ``state_dict`` of tensors, is damaged or of before PyTorch 1.6, or its
+        tensors need more than 64 MiB and 100 times its size.
+    ArgumentError, ShapeError
+        As `from_torch`.
+    MissingPackageError
+        PyTorch is not installed, or is older than 2.6: there, reading could run code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
+    >>> gbdnn.io.write_torch(net, folder / "net.pt")
+    >>> gbdnn.io.read_torch(folder / "net.pt", clip=6, last_activation="relu").isequal(net)
+    True
+    """
+    torch, file = import_torch(), as_path(path)
+    version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
+    if version < _SAFE:
+        raise MissingPackageError(
+            f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
+            ' pip install "torch>=2.6"'
+        )
+    with open_checked(file) as opened:
+        if opened.read(2) != b"PK":
+            raise FormatError(
+                f"{file}: not a zip archive, as PyTorch 1.6 and later write; save older files again"
+            )
+        opened.seek(0)
+        try:
+            state = torch.load(opened, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as err:
+            raise FormatError(
+                f"{file}: not a state_dict, or damaged; to read more than tensors would run code"
+                " from the file: save model.state_dict(), not the model"
+            ) from err
+        if not isinstance(state, Mapping) or not all(
+            isinstance(each, torch.Tensor) for each in state.values()
+        ):
+            raise FormatError(f"{file}: the file has no state_dict of tensors")
+        # Strides of 0 give a tensor more elements than its storage in the file has.
+        require_unpacked(file, sum(map(nbytes, state.values())))
+    with naming(file):
+        return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
+
+
+def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
+    """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
+
+    Parameters
+    ----------
+    net : Network
+        As for `to_torch`. A ``state_dict`` holds no activations and clips.
+    path : path-like
+        Written atomically.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
+        As `to_torch`.
+    OutputError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np, gbdnn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> gbdnn.io.write_torch(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.pt")
+    >>> gbdnn.io.read_torch(folder / "net.pt").shape
+    (3, 3)
+    """
+    as_path(path)
+    torch = import_torch()
+    state = to_torch(net).state_dict()
+    with whole_file(path) as file:
+        torch.save(state, file)
+
+
 def _from_state(
     state: Mapping[str, Any], clip: float | None, last: Activation, chain: Chain
 ) -> Chain:
@@ -173,7 +289,7 @@ def _from_state(
             raise ArgumentTypeError(f"state_dict: {key!r} is a {type(tensor).__qualname__}")
         module, _, parameter = str(key).rpartition(".")
         if parameter not in _PARAMETERS:
-            raise unsupported(f"state_dict: {key!r}")
+            raise unsupported(f"parameter {key!r}")
         layers.setdefault(module, {})[parameter] = tensor
     for k, (module, tensors) in enumerate(layers.items()):
         name = repr(module or "weight")

@@ -25,27 +25,27 @@ _COMPRESSED = {
 
 
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
-    """Start a layer with the parameters of a Linear, pruned or not; `name` is for errors."""
+    """Start a layer with the parameters of a Linear, pruned or not."""
     for key, tensor in tensors.items():
         if fault := sparse_fault(tensor):
             raise ArgumentError(f"{name}: {key}: a corrupt sparse tensor: {fault}")
     try:
         weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
         if weight is None:
-            raise unsupported(name, "it has no weight")
+            raise ArgumentError(f"{name}: the weight is missing")
         W = _as_weights(weight, name)
         b = None if bias is None else _as_array(bias)
     except GbdnnError:
         raise
-    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantised
-        raise ArgumentError(f"{name}: no values to be had: {err}") from err
+    except (RuntimeError, TypeError, ValueError) as err:  # a tensor on "meta", lazy, quantized
+        raise ArgumentError(f"{name}: the tensor has no accessible values: {err}") from err
     chain.linear(W, b, name)
 
 
 def sparse_fault(tensor: Any) -> str:
-    """Return what is wrong with the indices of a sparse tensor, nothing if that is nothing.
+    """Return what is wrong with the indices of a sparse tensor, or an empty string.
 
-    PyTorch does not look at them when it makes or reads a tensor, and its conversions trust them.
+    PyTorch does not check them when it makes or reads a tensor, and its conversions trust them.
     """
     layout = str(getattr(tensor, "layout", "torch.strided"))
     if layout == "torch.strided" or not hasattr(tensor, "detach"):
@@ -88,7 +88,7 @@ def _as_weights(weight: Any, name: str) -> Any:
     if isinstance(weight, np.ndarray):
         return weight.T
     if weight.ndim != 2:
-        raise unsupported(name, f"its weight has shape {tuple(weight.shape)}; a matrix has two")
+        raise unsupported(f"weight of {name}", f"its shape is {tuple(weight.shape)}")
     if str(weight.layout) == "torch.strided":
         return _as_array(weight).T
     entries = weight.detach().cpu()

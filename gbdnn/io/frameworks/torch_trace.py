@@ -50,26 +50,6 @@ class _Tracer(torch.fx.Tracer):
             return False
         return forward is nn.Linear.forward or super().is_leaf_module(m, module_qualified_name)
 
-    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> torch.fx.Graph:
-        """Trace a module; ``len(x)`` is a node too, which torch.fx alone refuses."""
-
-        def length(x: Any) -> Any:
-            if isinstance(x, torch.fx.Proxy):
-                return x.tracer.create_proxy("call_function", len, (x,), {})
-            return len(x)
-
-        patched: list[dict[str, Any]] = []
-        try:
-            for each in {type(each).forward for each in root.modules()}:
-                names = getattr(each, "__globals__", {"__name__": "torch."})
-                if not str(names.get("__name__")).startswith("torch.") and "len" not in names:
-                    names["len"] = length
-                    patched.append(names)
-            return super().trace(root, concrete_args)
-        finally:
-            for names in patched:
-                del names["len"]
-
 
 def trace(module: nn.Module, chain: Chain) -> Chain:
     """Add the layers of `module`, which is not modified, to `chain`."""
@@ -93,11 +73,11 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             continue
         name = _name(node, module)
         if node.op == "get_attr":
-            raise unsupported(f"{node.target!r}", "it is used outside the modules known here")
+            raise unsupported(f"parameter {node.target!r}", "it is not that of a Linear")
         if [each for each in node.all_input_nodes if each not in counts] != [before]:
-            raise unsupported(name, "it takes something other than the result before it alone")
+            raise unsupported(name, "it reads more than the result before it")
         if len(before.users.keys() - shapes) > 1:
-            raise unsupported(_name(before, module), "its result is used more than once: a skip")
+            raise unsupported(_name(before, module), "its result is used twice: a skip")
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
             if is_linear(part):
@@ -134,10 +114,8 @@ def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.f
             node.target is getattr and args == ["shape"]
         ):
             shapes.add(node)
-        elif (
-            node.target is len
-            or (node.op, node.target, args) == ("call_method", "size", [0])
-            or (node.target is operator.getitem and node.args[0] in shapes and args == [0])
+        elif (node.op, node.target, args) == ("call_method", "size", [0]) or (
+            node.target is operator.getitem and node.args[0] in shapes and args == [0]
         ):
             counts.add(node)
     return shapes | counts, counts
@@ -148,20 +126,20 @@ def _require_visible(name: str, module: nn.Module) -> None:
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     hooks = [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
     if hooks or "forward" in vars(module):
-        kind = "forward hooks" if hooks else "a forward of its own instance"
+        kind = "forward hooks" if hooks else "its own forward"
         raise ArgumentError(
-            f"{name!r} ({type(module).__qualname__}): has {kind}, whose effect cannot be seen"
+            f"{name!r} ({type(module).__qualname__}): has {kind}, which cannot be traced"
         )
 
 
 def _name(node: torch.fx.Node, module: nn.Module) -> str:
-    """Return the module that a node is of, if it is one of PyTorch's own; else the node."""
+    """Return the module of a node if it is one of PyTorch's own, else the node."""
     within: Any = node.meta.get("nn_module_stack", {})
     where = [str(each[0]) for each in within.values()][-1:]
     path = str(node.target) if node.op == "call_module" else "".join(where)
     part = module.get_submodule(path)
     if node.op == "call_module" or type(part).forward in _FUNCTIONS_ALONE:
-        return f"{path!r} ({type(part).__qualname__})"
+        return f"module {path!r} ({type(part).__qualname__})"
     return f"node {node.name!r}"
 
 
@@ -177,7 +155,7 @@ def _add_norm(chain: Chain, module: Any, name: str) -> None:
     """``(x - mean) / sqrt(variance + eps) * weight + bias``, the means those that were learnt."""
     mean, variance = module.running_mean, module.running_var
     if mean is None or module.training:
-        raise unsupported(name, "it is normalised by the inputs at hand; call eval()")
+        raise unsupported(name, "it is in training mode, or has no running mean; call eval()")
     factor = (variance.double() + module.eps).rsqrt()
     if module.weight is not None:
         factor = factor * module.weight.detach().double()
@@ -206,7 +184,7 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
         shape: Any = args[0] if len(args) == 1 else args or options.get("shape")
         is_shape = isinstance(shape, tuple | list) and len(shape) == 2
         if not is_shape or not (shape[0] == -1 or shape[0] in counts) or shape[1] in counts:
-            raise unsupported(name, f"a shape of {shape} and not (-1, n), a row per input")
+            raise unsupported(name, f"a shape of {shape}, not (-1, n)")
     elif function not in ("dropout", "alpha_dropout"):
         raise unsupported(name)
 
