@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -13,13 +12,10 @@ import gbdnn
 from gbdnn import challenge as problems
 from gbdnn.cli import options
 from gbdnn.cli import workers as pools
-from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import computed_in, counted, fact_lines, say
+from gbdnn.cli.terminal import Bar, kernels, lines_of, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io.files import require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
-
-_FAILED = 1
 
 
 def challenge(
@@ -31,31 +27,24 @@ def challenge(
     layers: Annotated[int, Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
     images: Annotated[
         Path | None,
-        Option(
-            metavar="PATH",
-            help="IDX file, or folder with MNIST's training images (default: digits).",
-        ),
+        Option(metavar="PATH", help="IDX file, or folder with MNIST's (default: digits)."),
     ] = None,
     inputs: Annotated[
         int | None,
-        Option(min=1, help="Number of inputs; beyond the images, shifted copies."),
+        Option(min=1, help="Number of inputs; shifted copies, if there are fewer images."),
     ] = None,
     seed: Annotated[
         int | None, Option(min=0, help="Seed of the generated network (default: 0).")
     ] = None,
-    nthreads: options.NThreads = None,
     engine: options.Engine = "auto",
+    memory: options.Memory = "512MiB",
+    nthreads: options.NThreads = None,
     compress: Annotated[
         bool,
-        Option(
-            "--compress",
-            help="Compute equal inputs once (default: no: the edge rate would be an effective"
-            " one, of edges that nobody multiplied).",
-        ),
+        Option("--compress", help="Compute equal inputs once; the edge rate is then effective."),
     ] = False,
-    memory: options.Memory = "512MiB",
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
-    check: Annotated[bool, Option(help="Compare with the truth.")] = True,
+    check: Annotated[bool, Option(help="Compare the categories with the truth.")] = True,
     json_file: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
@@ -67,60 +56,53 @@ def challenge(
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
 ) -> int:
-    """Run a problem of the Sparse DNN Graph Challenge and check its categories.
+    """Run a Graph Challenge problem and check its categories.
 
     Default: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797 digits,
-    checked against SciPy in FP64. No download is needed.
+    checked against SciPy in FP64. Workers read the network from the folder for temporary files
+    (TMPDIR) before the clock starts.
 
-    With workers, --nthreads is for each of them. They have started and have read the weights before
-    the clock starts: from a folder for temporary files, which others than this machine's have to
-    share (TMPDIR).
-    """
+    \b
+    Examples:
+      gbdnn challenge
+      gbdnn challenge --neurons 4096 --layers 480 --repeat 3 --json outcome.json
+      gbdnn challenge --data DIR --inputs 500
+      gbdnn challenge --inputs 60000 --workers 2
+    """  # noqa: D301 -- \b keeps the lines of the examples
     if data is not None and seed is not None:
-        raise ArgumentError("--seed beside --data: official networks have none")
-    if scheduler is None and not mpi:  # whose workers may be on other machines
-        options.warn_of_threads(nthreads, workers)
+        raise ArgumentError("--data and --seed are mutually exclusive")
+    options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi)
     if json_file is not None:
         require_writable(json_file)
     if plot is not None:
         require_plottable(plot)
-    with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
+    with Bar() as bar, pools.executor(workers, scheduler, mpi) as executor:
+        bar.begin("reading" if data else "generating")
         if data is None:
-            with bars.busy("generating"):
-                problem = problems.generated(
-                    neurons, layers, images=images, inputs=inputs, seed=seed or 0
-                )
+            problem = problems.generated(
+                neurons, layers, images=images, inputs=inputs, seed=seed or 0
+            )
         else:
             problem = problems.official(
-                data, neurons, layers, images=images, inputs=inputs, truth=check,
-                progress=bars.add("reading", begun=True),
-            )  # fmt: skip
-        with bars.inference(repeat):
-            outcome = problems.run(
-                problem,
-                nthreads=nthreads,
-                engine=engine,
-                compress=compress,
-                memory=memory,
-                repeat=repeat,
-                check=False,
-                record=plot is not None,
-                executor=executor,
-                stats=None if executor is None else pools.Records(bars).add,
+                data, neurons, layers, images=images, inputs=inputs, truth=check, progress=bar.show
             )
-    # What is found is told and kept, also where the check is interrupted or one of the files cannot
-    # be written: last in, first out.
-    with ExitStack() as kept:
+        with bar.inference():
+            outcome = problems.run(
+                problem, engine=engine, memory=memory, nthreads=nthreads, compress=compress,
+                repeat=repeat, check=False, record=plot is not None, executor=executor,
+            )  # fmt: skip
         if plot is not None:
-            kept.callback(_draw, outcome, plot)
-        if json_file is not None:
-            kept.callback(lambda: _write(outcome, json_file))
-        say(fact_lines(_facts(outcome)))
+            _draw(outcome, plot)
+        if json_file is not None:  # before the check, which may take longer than the run
+            _write(outcome, json_file)
+        say(lines_of(_facts(outcome)))
         if check:
-            with Bars() as bars:
-                outcome = outcome.checked(bars.add("checking", begun=True))
-        say(fact_lines({"check": _check(outcome)}))
-    return _FAILED if outcome.check == "FAILED" else 0
+            bar.begin("checking")
+            outcome = outcome.checked(bar.show)
+            if json_file is not None:
+                _write(outcome, json_file)
+    say(lines_of({"check": _check(outcome)}))
+    return int(outcome.check == "FAILED")
 
 
 def _write(outcome: problems.Outcome, path: Path) -> None:
@@ -140,50 +122,34 @@ def _check(outcome: problems.Outcome) -> str:
     if outcome.truth is None:
         return outcome.check
     count = len(outcome.borderline)
-    but = f", but for {counted(count, 'input')} that rounding decides" if count else ""
+    but = f", except {count} inputs that rounding decides" if count else ""
     return (
         f"{outcome.check} (against {outcome.checked_against}{but}), {outcome.check_seconds:.1f} s"
     )
 
 
-def _engine(outcome: problems.Outcome) -> str:
-    """Return the engine that was asked for, what computed, and whether it was compiled now."""
-    words: str = outcome.engine
-    if outcome.forms:
-        words += f", {computed_in(outcome.forms, outcome.compiling)}"
-    return words
-
-
-def _facts(outcome: problems.Outcome) -> dict[str, str]:
-    problem, machine, versions = outcome.problem, outcome.machine, outcome.versions
+def _facts(outcome: problems.Outcome) -> dict[str, Any]:
+    problem, machine, busy = outcome.problem, outcome.machine, outcome.balance
     edges = problem.network.edges
-    runs = "" if len(outcome.seconds) == 1 else f", median of {len(outcome.seconds)} runs"
     rate = f"{outcome.edge_rate:.4g} edges/s"
     if outcome.compress:
         rate += " EFFECTIVE: equal inputs computed once"
     if outcome.processed is not None:
-        rate += (
-            f"; processed {outcome.processed:.4g} edges,"
-            f" {outcome.processed / outcome.seconds_median:.4g} edges/s"
-        )
-    threads = f"{outcome.nthreads}"
-    busy = {}
-    if found := outcome.balance:
-        spread = found.seconds
-        threads += f" on each of {counted(len(found.workers), 'worker')}"
-        busy["busy"] = (
-            f"min {spread.min:.3f}, mean {spread.mean:.3f}, max {spread.max:.3f} s,"
-            f" imbalance {spread.imbalance:.2f}"
-        )
-    return {
+        rate += f"; {outcome.processed:.4g} edges processed"
+    facts = {
         "problem": problem.name,
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "threads": threads,
-        "engine": _engine(outcome),
+        "versions": ", ".join(f"{name} {each}" for name, each in outcome.versions.items()),
+        "threads": outcome.nthreads,
+        "engine": f"{outcome.engine}, kernels {kernels(outcome.forms)}",
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
-        "seconds": f"{outcome.seconds_median:.3f}{runs}",
-        **busy,
+        "seconds": f"{outcome.seconds_median:.3f}, median of {len(outcome.seconds)}",
         "edge rate": rate,
         "categories": f"{len(outcome.categories):,}",
     }
+    if busy is not None:
+        facts["workers"] = (
+            f"{len(busy.workers)}, busy for {busy.seconds.min:.3f} to {busy.seconds.max:.3f} s,"
+            f" imbalance {busy.seconds.imbalance:.2f}"
+        )
+    return facts

@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Argument, Option
 
 from gbdnn import io
 from gbdnn.cli import options, outputs
-from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import in_bytes, say
-from gbdnn.io.formats import FormatName, format_of, network_files, target_format
+from gbdnn.cli.terminal import Bar, say
+from gbdnn.io.formats import FormatName, target_format
 
 
-@options.takes_given()
 def convert(
-    source: Annotated[Path, Argument(metavar="IN", help="A network: a folder or a file.")],
+    source: Annotated[Path, Argument(metavar="IN", help="Network: a folder or a file.")],
     out: Annotated[Path, Argument(metavar="OUT", help="Output: a file, a folder or a store.")],
-    given: options.Given,
+    from_: Annotated[
+        FormatName | None, Option("--from", help="Format of IN (default: detected).")
+    ] = None,
     to: Annotated[
         FormatName | None,
         Option("--to", help="Format of OUT (default: by its ending, else a store)."),
     ] = None,
+    layers: options.Layers = None,
+    bias: options.Bias = None,
+    bias_rule: Annotated[
+        Literal["entries", "all"] | None, Option(help="tsv (entries), matrix-market (all).")
+    ] = None,
+    clip: options.Clip = None,
+    last_activation: Annotated[
+        Literal["relu", "identity"] | None, Option(help="matrix-market (relu), torch (identity).")
+    ] = None,
+    logits: Annotated[
+        bool, Option("--logits", help="onnx: omit a final Softmax, LogSoftmax or Sigmoid.")
+    ] = False,
+    dtype: options.DType = None,
     lossy: Annotated[
-        bool, Option("--lossy", help="Omit what OUT's format does not store.")
+        bool, Option("--lossy", help="Omit what the format of OUT cannot store.")
     ] = False,
     force: outputs.Force = False,
 ) -> None:
-    """Convert a network between a store, tsv, matrix-market, onnx and torch.
+    """Convert a network to another format.
 
-    tsv is the challenge's folder, torch a file of torch.save(model.state_dict()). Options supply
-    what IN's format does not store. What OUT's format does not store is an error, unless --lossy.
-    Layers are converted one by one from tsv to a store, and from a store to all but onnx and torch.
-    OUT is written atomically, and must be new or an empty folder; --force replaces a store or a
-    file.
-    """
-    form, target = given.from_ or format_of(source), to or target_format(out)
-    outputs.require_free_network(out, target, force=force)
-    with Bars() as bars:
-        show = bars.add("converting layers")
-        lost = io.convert(source, out, to=target, lossy=lossy, progress=show, **given.keywords())
-    left_out = f", without {', '.join(lost)}" if lost else ""
-    say(f"{out}: {target}, from {form}{left_out}")
-    before, after = (
-        sum(file.stat().st_size for file in network_files(path, name, dict(known)))
-        for path, name, known in ((source, form, given.keywords()), (out, target, {}))
-    )
-    if after > before:
-        why = "; it has all zeros, too" if target in ("onnx", "torch") else ""
-        say(f"{out}: {in_bytes(after)}, {after / before:.3g} times {source}{why}")
+    The formats are store, tsv, matrix-market, onnx and torch. tsv is a folder of the challenge's
+    files, torch a file of torch.save(model.state_dict()). Options supply what the format of IN does
+    not store. OUT is written as a whole or not at all.
+
+    \b
+    Examples:
+      gbdnn convert DIR/DNN/neuron1024 net
+      gbdnn convert net files --to tsv
+      gbdnn convert model.onnx net --force
+    """  # noqa: D301 -- \b keeps the lines of the examples
+    given = options.reading(
+        format=from_, layers=layers, bias=bias, bias_rule=bias_rule, clip=clip,
+        last_activation=last_activation, logits=logits or None, dtype=dtype,
+    )  # fmt: skip
+    form = to or target_format(out)
+    if form in ("store", "onnx", "torch"):
+        outputs.require_free(out, stored=form == "store", force=force)
+    with Bar() as bar:
+        bar.begin("converting")
+        lost = io.convert(source, out, to=form, lossy=lossy, progress=bar.show, **given)
+    say(f"{out}: {form}" + (f", without {', '.join(lost)}" if lost else ""))

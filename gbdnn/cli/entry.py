@@ -1,74 +1,41 @@
-"""The command line: its commands, its error messages and exit codes."""
+"""The command line: its commands, error messages, signals and exit codes."""
 
 from __future__ import annotations
 
-import logging
+import signal
 import sys
 import traceback
-from contextlib import nullcontext
-from functools import partial
-from signal import Signals
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
-from typer.core import TyperGroup
 
 import gbdnn
-from gbdnn.cli import ranks
 from gbdnn.cli.challenge import challenge
 from gbdnn.cli.convert import convert
-from gbdnn.cli.examples import EXAMPLES
 from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
-from gbdnn.cli.signals import raised
-from gbdnn.cli.terminal import Told, lasting_streams, say, tell
+from gbdnn.cli.terminal import say, say_error, show_compiling
 from gbdnn.cli.train import train
-from gbdnn.errors import GbdnnError, NonFiniteError
+from gbdnn.errors import GbdnnError
 from gbdnn.runtime.first_use import gb
 
-_BAD_INPUT, _OWN_FAULT, _INTERRUPTED = 2, 3, 130
+if TYPE_CHECKING:
+    from types import FrameType
 
-
-class _PassedOn(Exception):  # noqa: N818 -- not an error of its own
-    """Takes an error past typer."""
-
-    def __init__(self, err: Exception) -> None:
-        super().__init__()
-        self.err = err
-
-
-class _Commands(TyperGroup):
-    """Of a closed pipe typer would make 1, which means FAILED; of a file's end Ctrl-C's code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (OSError, EOFError) as err:
-            raise _PassedOn(err) from err
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with their whole first sentences, which typer would cut off."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, each.get_short_help_str(1000)) for name, each in commands.items() if each]
-            )
-
+_BAD_INPUT, _FAULT, _INTERRUPTED = 2, 3, 130
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(
     name="gbdnn",
-    cls=_Commands,
     help="Sparse deep neural network inference and training in the language of GraphBLAS.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (challenge, infer, train, generate, convert, info):
-    # A line for each: \b keeps a paragraph as it is.
-    _lines = EXAMPLES[_command.__name__].strip().splitlines()
-    app.command(epilog="\n".join(["\b", "Examples:", *(f"  {line}" for line in _lines)]))(_command)
+    app.command()(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -81,60 +48,48 @@ def _options(
         raise typer.Exit
     if context.invoked_subcommand is None:
         say(context.get_help())
-        raise typer.Exit
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    log = logging.getLogger("gbdnn.compiled")
-    log.setLevel(logging.INFO)
-    log.addHandler(Told())
-    with lasting_streams() as out:
-        # The launcher of a pipeline ends its other ranks by SIGTERM, when one of them has said why.
-        with nullcontext(list[int]()) if ranks.are_started() else raised() as came:
-            code, said = _run()
-        if came and code:
-            code, said = 128 + came[0], f"ended by {Signals(came[0]).name}"
-        if said:
-            ranks.tell(partial(_say, said), code)
-        # A reader that has left is not an error.
-        if out is not None and not isinstance(err := out.failure, BrokenPipeError | None):
-            code = code or _BAD_INPUT
-            _say(f"standard output cannot be written: {err.strerror or err}")
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _end)
+    show_compiling()
+    try:
+        code = app(prog_name="gbdnn", standalone_mode=False) or 0
+        message = "interrupted" if code == _INTERRUPTED else ""  # typer catches KeyboardInterrupt
+    except Exception as err:
+        code, message = _failure(err)
+    if message:
+        say_error(message)
+        _end_other_ranks(code)
     sys.exit(code)
 
 
-def _run() -> tuple[int, str]:
-    """Run the command line; return its exit code, and why it fails."""
-    try:
-        code = app(prog_name="gbdnn", standalone_mode=False) or 0
-    except _PassedOn as passed:
-        return _fault(passed.err)
-    except (Exception, KeyboardInterrupt) as err:
-        return _fault(err)
-    # Typer catches a KeyboardInterrupt and returns this.
-    return code, "interrupted" if code == _INTERRUPTED else ""
+def _end(number: int, _: FrameType | None) -> None:
+    """End the command by an exception, so that every ``finally`` block runs."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
 
 
-def _fault(err: BaseException) -> tuple[int, str]:
-    """Return the exit code that an error has, and a line; of one that nobody foresaw, all lines."""
-    if isinstance(err, KeyboardInterrupt | typer.Abort):
+def _end_other_ranks(code: int) -> None:
+    """End the other ranks of a pipeline, which would wait for this one."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and "--pipeline" in sys.argv and mpi.COMM_WORLD.size > 1:
+        mpi.COMM_WORLD.Abort(code)
+
+
+def _failure(err: Exception) -> tuple[int, str]:
+    """Return the exit code and the message of an error; print the traceback of a fault."""
+    if isinstance(err, typer.Abort):
         return _INTERRUPTED, "interrupted"
     if isinstance(err, typer.TyperException):
-        return _BAD_INPUT, err.format_message().replace("Value error, ", "")
-    if isinstance(err, NonFiniteError):
-        return _BAD_INPUT, f"{err} (layers count from 0)"
-    if isinstance(err, GbdnnError):
+        return _BAD_INPUT, err.format_message()
+    if isinstance(err, MemoryError | gb.exceptions.OutOfMemory) and not isinstance(err, GbdnnError):
+        return _BAD_INPUT, "out of memory; use fewer inputs or a smaller --memory"
+    if isinstance(err, GbdnnError | OSError):
         return _BAD_INPUT, str(err)
-    if isinstance(err, OSError):  # not converted by the reader or writer of a file
-        where = "" if err.filename is None else f"{err.filename}: "
-        return _BAD_INPUT, f"{where}{err.strerror or err}"
-    if isinstance(err, MemoryError | gb.exceptions.OutOfMemory):
-        return _BAD_INPUT, "out of memory: fewer inputs need less"
     traceback.print_exception(err)
-    return _OWN_FAULT, f"a fault of gbdnn {gbdnn.__version__}: {type(err).__name__}: {err}"
-
-
-def _say(message: str) -> None:
-    """Write one line to standard error, if it is open."""
-    tell(" ".join(message.split()))
+    return _FAULT, f"internal error in gbdnn {gbdnn.__version__}: {type(err).__name__}: {err}"

@@ -2,242 +2,137 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import options, outputs, ranks
+from gbdnn.cli import options, outputs
 from gbdnn.cli import workers as pools
-from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import computed_in, say
+from gbdnn.cli.terminal import Bar, kernels, say
+from gbdnn.distributed.stats import forms
 from gbdnn.errors import ArgumentError
-from gbdnn.io import (
-    open_features,
-    read_features,
-    write_categories,
-    write_tsv,
-)
+from gbdnn.io import open_features, read_features, write_categories, write_tsv
 from gbdnn.io.challenge.table import write_columns
-from gbdnn.io.datasets import KINDS, tells_shape
+from gbdnn.io.datasets import KINDS
 from gbdnn.io.formats import read_network
-from gbdnn.kernels.fused import FUSED
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     import graphblas as gb
 
-    from gbdnn.engine.progress import RunProgress
-    from gbdnn.io import StoredFeatures
 
-_AT_ONCE = 1 << 16  # inputs of an answer in a store
-
-
-@options.takes_given()
 def infer(
     network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
-    features: Annotated[
-        Path, Argument(metavar="FEATURES", help=f"{KINDS}; as gbdnn train reads them.")
-    ],
+    features: Annotated[Path, Argument(metavar="FEATURES", help=f"{KINDS}.")],
     out: Annotated[
-        Path,
-        Option("--out", "-o", metavar="OUT", help="Output: a store, or a file .tsv or .tsv.gz."),
+        Path, Option("--out", "-o", metavar="OUT", help="Output: a store, or a file of text.")
     ],
-    given: options.Given,
-    to: Annotated[
-        Literal["tsv", "store"] | None,
-        Option("--to", help="Format of OUT (default: by its ending, else a store)."),
-    ] = None,
+    to: outputs.To = None,
     inputs: Annotated[
         int | None, Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
     ] = None,
     categories: Annotated[
-        bool, Option("--categories", help="Write the categories, not the activations.")
+        bool, Option("--categories", help="Write the inputs with an activation that is not 0.")
     ] = False,
     argmax: Annotated[
-        bool,
-        Option("--argmax", help="Write lines with the number, from 0, of each largest activation."),
+        bool, Option("--argmax", help="Write the number, from 0, of each largest activation.")
     ] = False,
-    nthreads: options.NThreads = None,
+    bias: options.Bias = None,
+    clip: options.Clip = None,
+    dtype: options.DType = None,
     engine: options.Engine = "auto",
-    compress: options.Compress = True,
     memory: options.Memory = "512MiB",
+    nthreads: options.NThreads = None,
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
-    pipeline: ranks.Pipeline = False,
-    cuts: ranks.Cuts = None,
-    batch: Annotated[
-        int | None, Option(min=1, help="OUT a store: inputs of a part, at least.")
-    ] = None,
-    restart: Annotated[
-        bool, Option("--restart", help="Discard the finished parts of an earlier run.")
+    pipeline: Annotated[
+        bool,
+        Option("--pipeline", help="Share out the layers: mpiexec -n 4 gbdnn infer ... --pipeline"),
     ] = False,
-    force: outputs.Force = False,
+    force: Annotated[
+        bool, Option("--force", "--restart", help="Replace what OUT holds, finished or not.")
+    ] = False,
 ) -> None:
-    """Run features through a network and write the activations of its last layer.
+    """Run features through a network and write the activations.
 
-    OUT is a store, or the challenge's format, tsv: tab-separated lines, 1-based, plain or gzip. The
-    layers of a store are read during the run: the network may be larger than memory. Labels, by
-    --argmax, are a number in each line, as gbdnn train reads them.
+    A network and features in stores may be larger than memory. Activations are written into a
+    store part by part: if the command is interrupted, the same command computes the missing parts.
+    Text is tab-separated as in the challenge's files, one line per category or label.
 
-    Activations are written into a store part by part: if the command is interrupted, the same
-    command computes the missing parts. An existing store or file is replaced only with --force,
-    which begins anew. With workers the network is a store that all of them can
-    read.
-
-    In a pipeline every rank reads the network, of a store its own layers alone; rank 0 reads the
-    features, and writes.
-    """
-    settings: dict[str, Any] = {
-        "nthreads": nthreads,
-        "engine": engine,
-        "compress": "auto" if compress else False,
-        "memory": memory,
-    }
-    pools.require_one(
-        workers=workers is not None, scheduler=scheduler is not None, mpi=mpi, pipeline=pipeline
-    )
-    if scheduler is None and not mpi and not pipeline:  # which may be on other machines
-        options.warn_of_threads(nthreads, workers)
-    given_input = _Input(network, given, features, inputs)
-    if argmax and categories:
-        raise ArgumentError("--argmax beside --categories: one of them")
+    \b
+    Examples:
+      gbdnn infer net images.tsv.gz -o activations.tsv.gz
+      gbdnn infer net X -o Y --memory 4GiB
+      gbdnn infer model.onnx X -o ids.tsv --categories
+      gbdnn infer classifier X.npy -o labels.tsv --argmax
+    """  # noqa: D301 -- \b keeps the lines of the examples
+    options.exclusive(argmax=argmax, categories=categories)
+    options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi, pipeline=pipeline)
+    stored = outputs.is_store(out, to)
+    if argmax and stored:
+        raise ArgumentError("--argmax writes text; use a name that ends in .tsv, or --to tsv")
+    settings: dict[str, Any] = {"engine": engine, "memory": memory, "nthreads": nthreads}
     what = "labels" if argmax else "categories" if categories else "activations"
-    result = _Output(out, outputs.features_format(out, to) == "store", what, force)
-    if argmax and result.stored:
-        raise ArgumentError(f"{out}: --argmax writes lines: a file .tsv or .tsv.gz, or --to tsv")
-    in_parts = result.stored and what == "activations" and not pipeline
-    if not in_parts and (restart or batch is not None):
-        option = "--restart" if restart else "--batch"
-        raise ArgumentError(f"{option} goes with activations in a store, and not with --pipeline")
-    if pipeline:
-        _over_ranks(given_input, result, {"cuts": cuts, **settings})
-        return
-    if cuts is not None:
-        raise ArgumentError("--cuts goes with --pipeline")
-    # Of parts that are there it is seen later whether they are this run's.
-    result.require_free(resumes=in_parts)
-    with Bars() as bars, pools.executor(workers, scheduler, mpi) as executor:
-        net = given_input.read_network(bars)
-        before = FUSED.seconds_compiling(net.dtype)
-        with bars.busy("reading"):
-            X = given_input.read_features(net, stays=in_parts or executor is not None)
-        shown: AbstractContextManager[RunProgress | None] = nullcontext()
-        records = None if executor is None else pools.Records(bars)
-        if executor is None:
-            shown = bars.inference()
-        else:
-            if len(net) and net.source is None:
-                raise ArgumentError(
-                    f"{network} is not a store, which workers could read:"
-                    f" gbdnn convert {network} ..."
-                )
-            settings |= {"executor": executor, "stats": records and records.add}
-        if in_parts and len(net):
-            show = bars.add("inputs")
-            with shown as work:
-                Y = gbdnn.infer_to_store(
-                    net, X, out, batch=batch, restart=restart or force, progress=show, **settings
-                )
-            with bars.busy("counting"):
-                living = _living(Y)
-        else:
-            result.require_free()
-            with shown as work:
+    in_parts = stored and what == "activations" and not pipeline
+    leads = not pipeline or _rank() == 0
+    if leads:
+        outputs.require_free(out, stored=stored, force=force, resumes=in_parts)
+    records: list[Any] = []
+    with Bar() as bar, pools.executor(workers, scheduler, mpi) as executor:
+        bar.begin("reading")
+        given = options.reading(bias=bias, clip=clip, dtype=dtype)
+        net = read_network(network, progress=bar.show, **given)
+        X = _features(features, net, inputs) if leads else None
+        if executor is not None:
+
+            def add(record: Any) -> None:
+                records.append(record)
+                bar.show(record.done, record.batches)
+
+            settings |= {"executor": executor, "stats": add}
+        with bar.inference() as run:
+            if pipeline:
+                Y: Any = gbdnn.pipeline(net, X, **settings)
+            elif in_parts:
+                Y = gbdnn.infer_to_store(net, X, out, restart=force, **settings)
+            else:
                 Y = gbdnn.infer(net, X, **settings)
-            with bars.busy("writing"):
-                living = result.write(Y)
-    say(result.summary(living, X.shape[0], Y.nvals))
-    if records is not None:
-        say(str(records))
-    elif work is not None and work.forms:
-        say(computed_in(work.forms, FUSED.seconds_compiling(net.dtype) - before))
+        if not leads:
+            return
+        found = f"activations of {Y.shape[0]} inputs, {Y.nvals} entries"
+        if not in_parts:
+            bar.begin("writing")
+            found = _write(Y, out, what, stored)
+    say(f"{out}: {found}")
+    if records or executor is not None:
+        say(pools.summary(records))
+    say(f"kernels: {kernels(forms(records) if records else run.forms)}")
 
 
-def _over_ranks(given: _Input, result: _Output, settings: dict[str, Any]) -> None:
-    """Run features through a network whose layers are shared out over MPI's ranks."""
-    command = ranks.Command()
-
-    def read() -> tuple[gbdnn.Network, Any]:
-        if command.leads:
-            result.require_free()
-        net = given.read_network(bars)
-        return net, given.read_features(net, stays=True) if command.leads else None
-
-    with Bars(silent=not command.leads) as bars:
-        net, X = command.together(read)
-        with bars.busy("inference"):
-            Y = command.infer(net, X, **settings)
-    living = command.together(lambda: 0 if Y is None else result.write(Y))
-    if Y is not None:
-        say(result.summary(living, X.shape[0], Y.nvals))
-        say(str(command))
+def _rank() -> int:
+    """Return the number of this rank of MPI; the first one reads features and writes."""
+    mpi = require("mpi4py.MPI", "mpi", "--pipeline needs mpi4py and an MPI")
+    return int(mpi.COMM_WORLD.rank)
 
 
-@dataclass(frozen=True)
-class _Input:
-    """What is read: a network and features."""
-
-    network: Path
-    given: options.Given
-    features: Path
-    inputs: int | None
-
-    def read_network(self, bars: Bars) -> gbdnn.Network:
-        return read_network(
-            self.network, progress=bars.add("reading layers"), **self.given.keywords()
-        )
-
-    def read_features(self, net: gbdnn.Network, *, stays: bool) -> Any:
-        """Return features from a file or a store; those of a store may stay in it."""
-        path, inputs = self.features, self.inputs
-        if inputs is not None and tells_shape(path):
-            raise ArgumentError(f"--inputs beside {path}: the file or store tells how many it has")
-        if stays and os.path.isdir(path):  # noqa: PTH112 -- Path.is_dir() raises for names too long
-            return open_features(path)
-        ncols = None if tells_shape(path) else net.shape[0]
-        return read_features(path, nrows=inputs, ncols=ncols, dtype=net.dtype)
+def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> Any:
+    """Return features from a file, or those of a store, which are not read yet."""
+    if path.is_dir() and inputs is None:
+        return open_features(path)
+    return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype)
 
 
-@dataclass(frozen=True)
-class _Output:
-    """What is written: activations, categories or labels, into a store or a tsv file."""
-
-    path: Path
-    stored: bool
-    what: str
-    force: bool
-
-    def require_free(self, *, resumes: bool = False) -> None:
-        """Raise OutputError if nothing can be written, or something would be replaced."""
-        outputs.require_free(self.path, stored=self.stored, force=self.force, resumes=resumes)
-
-    def write(self, Y: gb.Matrix) -> int:
-        """Write the answer, and return how many inputs have a category, or how many labels."""
-        if self.what == "labels":
-            labels = gbdnn.argmax(Y)
-            write_columns({"label": labels}, self.path)
-            return len(np.unique(labels))
+def _write(Y: gb.Matrix, path: Path, what: str, stored: bool) -> str:
+    """Write activations, categories or labels, and return what was written."""
+    if what == "labels":
+        write_columns({"label": gbdnn.argmax(Y)}, path)
+        return f"labels of {Y.nrows} inputs"
+    if what == "categories":
         found = gbdnn.categories(Y)
-        if self.stored:
-            gbdnn.save(found if self.what == "categories" else Y, self.path)
-        elif self.what == "categories":
-            write_categories(found, self.path)
-        else:
-            write_tsv(Y, self.path)
-        return len(found)
-
-    def summary(self, living: int, inputs: int, nvals: int) -> str:
-        """Return the line that tells what was written."""
-        if self.what == "labels":
-            return f"{self.path}: labels of {inputs} inputs, {living} different ones"
-        return f"{self.path}: {living} of {inputs} inputs have a category, {nvals} activations"
-
-
-def _living(Y: StoredFeatures) -> int:
-    return sum(len(gbdnn.categories(batch.matrix())) for batch in Y.batches(_AT_ONCE))
+        (gbdnn.save if stored else write_categories)(found, path)
+        return f"{len(found)} of {Y.nrows} inputs have a category"
+    (gbdnn.save if stored else write_tsv)(Y, path)
+    return f"activations of {Y.nrows} inputs, {Y.nvals} entries"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import options
-from gbdnn.cli import outputs as places
-from gbdnn.cli.bars import Bars
-from gbdnn.cli.terminal import say
-from gbdnn.errors import ArgumentError, DivergenceError, ShapeError
+from gbdnn.cli import outputs
+from gbdnn.cli.terminal import Bar, say
+from gbdnn.errors import ArgumentError, DivergenceError
 from gbdnn.io import read_features, read_labels
-from gbdnn.io.datasets import KINDS, tells_shape
-from gbdnn.io.formats import holds_run, of_ending, read_network
+from gbdnn.io.datasets import KINDS
+from gbdnn.io.formats import read_network, target_format
 from gbdnn.training import erdos_renyi
 from gbdnn.training.optimizers import OptimizerName, optimizer_named
 from gbdnn.training.rewiring import RewiringName, adjustments_named
@@ -24,145 +22,105 @@ from gbdnn.viz.figures import require_plottable, save_figure
 if TYPE_CHECKING:
     from gbdnn.training import EpochRecord
 
-_HIDDEN, _DENSITY = (1024, 1024), 0.05
-
 
 def train(
     features: Annotated[Path, Argument(metavar="FEATURES", help=f"{KINDS}; images become 0 to 1.")],
     labels: Annotated[
-        Path,
-        Argument(metavar="LABELS", help="IDX, .npy, .npz, or a whole number from 0 in each line."),
+        Path, Argument(metavar="LABELS", help="IDX, .npy, .npz, or text with a label per line.")
     ],
-    out: Annotated[
-        Path, Option("--out", "-o", metavar="NET", help="Output: a store, for gbdnn infer.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", metavar="NET", help="Output: a store.")],
     begin: Annotated[
         Path | None,
-        Option("--from", metavar="NET", help="Begin with this network, or go on with a --run."),
+        Option("--from", metavar="NET", help="Start from this network, not from a random one."),
     ] = None,
     hidden: Annotated[
-        options.Numbers | None,
-        options.numbers("N,N,...", "Neurons of the hidden layers (default: 1024,1024)."),
+        str | None,
+        Option(metavar="N,N,...", help="Neurons of the hidden layers (default: 1024,1024)."),
     ] = None,
     density: Annotated[
-        float | None,
-        Option(help=f"Edges over those that there could be (default: {_DENSITY})."),
+        float | None, Option(help="Fraction of all possible edges (default: 0.05).")
     ] = None,
-    distribution: Annotated[
-        Literal["erk", "uniform"] | None,
-        Option(help="How edges are shared out among layers (default: erk)."),
-    ] = None,
-    epochs: Annotated[int, Option(min=1, help="How often all inputs are gone through.")] = 20,
-    batch_size: Annotated[
-        int | None, Option(min=1, help="Inputs of a step (default: 128).")
-    ] = None,
-    optimizer: Annotated[
-        OptimizerName | None, Option(help="Its schedule is a cosine (default: sgd, or the run's).")
-    ] = None,
+    epochs: Annotated[int, Option(min=1, help="Number of passes over the inputs.")] = 20,
+    batch_size: Annotated[int | None, Option(min=1, help="Inputs per step (default: 128).")] = None,
+    optimizer: Annotated[OptimizerName, Option(help="With a cosine schedule.")] = "sgd",
     learning_rate: Annotated[
-        float | None, Option(help="At the beginning (default: sgd 0.05, adam 0.001).")
+        float | None, Option(help="Initial learning rate (default: sgd 0.05, adam 0.001).")
     ] = None,
     rewire: Annotated[
         RewiringName | None, Option(help="Move edges while training (default: no).")
     ] = None,
-    input_dropout: Annotated[
-        float, Option(help="Part of the features that are 0 in a step.")
-    ] = 0.0,
     validation: Annotated[
-        float | None, Option(help="Part of the inputs to look at, and not to train with.")
+        float | None, Option(help="Fraction of the inputs held out for validation.")
     ] = None,
     patience: Annotated[
-        int | None,
-        Option(min=1, help="End after so many epochs without a smaller validation loss."),
+        int | None, Option(min=1, help="Stop after this number of epochs without improvement.")
     ] = None,
-    seed: Annotated[int, Option(min=0, help="Of edges, weights and the order of inputs.")] = 0,
-    dtype: Annotated[
-        Literal["FP32", "FP64"] | None, Option(help="Of the weights (default: FP32, or --from's).")
-    ] = None,
+    seed: Annotated[int, Option(min=0, help="Seed of edges, weights and batches.")] = 0,
     nthreads: Annotated[int | None, Option(min=1, help="Threads (default: one per core).")] = None,
     checkpoint: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Written after each epoch; the same command goes on from it."),
+        Option(metavar="FILE", help="Written after each epoch; the same command continues it."),
     ] = None,
-    keep_run: Annotated[
-        Path | None,
-        Option("--run", metavar="RUN", help="Write the run to a file, for --from."),
-    ] = None,
-    force: places.Force = False,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Draw loss, accuracy and edges: .png, .svg or .pdf."),
+        Option(metavar="FILE", help="Plot loss, accuracy and edges: .png, .svg or .pdf."),
     ] = None,
+    force: outputs.Force = False,
 ) -> None:
-    """Train a sparse network on its own pattern to tell labels apart, and write it into a store.
+    """Train a sparse network to classify inputs.
 
-    Without --from, edges and weights are drawn at random. A line for each epoch: the loss and the
-    share of right answers of the inputs trained with, those of --validation, the number of edges.
-    """
-    if begin is not None:
-        drawn = {"--hidden": hidden, "--density": density, "--distribution": distribution}
-        options.refuse("--from: the network has its layers", drawn)
-    options.warn_of_threads(nthreads)
-    target = of_ending(out) or "store"
-    if target != "store":
-        raise ArgumentError(f"{out}: NET is a store; gbdnn convert makes {target} of it")
-    places.require_free(out, stored=True, force=force)
-    if keep_run is not None:
-        places.require_free(keep_run, stored=False, force=force)
+    The network is written into a store. Prints a line per epoch with the loss, the accuracy and
+    the number of edges.
+
+    \b
+    Examples:
+      gbdnn train images-idx3-ubyte.gz labels-idx1-ubyte.gz -o net
+      gbdnn train X.npy y.npy -o net --rewire rigl --plot run.png
+      gbdnn train X.npy y.npy -o better --from net --checkpoint run.safetensors
+    """  # noqa: D301 -- \b keeps the lines of the examples
+    if begin is not None and (hidden, density) != (None, None):
+        raise ArgumentError("--from cannot be combined with --hidden or --density")
+    sizes = _sizes(hidden or "1024,1024")
+    if target_format(out) != "store":
+        raise ArgumentError(f"{out}: train writes a store; use gbdnn convert for other formats")
+    outputs.require_free(out, stored=True, force=force)
     if plot is not None:
         require_plottable(plot)
-    before: Any = None
-    if begin is not None and holds_run(begin):
-        options.refuse("--from: the run has its weights", {"--dtype": dtype})
-        before = gbdnn.load(begin)
-    own = before is not None and optimizer is None and learning_rate is None
-    settings: dict[str, Any] = {
-        "optimizer": None if own else optimizer_named(optimizer or "sgd", learning_rate),
-        "adjustments": adjustments_named(rewire),
-    }
     y = read_labels(labels)
-    net = None if before is None else before.network
-    if begin is not None and before is None:
-        net = read_network(begin, dtype=dtype).loaded()
-    if tells_shape(features):
-        X = read_features(features, dtype=dtype)
-    else:
-        neurons = None if net is None else net.shape[0]
-        X = read_features(features, nrows=len(y), ncols=neurons, dtype=dtype)
-    if X.shape[0] != len(y):
-        raise ShapeError(f"{labels} has {len(y)} labels, {features} has {X.shape[0]} inputs")
+    net = None if begin is None else read_network(begin).loaded()
+    X = read_features(features, nrows=len(y), ncols=None if net is None else net.shape[0])
     if net is None:
-        outputs = max(2, int(y.max(initial=0)) + 1)
-        net = erdos_renyi(
-            [X.shape[1], *(hidden or _HIDDEN), outputs], _DENSITY if density is None else density,
-            distribution=distribution or "erk", seed=seed, dtype=dtype or "FP32",
-        )  # fmt: skip
-    with Bars() as bars:
-        show = bars.add("training steps")
+        sizes = [X.ncols, *sizes, max(2, int(y.max(initial=0)) + 1)]
+        net = erdos_renyi(sizes, 0.05 if density is None else density, seed=seed, dtype="FP32")
+    with Bar() as bar:
+        bar.begin("training")
         try:
             run = gbdnn.train(
-                before or net, X, y, epochs=epochs, batch_size=batch_size,
-                input_dropout=input_dropout, validation=validation, patience=patience, seed=seed,
-                nthreads=nthreads, checkpoint=checkpoint, progress=show, callback=_tell, **settings,
+                net, X, y, epochs=epochs, batch_size=batch_size,
+                optimizer=optimizer_named(optimizer, learning_rate),
+                adjustments=adjustments_named(rewire), validation=validation, patience=patience,
+                seed=seed, nthreads=nthreads, checkpoint=checkpoint, progress=bar.show,
+                callback=_report,
             )  # fmt: skip
-        except DivergenceError as err:
+        except DivergenceError as err:  # whose message ends with advice for Python
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
-        with bars.busy("writing"):
-            gbdnn.save(run.network, out)
-            if keep_run is not None:
-                gbdnn.save(run, keep_run)
-    best = "" if run.best is None else f", of epoch {run.best.epoch}"
-    say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
+        gbdnn.save(run.network, out)
     if plot is not None:
         save_figure(gbdnn.viz.history_figure(run), plot)
+    best = "" if run.best is None else f", of epoch {run.best.epoch}"
+    say(f"{out}: {len(run.network)} layers, {run.network.edges} edges{best}")
 
 
-def _tell(record: EpochRecord) -> None:
-    words = [f"epoch {record.epoch:3}: loss {record.loss:.4f}"]
-    if record.accuracy is not None:
-        words.append(f"accuracy {record.accuracy:.4f}")
-    if record.validation_loss is not None:
-        words.append(f"validation loss {record.validation_loss:.4f}")
-    if record.validation_accuracy is not None:
-        words.append(f"accuracy {record.validation_accuracy:.4f}")
-    say(", ".join([*words, f"{record.edges} edges, {record.seconds:.2f} s"]))
+def _sizes(text: str) -> list[int]:
+    try:
+        return [int(size) for size in text.split(",")]
+    except ValueError:
+        raise ArgumentError(f"--hidden {text}: expected integers separated by commas") from None
+
+
+def _report(record: EpochRecord) -> None:
+    words = f"epoch {record.epoch:3}: loss {record.loss:.4f}"
+    for name in ("accuracy", "validation_loss", "validation_accuracy"):
+        if (value := getattr(record, name)) is not None:
+            words += f", {name.replace('_', ' ')} {value:.4f}"
+    say(f"{words}, {record.edges} edges, {record.seconds:.2f} s")

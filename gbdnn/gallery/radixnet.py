@@ -107,8 +107,8 @@ def radixnet(
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
-            f"neurons={neurons}: the challenge has {sizes}; other RadiX-Nets:"
-            " gbdnn.gallery.radix_layers (gbdnn generate --radices)"
+            f"neurons={neurons}: the challenge has {sizes}; use gbdnn.gallery.radix_layers for"
+            " other RadiX-Nets"
         )
     layers = whole_number(layers, "layers", least=1)
     constants = CHALLENGE[neurons]

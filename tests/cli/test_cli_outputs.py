@@ -1,312 +1,254 @@
-"""What commands write to, and what they tell: the shell in this process."""
+"""`gbdnn infer`: its inputs, options and outputs, and what no command replaces."""
 
 import gzip
-import io
-import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import fails, run, well
+from shell import GBDNN, as_process, fails, run, well
 
 import gbdnn
-from gbdnn.cli.examples import EXAMPLES
+from gbdnn import io
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with a network and features, each in a store."""
-    from gbdnn.gallery import digits, features_from_images
-
+    """A network and features, in stores and in the challenge's files."""
     root = tmp_path_factory.mktemp("made")
-    gbdnn.save(gbdnn.radixnet(1024, 8, seed=1), root / "net")
-    gbdnn.save(features_from_images(digits(), 1024, inputs=200), root / "X")
+    net = gbdnn.radixnet(1024, 8, seed=1)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024, inputs=200)
+    gbdnn.save(net, root / "net")
+    gbdnn.save(X, root / "X")
+    io.write_network(net, root / "files" / "neuron1024")
+    io.write_tsv(X, root / "X.tsv")
     return root
 
 
-def held(path):
-    """All that a file or a folder holds."""
-    files = [path] if path.is_file() else sorted(path.rglob("*"))
-    return {file: file.read_bytes() for file in files if file.is_file()}
+@pytest.fixture(scope="module")
+def answer(made):
+    Y = gbdnn.infer(gbdnn.load(made / "net"), gbdnn.load(made / "X"))
+    assert 0 < len(gbdnn.categories(Y)) < 200
+    return Y
 
 
-def test_what_holds_nothing_is_written_to(made, tmp_path):
-    (tmp_path / "empty.tsv").write_text("")
-    (tmp_path / "folder").mkdir()
-    well("infer", made / "net", made / "X", "-o", tmp_path / "empty.tsv", "--categories")
-    well("generate", tmp_path / "folder", "--layers", 1)
-    well("infer", made / "net", made / "X", "-o", "/dev/null")
-    out = tmp_path / "out.tsv"
-    out.write_text("before\n")
-    command = [sys.executable, "-m", "gbdnn", "infer", made / "net", made / "X", "--categories"]
-    with out.open("a") as file:
-        done = subprocess.run([*command, "-o", "/dev/stdout"], stdout=file, check=False)
-    assert done.returncode == 0
-    assert out.read_text().startswith("before\n")
+@pytest.mark.parametrize(("net", "X"), [("net", "X"), ("files", "X.tsv")])
+def test_activations(net, X, made, answer, tmp_path):
+    command = ["infer", made / net, made / X]
+    printed = well(*command, "-o", tmp_path / "Y")
+    found = f"activations of 200 inputs, {answer.nvals} entries"
+    assert printed.startswith(f"{tmp_path / 'Y'}: {found}\nkernels: ")
+    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+    for name, options in (("Y.tsv.gz", []), ("lines", ["--to", "tsv"])):
+        assert found in well(*command, "-o", tmp_path / name, *options)
+        assert io.read_tsv(tmp_path / name, nrows=200, ncols=1024).isequal(answer)
 
 
-# What is told
+def test_categories(made, answer, tmp_path):
+    ids = gbdnn.categories(answer)
+    command = ["infer", made / "net", made / "X", "--categories", "-o"]
+    found = f"{len(ids)} of 200 inputs have a category"
+    assert found in well(*command, tmp_path / "ids.tsv")
+    np.testing.assert_array_equal(io.read_categories(tmp_path / "ids.tsv"), ids)
+    assert found in well(*command, tmp_path / "ids")
+    np.testing.assert_array_equal(gbdnn.load(tmp_path / "ids"), ids)
 
 
-def test_more_threads_than_cores_are_warned_of(made, tmp_path, monkeypatch):
-    from gbdnn.cli import options
-
-    monkeypatch.setattr(options, "machine", lambda: {"cores": 2})
-    done = run("infer", made / "net", made / "X", "-o", tmp_path / "a.tsv", "--nthreads", 3)
-    assert done.returncode == 0
-    assert done.stderr.startswith("gbdnn: warning: --nthreads 3: this machine has 2 cores")
-    assert len(done.stderr.splitlines()) == 1
-    few = ["challenge", "--layers", 2, "--inputs", 20, "--no-check"]
-    assert "--nthreads 64: " in run(*few, "--nthreads", 64).stderr
-    assert run(*few, "--nthreads", 2).stderr == run(*few).stderr == ""
-    options.warn_of_threads(2, 2)
-
-
-def test_threads_of_all_workers_are_counted(monkeypatch, capsys):
-    from gbdnn.cli import options
-
-    monkeypatch.setattr(options, "machine", lambda: {"cores": 4})
-    for nthreads, workers, warned in [(2, 2, False), (2, 3, True), (None, 9, False)]:
-        options.warn_of_threads(nthreads, workers)
-        assert bool(capsys.readouterr().err) == warned
+def test_labels(tmp_path):
+    rng = np.random.default_rng(1)
+    W = rng.normal(size=(4, 3)).astype(np.float32)
+    X = rng.normal(size=(50, 4)).astype(np.float32)
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(W, activation="identity")]), tmp_path / "net")
+    np.save(tmp_path / "X.npy", X)
+    command = ["infer", tmp_path / "net", tmp_path / "X.npy", "--argmax", "-o"]
+    assert "labels of 50 inputs\n" in well(*command, tmp_path / "labels.tsv")
+    expected = (X.astype(np.float64) @ W).argmax(axis=1)
+    assert len(np.unique(expected)) == 3
+    np.testing.assert_array_equal(io.read_labels(tmp_path / "labels.tsv"), expected)
+    fails(*command, tmp_path / "labels", match="--argmax writes text")
+    fails(*command, tmp_path / "y.tsv", "--categories",
+          match="--argmax and --categories are mutually exclusive")  # fmt: skip
 
 
-def test_an_ending_that_nobody_knows(made, tmp_path):
-    match = "(in the shell --to) says it, or one of .mtx, .mtx.gz, .onnx, .pt, .pth; "
-    for name in ("net.xyz", "net.tsv", "net.h5"):
-        fails("generate", tmp_path / name, "--layers", 1, match=match)
-        fails("convert", made / "net", tmp_path / name, match=match)
-    few = ["--features", "digits", "--inputs", 2]
-    fails("generate", tmp_path / "X.npy", *few, match="--to) says it, or .tsv, .tsv.gz; ")
-    assert not list(tmp_path.iterdir())
-    for name in ("net.xyz", "net-0.3"):
-        to = ["--to", "store"] if name == "net.xyz" else []
-        well("generate", tmp_path / name, "--layers", 1, *to)
-        well("generate", tmp_path / name, "--layers", 2, "--force")  # it is a store already
-        assert len(gbdnn.load(tmp_path / name)) == 2
+def test_workers(made, answer, tmp_path):
+    printed = well("infer", made / "net", made / "X", "-o", tmp_path / "Y", "--workers", 1,
+                   "--nthreads", 1)  # fmt: skip
+    assert "\nworkers: 1, batches: 1, busy for " in printed
+    assert gbdnn.load(tmp_path / "Y").isequal(answer)
 
 
-def test_errors_recommend_options_of_the_command(made, tmp_path):
-    lost = fails("generate", tmp_path / "f", "--radices", "2,2", "--to", "tsv", match="no place")
-    assert "--lossy" not in lost
-    assert "--lossy" in fails("convert", made / "net", tmp_path / "f", "--to", "matrix-market",
-                              match="no place")  # fmt: skip
-    (tmp_path / "net.xyz").write_text("?")
-    said = fails("train", "X.npy", "y.npy", "-o", tmp_path / "net.onnx", match="NET is a store")
-    assert "--to" not in said
-    with pytest.raises(gbdnn.FormatError, match=r"format\? format= \(gbdnn convert --from"):
-        gbdnn.load(tmp_path / "net.xyz")
-
-
-def test_info_takes_what_its_help_says(made, tmp_path):
-    gbdnn.io.write_tsv(gbdnn.load(made / "X"), tmp_path / "X.tsv.gz")
-    gbdnn.io.write_categories([3, 5, 8], tmp_path / "ids.tsv")
-    told = well("info", tmp_path / "X.tsv.gz")
-    assert "kind        features\nlast input  200\nlast neuron 827\nentries     31,018\n" in told
-    facts = json.loads(well("info", tmp_path / "ids.tsv", "--json"))
-    assert (facts["kind"], facts["categories"], facts["format"]) == ("categories", 3, "tsv")
-    assert facts["bytes"] == (tmp_path / "ids.tsv").stat().st_size
-    fails("info", tmp_path / "ids.tsv", "--check", match="--check: ")
-    (tmp_path / "bad.tsv").write_text("one\n")
-    fails("info", tmp_path / "bad.tsv", match="bad.tsv, line 1")
-
-
-def damaged(data, how):
-    """The bytes of a gzip file after an accident."""
-    middle = len(data) // 2
-    return {
-        "another text": b"no numbers\n",
-        "nothing": b"",
-        "a cut header": data[:5],
-        "cut": data[:middle],
-        "no checksum": data[:-8],
-        "a wrong checksum": data[:-8] + bytes(8),
-        "a damaged stream": data[:20] + bytes(100) + data[120:],
-        "more": data + b"more",
-    }[how]
-
-
-@pytest.mark.parametrize("name", ["X.tsv.gz", "ids.tsv.gz"])
-@pytest.mark.parametrize(
-    "how",
-    [
-        "another text", "nothing", "a cut header", "cut", "no checksum", "a wrong checksum",
-        "a damaged stream", "more",
-    ],
-)  # fmt: skip
-def test_a_damaged_input_is_an_error_about_it(name, how, made, tmp_path):
-    file = tmp_path / name
-    if name == "X.tsv.gz":
-        gbdnn.io.write_tsv(gbdnn.load(made / "X"), file)
-        commands = [
-            ["info", file],
-            ["infer", made / "net", file, "-o", tmp_path / "Y"],
-            ["train", file, tmp_path / "labels.txt", "-o", tmp_path / "Y"],
-        ]
-        (tmp_path / "labels.txt").write_text("0\n" * 200)
-    else:
-        gbdnn.io.write_categories(np.arange(0, 1000, 3), file)
-        commands = [
-            ["info", file],
-            ["train", made / "X", file, "-o", tmp_path / "Y"],
-        ]
-    file.write_bytes(damaged(file.read_bytes(), how))
-    for command in commands:
-        fails(*command, match=f"gbdnn: {file}")
-    assert not (tmp_path / "Y").exists()
-
-
-def test_info_reads_what_is_not_compressed_after_all(made, tmp_path):
-    file = tmp_path / "X.tsv.gz"
-    gbdnn.io.write_tsv(gbdnn.load(made / "X"), file)
-    file.write_bytes(gzip.decompress(file.read_bytes()))
-    facts = json.loads(well("info", file, "--json"))
-    assert (facts["kind"], facts["last input"]) == ("features", 200)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_full_disk_takes_no_other_outcome_away(tmp_path):
-    pytest.importorskip("matplotlib")
-    for name in ("plot.png", "full.json"):
-        (tmp_path / name).symlink_to("/dev/full")
-    few = ["challenge", "--layers", 2, "--inputs", 20]
-    plotted = [*few, "--plot", tmp_path / "plot.png", "--json", tmp_path / "outcome.json"]
-    for arguments in (plotted, [*few, "--json", tmp_path / "full.json"]):
-        done = run(*arguments)
-        assert done.returncode == 2
-        assert "\ncheck       PASSED" in done.stdout
-        assert "No space left on device" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    assert json.loads((tmp_path / "outcome.json").read_text())["check"] == "PASSED"
-
-
-class Terminal(io.StringIO):
-    """What is written to a terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_no_timed_run_has_a_callback(monkeypatch):
-    from gbdnn.challenge import outcome
-
-    infer, options = outcome.infer, []
-
-    def watched(*arguments, **given):
-        options.append(given)
-        return infer(*arguments, **given)
-
-    monkeypatch.setattr(outcome, "infer", watched)
-    done = run("challenge", "--layers", 6, "--inputs", 50, "--repeat", 3, stream=Terminal)
-    assert done.returncode == 0
-    assert len(options) == 3
-    assert all(each.get("callback") is None for each in options)
-
-
-def test_a_bar_tells_the_work_done_and_is_full_when_nothing_is_left(monkeypatch):
-    from types import SimpleNamespace
-
-    from gbdnn.cli import bars
-    from gbdnn.engine.progress import current
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with bars.Bars() as bars, bars.inference(2):
-        work, seen = current(), []
-
-        def look():
-            list(bars.get_renderables())
-            (task,) = bars.tasks
-            seen.append((task.visible, task.total, task.completed, task.description))
-
-        look()
-        for _ in range(3):
-            work.begin([SimpleNamespace(edges=10)] * 2, {0: 4})
-            look()
-            for k in (0, 1):
-                work.computed(k, [4], 4)
-                look()
-            work.end()
-            look()
-    first, *runs = seen
-    assert first[:2] == (True, None)
-    for number in range(3):
-        begun, half, nearly, ended = runs[4 * number : 4 * number + 4]
-        assert begun[:2] == (True, None)  # nobody knows yet: weights are read and prepared
-        assert half[:3] == (True, 1.0, 0.5)
-        assert nearly[:3] == (True, 1.0, 0.99)
-        assert not ended[0]
-        assert begun[3] == (f"inference {number + 1} of 2" if number < 2 else "inference")
-
-
-def test_help_is_not_cut_off(monkeypatch):
-    for columns in ("80", "40"):
-        monkeypatch.setenv("COLUMNS", columns)
-        told = well("--help")
-        assert "..." not in told.split("Commands:")[1]
-        words = " ".join(told.split())
-        assert "neural network inference and training in the language" in words
-        for name in EXAMPLES:
-            first = getattr(gbdnn.cli.entry, name).__doc__.split("\n\n")[0]
-            assert first.strip(".") in words
-
-
-def test_both_helps_say_why_equal_inputs_are_computed_once_or_not():
-    assert "(default: no: the edge rate would be an effective one" in " ".join(
-        well("challenge", "--help").split()
-    )
-    assert "the answer is the same" in " ".join(well("infer", "--help").split())
+@pytest.fixture
+def small(tmp_path):
+    """A network of two layers of 3 neurons, each passed on times 10, and 2 inputs."""
+    for k in (1, 2):
+        lines = "".join(f"{i}\t{i}\t10\n" for i in (1, 2, 3))
+        (tmp_path / f"n3-l{k}.tsv").write_text(lines)
+    (tmp_path / "X.tsv").write_text("1\t1\t1\n2\t3\t0.1\n")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "dtype", "expected"),
     [
-        (["challenge", "--engine", "cuda"], "'--engine': 'cuda' is not one of 'auto', "),
-        (["generate", "net", "--neurons", 1000], "gbdnn.gallery.radix_layers (gbdnn generate"),
-        (
-            ["convert", "NET", "net", "--to", "torch"],
-            "clip 32 (all layers), the activation relu (l",
-        ),
-        (["generate", "net", "--radices", "2,2", "--to", "tsv"], "unbounded activations (all l"),
+        ([], "FP32", [[32, 0, 0], [0, 0, 10]]),
+        (["--clip", 50], "FP32", [[50, 0, 0], [0, 0, 10]]),
+        (["--clip", "inf", "--bias", 1], "FP32", [[111, 0, 0], [0, 0, 21]]),
+        (["--dtype", "FP64"], "FP64", [[32, 0, 0], [0, 0, 0.1 * 10 * 10]]),
+        (["--inputs", 3], "FP32", [[32, 0, 0], [0, 0, 10], [0, 0, 0]]),
     ],
 )
-def test_messages_in_plain_words(arguments, message, made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    told = fails(*[made / "net" if each == "NET" else each for each in arguments], match=message)
-    assert "Value error" not in told
+def test_options_supply_what_text_does_not_store(options, dtype, expected, small):
+    well("infer", small, small / "X.tsv", "-o", small / "Y", *options)
+    Y = gbdnn.load(small / "Y")
+    assert Y.dtype == dtype
+    assert Y.to_dense(fill_value=0).tolist() == expected
 
 
-def test_one_of_a_thing_has_no_s():
-    from gbdnn.cli.terminal import counted
+def test_options_are_passed_on(small, monkeypatch):
+    given = []
 
-    assert [counted(n, "layer") for n in (0, 1, 1200)] == ["0 layers", "1 layer", "1,200 layers"]
-    assert [counted(n, "batch") for n in (1, 2)] == ["1 batch", "2 batches"]
+    def infer(*_, **options):
+        given.append(options)
+        raise gbdnn.ShapeError("enough")
 
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_help_has_examples_whose_options_there_are(name):
-    told = well(name, "--help")
-    lines = [f"  {line}" for line in EXAMPLES[name].strip().splitlines()]
-    assert "Examples:\n" + "\n".join(f"  {line}" for line in lines) in told
-    options = told.split("Examples:")[0]
-    for line in lines:
-        assert f"gbdnn {name}" in line
-        for word in line.split():
-            assert not word.startswith("-n") or word == "-n"
-            assert not word.startswith("--") or f" {word} " in options, line
+    monkeypatch.setattr(gbdnn, "infer", infer)
+    command = ["infer", small, small / "X.tsv", "-o", small / "Y.tsv"]
+    fails(*command, match="enough")
+    fails(*command, "--engine", "full", "--memory", "1.5MiB", "--nthreads", 1, match="enough")
+    assert given == [
+        {"engine": "auto", "memory": 512 << 20, "nthreads": None},
+        {"engine": "full", "memory": 3 << 19, "nthreads": 1},
+    ]
 
 
-def test_the_shell_completes():
-    def completed(words, at):
-        told = {"_GBDNN_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}
-        done = subprocess.run(
-            [sys.executable, "-m", "gbdnn"], env={**os.environ, **told}, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        return done.stdout.split()
+def test_faults_of_the_run_are_one_line(small):
+    def refused(match, *options, features="X.tsv"):
+        fails("infer", small, small / features, "-o", small / "Y.tsv", *options, match=match)
+        assert not (small / "Y.tsv").exists()
 
-    assert completed("gbdnn ch", 1) == ["challenge"]
-    assert completed("gbdnn convert a b --to o", 5) == ["onnx"]
+    refused("clip: 1e+39 does not fit float32", "--clip", "1e39")
+    refused("nthreads is at most", "--nthreads", 2**31)
+    refused("'much' is not a size", "--memory", "much")
+    refused("File name too long", features="x" * 300)
+    (small / "wide.tsv").write_text("1\t5\t1\n")
+    refused("wide.tsv, line 1", features="wide.tsv")
+    (small / "words.tsv").write_text("1\t2\t1\n2\tfive\t1\n")
+    refused("words.tsv, line 2", features="words.tsv")
+    (small / "cut.tsv.gz").write_bytes(gzip.compress(b"1\t2\t1\n" * 1000)[:-12])
+    refused("cut.tsv.gz", features="cut.tsv.gz")
+    (small / "big.tsv").write_text("1\t1\t3e38\n")
+    refused("layer 0", "--clip", "inf", features="big.tsv")
+    gbdnn.save(np.eye(3), small / "X")
+    refused("--scheduler and --pipeline are", "--scheduler", "tcp://a:1", "--pipeline")
+    refused("3", "--inputs", 4, features="X")
+    # An output that cannot be written is reported first.
+    (small / "n3-l1.tsv").write_text("nonsense\n")
+    fails("infer", small, small / "X", "-o", small / "no" / "Y.tsv", match="does not exist")
+    fails("infer", small, small / "X", "-o", small / "Y.csv", match="Y.csv")
+
+
+def test_memory_that_runs_out_is_one_line(small, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(gbdnn, "infer", fail)
+    fails("infer", small, small / "X.tsv", "-o", small / "Y.tsv", match="out of memory; ")
+
+
+# Outputs
+
+
+def test_only_force_replaces_what_exists(made, tmp_path):
+    (tmp_path / "file.tsv").write_text("mine\n")
+    (tmp_path / "net.onnx").write_text("mine\n")
+    gbdnn.save(np.eye(3), tmp_path / "store")
+    features = ["--features", "digits", "--inputs", 5]
+    commands = [
+        ["generate", tmp_path / "store", "--layers", 2],
+        ["generate", tmp_path / "store", *features],
+        ["generate", tmp_path / "file.tsv", *features],
+        ["convert", made / "net", tmp_path / "store"],
+        ["infer", made / "net", made / "X", "-o", tmp_path / "store", "--categories"],
+        ["infer", made / "net", made / "X", "-o", tmp_path / "file.tsv"],
+        ["infer", made / "net", made / "X", "-o", tmp_path / "store"],
+    ]
+
+    def held():
+        return {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+    for command in commands:
+        before = held()
+        fails(*command, match="already exists; use --force to replace it")
+        assert held() == before
+        well(*command, "--force")
+        assert held() != before
+    fails("convert", made / "net", tmp_path / "net.onnx", match="already exists; use --force")
+
+
+def test_restart_discards_an_unfinished_run(made, answer, tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer_to_store(net[:4], X, tmp_path / "Y", batch=50, stats=interrupt)
+    command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
+    fails(*command, match=f"{tmp_path / 'Y'}: ")
+    well(*command, "--restart")
+    assert gbdnn.load(tmp_path / "Y").isequal(answer)
+
+
+def test_an_output_that_holds_nothing_needs_no_force(made, tmp_path):
+    (tmp_path / "empty.tsv").touch()
+    (tmp_path / "folder").mkdir()
+    command = ["infer", made / "net", made / "X", "-o"]
+    for out in (tmp_path / "empty.tsv", tmp_path / "folder", "/dev/null"):
+        well(*command, out)
+
+
+def test_an_answer_on_standard_output(made, answer):
+    done = as_process("infer", made / "net", made / "X", "-o", "/dev/stdout", "--categories")
+    ids = gbdnn.categories(answer) + 1
+    lines = [str(each) for each in ids]
+    assert done.stdout.splitlines()[: len(lines)] == lines
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_shows_a_bar_and_keeps_the_result(made, tmp_path):
+    import pty
+
+    watcher, terminal = pty.openpty()
+    command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
+    process = subprocess.Popen(
+        [*GBDNN, *map(str, command)], stdout=terminal, stderr=terminal, stdin=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"},
+    )  # fmt: skip
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            part = os.read(watcher, 4096)
+        except OSError:  # how Linux reports that the terminal is closed
+            break
+        if not part:
+            break
+        written += part
+    os.close(watcher)
+    assert process.wait() == 0
+    assert b"inference" in written
+    after = written.rpartition(b"\x1b[2K")[2]  # what the erased bar leaves
+    assert b"Y: activations of 200 inputs, " in after
+    assert b"kernels: " in after
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError])
+def test_a_fault_of_gbdnn_has_its_own_exit_code(kind, made, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise kind("it is broken")
+
+    monkeypatch.setattr(gbdnn, "infer", fail)
+    done = run("infer", made / "net", made / "X", "-o", tmp_path / "Y.tsv")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "Traceback" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"gbdnn: internal error in gbdnn {gbdnn.__version__}: {kind.__name__}: ")

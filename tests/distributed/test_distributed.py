@@ -692,8 +692,8 @@ def test_unknown_keywords(executor, net, X, tmp_path):
 def test_workers_of_the_shell(folder, answer, tmp_path):
     arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--workers", 2]
     printed = shell.well(*arguments, "-o", tmp_path / "Y", "--to", "store")
-    assert f"{len(LIVING)} of 9000 inputs" in printed
-    assert "4 batches on " in printed
+    assert "activations of 9000 inputs, " in printed
+    assert ", batches: 4, busy for " in printed
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
     shell.fails(*arguments, "-o", tmp_path / "Z", "--mpi", match="--mpi")
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import oracles
 import pytest
 from conftest import network
 from launch import mpiexec
-from shell import fails, well
+from shell import well
 
 import gbdnn
 from gbdnn.distributed.mpi.stages import balanced_cuts
@@ -150,39 +149,35 @@ def command(ranks, *arguments):
 
 @pytest.mark.frameworks
 def test_the_shell(small, answer, tmp_path):
-    arguments = [small / "net", small / "X", "-o", tmp_path / "Y", "--to", "store"]
-    done = command(3, *arguments, "--cuts", "1,3")
+    done = command(3, small / "net", small / "X", "-o", tmp_path / "Y")
     assert (done.returncode, done.stderr) == (0, "")
     assert gbdnn.load(tmp_path / "Y").isequal(answer, check_dtype=True)
-    assert f"{gbdnn.categories(answer).size} of 5000 inputs have a category" in done.stdout
-    assert "3 ranks, --cuts 1,3" in done.stdout
-    assert re.findall("^rank [0-9]: layers", done.stdout, re.MULTILINE) == [
-        f"rank {n}: layers" for n in range(3)
-    ]
+    found = f"activations of 5000 inputs, {answer.nvals} entries"
+    assert done.stdout.startswith(f"{tmp_path / 'Y'}: {found}\nkernels: ")
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_the_shell_on_one_rank_without_mpiexec(small, answer, tmp_path):
     pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
     pytest.importorskip("typer")
-    arguments = ["infer", small / "net", small / "X", "-o", tmp_path / "Y", "--to", "store"]
-    assert "1 rank, which holds all layers" in well(*arguments, "--pipeline")
-    assert gbdnn.load(tmp_path / "Y").isequal(answer)
-    fails(*arguments, "--cuts", "3", match="--cuts goes with --pipeline")
+    out = tmp_path / "ids.tsv"
+    well("infer", small / "net", small / "X", "-o", out, "--categories", "--pipeline")
+    assert np.array_equal(gbdnn.io.read_categories(out), gbdnn.categories(answer))
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--cuts", "3"], "cuts must be 2 ascending numbers for 3 ranks, not [3]"),
-        (["--nonsense"], "No such option: --nonsense"),
-    ],
+    ("features", "option", "words"),
+    [("nowhere", "--pipeline", "nowhere"), ("X", "--nonsense", "No such option: --nonsense")],
 )
-def test_a_mistake_is_reported_once(options, words, small, tmp_path):
-    done = command(3, small / "net", small / "X", "-o", tmp_path / "Y", *options)
+def test_an_error_ends_all_ranks(features, option, words, small, tmp_path):
+    """Only the first rank reads the features; the others wait for it."""
+    done = command(3, small / "net", small / features, "-o", tmp_path / "Y", option)
     assert done.returncode == 2
     assert done.stdout.strip() == ""
-    (line,) = [line for line in done.stderr.splitlines() if "gbdnn: " in line]
-    assert words in line
+    lines = [line for line in done.stderr.splitlines() if "gbdnn: " in line]
+    assert lines
+    assert all(words in line for line in lines)
     assert not (tmp_path / "Y").exists()
 
 

@@ -1,0 +1,85 @@
+"""`gbdnn.load` and `gbdnn.io.convert`: networks in any format."""
+
+import numpy as np
+import pytest
+
+import gbdnn
+from gbdnn import io
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A store with a network of biases, a clip and no last activation."""
+    rng = np.random.default_rng(0)
+    net = gbdnn.Network(
+        [
+            gbdnn.Layer(rng.normal(size=(4, 3)), rng.normal(size=3), clip=6),
+            gbdnn.Layer(rng.normal(size=(3, 2)), rng.normal(size=2), activation="identity"),
+        ]
+    )
+    gbdnn.save(net, tmp_path / "trained")
+    return tmp_path / "trained"
+
+
+def test_onnx(trained, tmp_path):
+    pytest.importorskip("onnx")
+    assert io.convert(trained, tmp_path / "net.onnx") == []
+    assert gbdnn.load(tmp_path / "net.onnx").isequal(gbdnn.load(trained))
+    first = gbdnn.load(str(tmp_path / "net.onnx"), layers=1, dtype="FP32")
+    assert (len(first), first.dtype) == (1, np.float32)
+
+
+def test_matrix_market(trained, tmp_path):
+    with pytest.raises(gbdnn.ArgumentError, match=r"clip 6 .layer 0., the activation"):
+        io.convert(trained, tmp_path / "files", to="matrix-market")
+    lost = io.convert(trained, tmp_path / "files", to="matrix-market", lossy=True)
+    assert lost == ["clip 6 (layer 0)", "the activation identity (layer 1)"]
+    options = {"clip": 6, "last_activation": "identity", "format": "matrix-market"}
+    assert gbdnn.load(tmp_path / "files", **options).isequal(gbdnn.load(trained))
+
+
+def test_the_challenges_files(tmp_path):
+    net, seen = gbdnn.radixnet(1024, 3), []
+    io.write_network(net, tmp_path / "files")
+    assert gbdnn.load(tmp_path / "files", progress=lambda *k: seen.append(k)).isequal(net)
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert gbdnn.load(tmp_path / "files", clip=None, bias=-1)[0].clip is None
+    io.convert(tmp_path / "files", tmp_path / "net", progress=lambda *k: seen.append(k))
+    assert seen[-1] == (3, 3)
+    assert gbdnn.load(tmp_path / "net").isequal(net)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"format": "hdf5"}, "format"),
+        ({"prefix": "a"}, "prefix= .*store"),
+        ({"layers": 3}, "layers=3 .*trained"),
+        ({"layers": 0}, "layers"),
+    ],
+)
+def test_wrong_options_of_load(trained, options, match):
+    with pytest.raises(gbdnn.ArgumentError, match=match):
+        gbdnn.load(trained, **options)
+
+
+def test_what_a_format_cannot_store_is_named(tmp_path):
+    """With a bias of -0.3 the two bias rules agree."""
+    W, clips = np.eye(3), [None, 6.0, 6.0, None, 6.0]
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(W, 1.0), gbdnn.Layer(W, -1.0)]), tmp_path / "biases")
+    gbdnn.save(gbdnn.Network([gbdnn.Layer(W, clip=clip) for clip in clips]), tmp_path / "clips")
+    gbdnn.save(gbdnn.radixnet(1024, 1), tmp_path / "challenge")
+
+    def lost(name, form):
+        return io.convert(tmp_path / name, tmp_path / f"{name}-{form}", to=form, lossy=True)
+
+    assert lost("challenge", "tsv") == []
+    assert lost("challenge", "matrix-market") == ["clip 32 (layer 0)"]
+    assert lost("biases", "matrix-market") == []
+    assert lost("biases", "tsv") == [
+        "a bias of 1 (layer 0; others in 1 more)",
+        "FP64 (all layers)",
+        "the bias rule all (layer 0)",
+        "unbounded activations (all layers)",
+    ]
+    assert lost("clips", "matrix-market") == ["clip 6 (layer 1 and 2 more)"]
