@@ -29,7 +29,6 @@ __all__ = [
     "as_word",
     "finite",
     "floating",
-    "is_whole",
     "require_callable",
     "require_iterable",
     "require_method",
@@ -39,7 +38,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-_WHOLE = (int, np.integer)
 _SMALL = 1 << 20  # bytes that every machine has
 
 # One slash: a Path has made one of two. One letter is a drive.
@@ -70,9 +68,7 @@ def as_word(x: Any, what: str, allowed: Iterable[str]) -> str:
     """Return one of some words."""
     words = tuple(allowed)
     if not isinstance(x, str) or x not in words:
-        listed = " or ".join([", ".join(map(repr, words[:-1])), repr(words[-1])]).removeprefix(
-            " or "
-        )
+        listed = " or ".join(filter(None, [", ".join(map(repr, words[:-1])), repr(words[-1])]))
         raise ArgumentError(f"{what} is {listed}, not {shown(x)}")
     return x
 
@@ -109,8 +105,7 @@ def require_iterable(x: Any, what: str) -> None:
 
 def as_records(x: Any, kind: type[T], what: str) -> list[T]:
     """Return the items of an iterable, which are all of one class."""
-    require_iterable(x, f"{what} is a list of {kind.__name__}")
-    records = list(x)
+    records = as_list(x, f"{what} is a list of {kind.__name__}")
     for k, record in enumerate(records):
         require_kind(record, kind, f"{what}: item {k} is a {kind.__name__}")
     return records
@@ -125,14 +120,9 @@ def as_list(x: Any, what: str) -> list[Any]:
         raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}") from None
 
 
-def is_whole(n: object) -> bool:
-    """Whether `n` is a whole number, and no bool."""
-    return isinstance(n, _WHOLE) and not isinstance(n, bool)
-
-
 def whole_number(n: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:
     """Return `n` as an int, or raise the error that says which whole number `what` is."""
-    if not is_whole(n):
+    if not isinstance(n, int | np.integer) or isinstance(n, bool):
         raise ArgumentTypeError(f"{what} is a whole number, not {shown(n)}")
     if least is not None and n < least:
         raise ArgumentError(f"{what} is at least {least}, not {n}")

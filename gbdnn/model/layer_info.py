@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, finite, is_whole
+from gbdnn.arrays.checks import as_array, as_dtype, as_number, as_word, finite, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, require_kind
 from gbdnn.runtime.first_use import gb, shown
 
@@ -79,8 +79,7 @@ class LayerInfo:
             raise ArgumentTypeError(f"shape is two whole numbers, not {shown(self.shape)}")
         nrows, ncols = self.shape
         for what, n in (("shape: nrows", nrows), ("shape: ncols", ncols), ("edges", self.edges)):
-            if not is_whole(n) or n < 0:
-                raise ArgumentError(f"{what} is a whole number >= 0, not {shown(n)}")
+            whole_number(n, what, least=0)
         if as_number(self.gain, "gain") < 0:
             raise ArgumentError(f"gain is a number >= 0, not {self.gain}")
         dtype = as_dtype(self.dtype)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, require_callable, require_iterable, whole_number
+from gbdnn.arrays.checks import as_dtype, as_list, require_callable, whole_number
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
@@ -105,9 +105,8 @@ class Network(Sequence[Layer]):
         >>> net.in_memory, net.loaded().in_memory
         (False, True)
         """
-        require_iterable(infos, "infos is a list of LayerInfos")
+        given = as_list(infos, "infos is a list of LayerInfos")
         require_callable(reopen, "reopen")
-        given = tuple(infos)
         for k, info in enumerate(given):
             require_kind(info, LayerInfo, f"layer {k}: a LayerInfo is needed")
         if not callable(read):

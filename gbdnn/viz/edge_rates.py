@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_records, require_iterable
+from gbdnn.arrays.checks import as_list, as_records
 from gbdnn.challenge.published import PUBLISHED, Rate
 from gbdnn.errors import ArgumentError
 from gbdnn.viz.figures import area_styles, axes_or_new
@@ -64,8 +64,8 @@ def plot_edge_rates(
     >>> ax.get_yscale()
     'log'
     """
-    require_iterable(rates, "rates is a list of Rates or of outcomes")
-    own = [each if isinstance(each, Rate) else _rate(each) for each in rates]
+    given = as_list(rates, "rates is a list of Rates or of outcomes")
+    own = [each if isinstance(each, Rate) else _rate(each) for each in given]
     asked = {(each.neurons, each.layers) for each in own}
     others = [
         each

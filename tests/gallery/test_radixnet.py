@@ -33,11 +33,6 @@ def test_presets_have_32_edges_in_and_out_of_every_neuron(neurons, m):
         assert layer.dtype == np.float32
 
 
-def test_biases():
-    biases = {n: gbdnn.radixnet(n, 1)[0].bias for n in (1024, 4096, 16384, 65536)}
-    assert biases == pytest.approx({1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45})
-
-
 def test_base_network_has_equally_many_paths():
     net = gbdnn.radixnet(1024, 6)
     paths = reduce(np.matmul, [pattern(layer.weights).astype(np.float64) for layer in net])
@@ -82,17 +77,6 @@ def test_deterministic_from_the_seed():
 
 
 FROZEN = [23, 68, 131, 135]
-
-
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-def test_dtype(dtype):
-    net = gbdnn.radixnet(1024, 7, dtype=dtype)
-    assert net[6].weights.dtype == dtype
-    assert net[6].bias == (np.float32(-0.3) if dtype == "FP32" else -0.3)
-
-
-def test_weights_are_iso():
-    assert gbdnn.radixnet(1024, 7)[6].weights.ss.is_iso
 
 
 @pytest.mark.parametrize(

@@ -99,14 +99,6 @@ def test_pieces_and_threads_give_the_same_bits(seed, monkeypatch):
         np.testing.assert_array_equal(graph.propagate(A, X, nthreads=nthreads), one)
 
 
-def test_integers_are_exact(form):
-    rng = np.random.default_rng(0)
-    A = oracle.random_graph(rng, 200, edges=20)
-    X = rng.integers(-8, 9, (200, 33)) / 16
-    assert np.diff(A.indptr).max() > 16
-    np.testing.assert_array_equal(graph.propagate(A, X, hops=2), A @ (A @ X))
-
-
 def of_every_kind(X):
     yield "C", X
     yield "Fortran", np.asfortranarray(X)

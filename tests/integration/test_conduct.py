@@ -114,12 +114,3 @@ def test_import_brings_in_little():
         " 'safetensors', 'xxhash') if m in sys.modules])"
     )
     assert done.stdout == "[]\n", done.stderr
-
-
-def test_files_and_images_come_with_the_package():
-    done = run_python(
-        "import gbdnn; print(gbdnn.io.read_tsv.__name__, gbdnn.images.digits.__name__)"
-    )
-    assert (done.stdout, done.stderr) == ("read_tsv digits\n", "")
-    with pytest.raises(AttributeError, match="module 'gbdnn' has no attribute 'nonsense'"):
-        gbdnn.nonsense  # noqa: B018

@@ -61,7 +61,7 @@ def test_info_is_the_layer_without_its_weights():
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"shape": (-1, 2)}, ArgumentError), ({"edges": 1.5}, ArgumentError),
+        ({"shape": (-1, 2)}, ArgumentError), ({"edges": 1.5}, ArgumentTypeError),
         ({"gain": float("nan")}, ArgumentError), ({"gain": -1}, ArgumentError),
         ({"clip": 0}, ArgumentError), ({"dtype": "INT8"}, ArgumentTypeError),
         ({"lowest_bias": 2.0, "highest_bias": 1.0}, ArgumentError),

@@ -44,11 +44,6 @@ def test_edges_begin_at_zero():
     assert ax.get_legend() is None
 
 
-def test_a_loss_of_zero_is_not_logarithmic():
-    ax = viz.plot_history([record._replace(loss=0.0) for record in ALONE])
-    assert ax.get_yscale() == "linear"
-
-
 def test_a_run(tmp_path):
     X = np.random.default_rng(0).random((300, 8))
     y = (X[:, 0] > X[:, 1]).astype(int)
@@ -65,13 +60,6 @@ def test_a_run(tmp_path):
         assert list(kept.get_xdata()) == [run.best.epoch] * 2
     save_figure(figure, tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000
-
-
-def test_own_axes_are_drawn_into():
-    from matplotlib.figure import Figure
-
-    ax = Figure().subplots()
-    assert viz.plot_history(iter(RECORDS), ax) is ax
 
 
 def test_without_labels():

@@ -91,13 +91,6 @@ def test_per_layer_adds_up_blocks():
     assert table["seconds"].tolist() == [0.5, 1.25, 0, 0.25]
 
 
-def test_per_layer_of_a_given_depth():
-    assert len(gbdnn.per_layer([], 7)) == 7
-    assert len(gbdnn.per_layer(iter(RECORDS), 7)) == 7
-    with pytest.raises(gbdnn.ArgumentError, match="layer 3, counted from 0, of 3 layers"):
-        gbdnn.per_layer(RECORDS, 3)
-
-
 @pytest.mark.parametrize("compress", [False, True])
 def test_per_layer_of_a_run_tells_what_lives(compress):
     problem = challenge.generated(1024, 40, inputs=700)
