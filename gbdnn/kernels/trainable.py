@@ -59,6 +59,8 @@ class TrainableLayer:
         In the order of `rows`.
     bias, bias_gradient : ndarray, shape (ncols,)
         In the order of `places`.
+    limits : ndarray, shape (2,)
+        Activations between these have a gradient: the limits of ReLU and clip.
     """
 
     def __init__(
@@ -99,11 +101,6 @@ class TrainableLayer:
         self.bias_gradient = np.zeros(ncols, dtype)
         self.moments = [self._ordered(each) for each in moments]
         self.bias_moments = [np.ascontiguousarray(each, dtype)[order] for each in bias_moments]
-
-    @classmethod
-    def of(cls, layer: Layer) -> TrainableLayer:
-        """Return a layer with the edges and weights of another, to be trained."""
-        return cls(layer.info, *edges_of(layer))
 
     @property
     def numbers(self) -> np.ndarray:
@@ -159,11 +156,6 @@ class TrainableLayer:
         biases = [self.by_neuron(each) for each in (self.bias, *self.bias_moments)]
         return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
 
-    def layer(self) -> Layer:
-        """Return the layer as it is now; edges of weight 0 are no longer there."""
-        weights, bias = self.numbered(self.weights), self.by_neuron(self.bias)
-        return layer_of(self.info, self.compact_numbers, weights, bias)
-
     def refresh(self) -> None:
         """Bring the transposed weights up to date, after weights were changed from outside."""
         _take(self.weights, self._transposed_edges, self._transposed)
@@ -205,11 +197,6 @@ class TrainableLayer:
         }  # fmt: skip
         return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
 
-    @property
-    def limits(self) -> np.ndarray:
-        """Between which activations their gradient is not 0: those of ReLU and clip."""
-        return self._limits
-
     def _transpose(self) -> None:
         """Make the arrays of the transposed matrix: its columns are the rows of this one."""
         degrees = np.zeros(self.nrows, np.int64)
@@ -234,7 +221,7 @@ class TrainableLayer:
         self._no_pairs = np.zeros(max(self.nrows, self.ncols) + 1, np.uint8)
         low = 0 if self.info.activation == "relu" else -np.inf
         high = np.inf if self.info.clip is None else self.info.clip
-        self._limits = np.array([low, high], self.info.dtype)
+        self.limits = np.array([low, high], self.info.dtype)
 
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
         known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "PANELS": 1, "DENSE": int(self.is_dense)}

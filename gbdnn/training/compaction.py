@@ -64,7 +64,7 @@ def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactN
     Notes
     -----
     Under the rule ``"entries"`` a neuron without incoming edges has no entry: it is removed, and
-    nothing becomes a bias. A layer under that rule tells whether its inputs are there at all, which
+    nothing becomes a bias. A layer under that rule depends on which entries its inputs have, which
     a bias could not replace: a neuron that always fires stays before such a layer.
 
     Examples

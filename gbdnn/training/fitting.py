@@ -1,4 +1,4 @@
-"""What estimators share: parameters, checks, and a network that is made when data are seen."""
+"""The base class of the estimators: parameters, checks, and the network made by `fit`."""
 
 from __future__ import annotations
 
@@ -37,37 +37,38 @@ __all__ = ["SparseEstimator", "described", "with_parameters_of"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); of the regressor (128, 64)
-    Neurons of the hidden layers; ``()``: none.
+    Neurons of the hidden layers. ``()`` for none.
 density : float, default 0.05; of the regressor 0.1
-    Edges over those that there could be, in the whole network; 1: a dense one.
+    Edges over possible edges, in the whole network; 1 is a dense network.
 distribution : {"erk", "uniform"}, default "erk"
-    How edges are shared out among layers: see `erdos_renyi`.
+    Distribution of the edges over the layers: see `erdos_renyi`.
 epochs : int, default 20; of the regressor 100, fewer where there are more than 2,000 inputs
-    How often `fit` goes through all inputs.
+    Number of passes of `fit` over the inputs.
 batch_size : int, optional
-    Inputs of a minibatch. Default: 128, fewer where there are less than 4,096 inputs.
+    Inputs of a minibatch. Default: 128, or fewer if there are less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
     Default: the optimizer's own; of the regressor, with "adam", 0.005.
 weight_decay : float, optional
     Default: the optimizer's own, 0; of the regressor, with "adam", 0.3.
 schedule : Constant, Cosine or Stepwise, optional
-    Of the learning rate. Default: `fit` lets it fall along a cosine, `partial_fit` keeps it.
+    Of the learning rate. Default: a cosine in `fit`, constant in `partial_fit`.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
-    How edges move while the network is trained: see ``adjustments`` of `train`.
+    Rules that move edges during training: see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
-    Part of the features that are 0 in a minibatch.
+    Fraction of the features that are set to 0 in each minibatch.
 validation_fraction : float, optional
-    Part of the inputs that `fit` does not train with, but looks at after each epoch; of classes in
-    their proportions.
+    Fraction of the inputs that `fit` does not train with, but evaluates after each epoch. A
+    classifier draws each class in proportion.
 patience : int, optional
-    Stop after so many epochs without a smaller validation loss, and keep the best epoch.
+    Stop after this number of epochs without a smaller validation loss, and keep the best epoch.
 warm_start : bool, default False
-    Whether `fit` goes on with what was fitted before, for `epochs` more.
+    Whether `fit` continues with the network that was fitted before, for `epochs` more.
 callback : callable, optional
     As in `train`.
 random_state : int, RandomState or None, default None
-    Of edges, weights, minibatches and the validation part. With an int equal calls have equal bits.
+    Seed of edges, weights, minibatches and the validation part. With an int, equal calls give
+    equal bits.
 nthreads : int, optional
     Default: one per core.
 dtype : {"FP32", "FP64"}, default "FP32"
@@ -96,7 +97,7 @@ def with_parameters_of(base: type) -> Callable[[F], F]:
 
 
 class SparseEstimator(BaseEstimator):
-    """A network that is made when data are seen: what a classifier and a regressor share."""
+    """Base class of the classifier and the regressor."""
 
     run_: TrainingRun
 

@@ -1,4 +1,4 @@
-"""What training gives: the network, the history, and all that going on needs."""
+"""Training runs: the network, the history, and the state from which training continues."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TrainingRun:
-    """What `train` returns: a network that was trained, how it went, and how to go on.
+    """The result of `train`: the trained network, its history, and the state to continue from.
 
-    ``gbdnn.train(run, X, y, epochs=5)`` goes on with the same optimizer and its moments;
+    ``gbdnn.train(run, X, y, epochs=5)`` continues with the same optimizer and its moments;
     ``gbdnn.save(run, path)`` writes it to a file, and `gbdnn.load` reads that.
 
     Attributes
@@ -166,7 +166,7 @@ class TrainingRun:
     history : tuple of EpochRecord
         One for each epoch.
     loss, optimizer, schedule, batch_size, seed
-        What it was trained with, and goes on with unless `train` is given others.
+        The options of the training, which `train` uses again unless others are passed.
 
     Examples
     --------
@@ -227,6 +227,6 @@ class BestEpoch(NamedTuple):
     layers: tuple[LayerState, ...]
 
 
-def network_of(layers: Iterable[LayerState | TrainableLayer]) -> Network:
+def network_of(layers: Iterable[LayerState]) -> Network:
     """Return the network of some layers."""
     return Network([layer.layer() for layer in layers])

@@ -85,20 +85,19 @@ class Trainer:
         self.before = replace(self.before, layers=())  # frees their memory after the first epoch
         self._prepare()
         end = len(self.before.history) + self.epochs
-        saved = len(self._run.history)
         try:
             while len(self._run.history) < end and not self._run.stopped:
                 self._epoch(len(self._run.history))
                 stopped = self._update_best()
-                stopped |= self._call_back()
                 self._run = replace(self._run, stopped=stopped)
                 if checkpoint is not None:
                     write_run(self._run, checkpoint)
-                    saved += 1
+                if self._call_back():
+                    self._run = replace(self._run, stopped=True)
+                    if checkpoint is not None:
+                        write_run(self._run, checkpoint)
         except KeyboardInterrupt as err:
             err.run = self._run  # type: ignore[attr-defined]
-            if checkpoint is not None and len(self._run.history) > saved:
-                write_run(self._run, checkpoint)
             raise
         return self._run
 
@@ -145,9 +144,10 @@ class Trainer:
             self._report(start + done)
         accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
+        layers = states_of(self._layers)
         tested: tuple[float | None, float | None] = (None, None)
         if self.tested is not None:
-            tested = self.tested.evaluate(network_of(self._layers), self.loss, self.nthreads)
+            tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
         # The mean of all losses at once does not depend on the number of calls.
         record = EpochRecord(
@@ -155,7 +155,7 @@ class Trainer:
         )
         self._run = replace(
             self._run,
-            layers=states_of(self._layers),
+            layers=layers,
             history=(*self._run.history, record),
             steps=self.before.steps + start + self._per_epoch,
         )
