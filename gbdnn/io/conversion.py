@@ -1,4 +1,4 @@
-"""Networks from one format into another: what would be lost, layers one by one."""
+"""Convert networks between formats, and find out what a format does not store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Assumed:
-    """What a reader assumes of layers, without options, where the format does not store it."""
+    """What a reader assumes, without options, where the format does not store a property."""
 
     weights_only: bool = False
     """Bias and dtype are not stored: the challenge's bias, FP32."""
@@ -82,11 +82,11 @@ def convert(
     source : path-like
         A network in any format, as for `load`.
     target : path-like
-        Written atomically. A store or a file is replaced, another folder is a new or an empty one.
+        A store or a file is replaced atomically; another folder must be new or empty.
     to : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
         Format of the target; default: by its ending, else a store.
     lossy : bool, default False
-        Whether what the target's format does not store is left out: otherwise that is an error.
+        Whether to leave out what the target's format cannot store, instead of raising an error.
     progress : callable, optional
         Called as ``progress(k, count)`` when k of all layers have been written. If the challenge's
         files are converted to a format other than a store, it is also called for the layers that
@@ -97,12 +97,12 @@ def convert(
     Returns
     -------
     list of str
-        What was left out, as ``"clip 32 (layer 0)"``, each with the first layer of it.
+        What was left out, such as ``"clip 32 (layer 0)"``.
 
     Raises
     ------
     ArgumentError
-        The target's format does not store something, or an option does not apply.
+        The target's format cannot store the network, or an option does not apply.
     OutputError
         The target cannot be written.
     MissingFileError, FormatError, MissingPackageError
@@ -134,8 +134,8 @@ def convert(
     lost = losses(net, form)
     if lost and not lossy:
         raise ArgumentError(
-            f"{target}: {no_place(lost, form)}, and lossy=True (in the shell --lossy) leaves it"
-            " out: it has to be said when the network is read"
+            f"{target}: {no_place(lost, form)}; lossy=True (in the shell --lossy) leaves it"
+            " out, and it must then be passed when the network is read"
         )
     write(net, target, form, progress=progress)
     return lost
@@ -150,7 +150,7 @@ def write(net: Network, path: Path, form: FormatName, *, progress: Progress = No
         write_store(net, path, progress)
         return
     if not len(net):
-        raise ArgumentError(f"{path}: a network without layers has a place in a store alone")
+        raise ArgumentError(f"{path}: a network without layers can only be written to a store")
     if progress is not None:
         net = _reporting(net, progress)
     if FORMATS[form].mark is not None:
@@ -162,9 +162,9 @@ def write(net: Network, path: Path, form: FormatName, *, progress: Progress = No
 
 
 def losses(net: Network, form: FormatName) -> list[str]:
-    """Return what would be lost, as ``"clip 32 (all layers)"``, each with the layers that have it.
+    """Return what would be lost, such as ``"clip 32 (all layers)"``.
 
-    Of a kind that is another one in each layer, the first is named.
+    If a property differs between layers, its first value is named.
     """
     found: dict[str, dict[str, list[int]]] = {}
     if assumed := _ASSUMED.get(form):
@@ -175,7 +175,7 @@ def losses(net: Network, form: FormatName) -> list[str]:
 
 
 def _words(found: dict[str, list[int]], layers: int) -> str:
-    """Return what is lost of a kind, and where."""
+    """Return which values of a property are lost, and in which layers."""
     (what, first), *others = found.items()
     where, more = f"layer {first[0]}", len(first) - 1
     if more and len(first) == layers:
@@ -190,8 +190,8 @@ def _words(found: dict[str, list[int]], layers: int) -> str:
 
 
 def no_place(lost: list[str], form: FormatName) -> str:
-    """Return that a format does not store this."""
-    return f"the format {form} has no place for {', '.join(lost)}; a store has"
+    """Return the message that a format cannot store these properties."""
+    return f"the format {form} cannot store {', '.join(lost)}; a store can"
 
 
 def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
@@ -214,7 +214,7 @@ def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[s
 
 
 def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:
-    """Return the network as a lazy one that reports each layer that is read."""
+    """Return a lazy network that reports each layer that is read."""
 
     def layer(k: int, /) -> Layer:
         progress(k + 1, len(net))

@@ -100,8 +100,8 @@ def load(
         ``.pth``), or Matrix Market (``.mtx``); a folder of Matrix Market's or the
         challenge's files; a file that `save` or ``train(checkpoint=...)`` wrote.
     verify : bool, default True
-        Whether an array's checksum is verified at each read of a store. Indices and values are
-        checked in any case.
+        Whether the checksum of a store's shard is verified when the shard is first read. Indices
+        and values are checked in any case.
     lazy : bool, optional
         Whether the layers of a store are read when they are asked for (``net.loaded()`` reads all),
         and not by this call. By default those of more than 64 MiB are. Executors send either kind

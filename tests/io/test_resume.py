@@ -26,7 +26,7 @@ class Stop(Exception):  # noqa: N818
 
 
 def stopped(out, inputs, net=NET, **options):
-    """Run until so many inputs are in whole parts of 10."""
+    """Run in parts of 10 inputs until `inputs` of them are in whole parts."""
 
     def stop(done, _):
         if done >= inputs:

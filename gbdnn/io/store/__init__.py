@@ -49,31 +49,29 @@ def save(
 ) -> None:
     """Save a network, features or categories in a store, or a training run in a file.
 
-    A store is a folder of shards and an index.
-
     Parameters
     ----------
     x : Network, iterable of Layer, matrix, 1-D ndarray of integers, or TrainingRun
-        Layers are written one by one, and need not be in memory together. A ``graphblas.Matrix``,
-        a SciPy sparse or a 2-D NumPy array are features (`gbdnn.io.write_features` writes those
-        larger than memory), a 1-D array of integers are categories. A `TrainingRun` is written to
-        a safetensors file from which `train` can continue; ``gbdnn.save(run.network, ...)`` stores
-        what `infer` needs. A custom loss, optimizer or schedule of a run is not stored.
+        Layers are written one by one and need not be in memory together. A matrix (graphblas,
+        SciPy sparse, 2-D NumPy) is stored as features; for features larger than memory see
+        `gbdnn.io.write_features`. A 1-D array of integers is stored as categories. A `TrainingRun`
+        is written to a safetensors file from which `train` can continue, without a custom loss,
+        optimizer or schedule; ``gbdnn.save(run.network, ...)`` stores what `infer` needs.
     path : path-like
-        A folder: a new one, an empty one, or a store, which is replaced atomically: until the end,
-        and after a failure, Ctrl-C or a killed process, it is the old one. For a run a file, which
-        is replaced in the same way.
+        A new folder, an empty one, or a store, which is replaced atomically: if the call fails or
+        is killed, the old store remains. For a training run a file, which is replaced in the same
+        way.
     progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers or batches have been written; count
-        is None if it is unknown.
+        Called as ``progress(k, count)`` when k of all layers have been written; count is None if
+        it is unknown.
 
     Raises
     ------
     OutputError
-        The folder is not empty and no store, holds what an unfinished run has completed, or cannot
-        be written.
+        The folder contains something other than a store, or parts of an unfinished
+        `infer_to_store`, or it cannot be written.
     ArgumentTypeError, ArgumentError, ShapeError
-        `x` is something else, or its layers do not fit each other.
+        `x` has another type, or its layers do not fit each other.
     MissingPackageError
         safetensors or xxhash is not installed.
 
@@ -98,7 +96,7 @@ def save(
         write_network(x, path, progress)
     else:
         raise ArgumentTypeError(
-            "a Network, Layers, a matrix, a 1-D array of integers or a TrainingRun is saved, not"
+            "x must be a Network, Layers, a matrix, a 1-D array of integers or a TrainingRun, not"
             f" {type(x).__qualname__}"
         )
 
@@ -143,7 +141,8 @@ def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:
 
 def _read_categories(reader: Reader) -> np.ndarray:
     """Return the ids of the inputs."""
-    return reader.shards.array(reader.index["categories"], "ids", "categories")
+    (ids,) = reader.shards.arrays(reader.index["categories"], ["ids"], "categories")
+    return ids
 
 
 _READERS: dict[str, Callable[[Reader], Any]] = {

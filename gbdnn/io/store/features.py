@@ -1,4 +1,4 @@
-"""Features in a store: parts of some rows each, which are read one by one."""
+"""Features in a store: parts of consecutive rows, which are read one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gbdnn.io.store.shards import ShardWriter
 
 PART = 4 << 20
-"""Most entries, and most rows, of a part: 16 MiB of indices. A single row may be longer."""
+"""Largest number of entries and of rows of a part, unless a single row has more entries."""
 
 
 def write_features(
@@ -45,22 +45,21 @@ def write_features(
     Parameters
     ----------
     batches : iterable of matrices, shape (some inputs, ncols)
-        Of any kind that `infer` takes, in the order of the inputs; an iterator may make them one
-        by one. Stored zeros are dropped.
+        Of any type that `infer` accepts, in the order of the inputs. Stored zeros are dropped.
     path, progress
         As for `gbdnn.save`.
     ncols : int, optional
         Neurons of the first layer; default: the first batch's columns.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of the values; default: the first batch's, FP32 for bool and integers.
+        Default: the first batch's dtype; FP32 for bool and integers.
 
     Raises
     ------
     ShapeError
         A batch has another number of columns.
     ArgumentError, ArgumentTypeError
-        A value is not finite, a batch has another dtype than the first or is not a matrix, or there
-        is neither a batch nor `ncols`.
+        A value is not finite, a batch is not a matrix or has another dtype than the first, or
+        there is neither a batch nor `ncols`.
     OutputError, MissingPackageError
         As `gbdnn.save`.
 
@@ -144,7 +143,7 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     Raises
     ------
     MissingFileError, FormatError, MissingPackageError
-        As `gbdnn.load`; or the store holds something else.
+        As `gbdnn.load`; or the store does not contain features.
 
     Examples
     --------
@@ -160,9 +159,7 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
 
 
 class StoredFeatures:
-    """Features in a store; `open_features` makes one.
-
-    Rows are read when they are asked for.
+    """Features in a store, as `open_features` returns them; rows are read on demand.
 
     Parameters
     ----------
@@ -182,8 +179,7 @@ class StoredFeatures:
 
     Notes
     -----
-    ``gbdnn.infer(net, open_features(path))`` reads the rows that it computes, from several threads
-    at once. The part that was read last stays in memory.
+    The part that was read last stays in memory. Several threads may read at once.
 
     Examples
     --------
@@ -231,22 +227,23 @@ class StoredFeatures:
 
     @property
     def source(self) -> FeaturesSource:
-        """From where another process can read these features."""
+        """What another process needs to open these features."""
         return FeaturesSource(self._reader.address)
 
     def __getitem__(self, rows: slice) -> StoredRows:
-        """Return ``X[start:stop]``, a range of rows that are read when they are computed.
+        """Return ``X[start:stop]``, which `infer` accepts like a matrix; nothing is read yet.
 
-        `infer` takes it like a matrix; a worker gets its numbers and reads it. Its ``matrix()``
-        reads it at once.
+        Its ``matrix()`` reads the rows. Workers get the numbers of the rows and read them.
         """
         if not isinstance(rows, slice) or rows.step not in (None, 1):
-            raise ArgumentTypeError(f"rows of a store are X[start:stop], not X[{shown(rows)}]")
+            raise ArgumentTypeError(
+                f"index stored features with X[start:stop], not X[{shown(rows)}]"
+            )
         start = 0 if rows.start is None else rows.start
         return StoredRows(self, *self._range(start, rows.stop))
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, with these ids; errors as for `matrix`."""
+        """Return rows `start` to `stop - 1`, with these ids; errors as for `matrix`."""
         start, stop = self._range(start, stop)
         first = bisect_right(self._starts, start) - 1
         covered = [i for i in range(first, len(self._parts)) if self._starts[i] < stop]
@@ -262,12 +259,12 @@ class StoredFeatures:
         return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
 
     def batches(self, inputs: int) -> Iterator[StoredRows]:
-        """Yield ``X[start:stop]`` of `inputs` rows each; the last one may have fewer."""
+        """Yield ``X[start:stop]`` of `inputs` rows each; the last range may be shorter."""
         step = whole_number(inputs, "inputs", least=1)
         return (self[start : start + step] for start in range(0, self.nrows, step))
 
     def matrix(self) -> gb.Matrix:
-        """Return all rows, which are read into memory.
+        """Read all rows into memory.
 
         Raises
         ------
@@ -277,7 +274,7 @@ class StoredFeatures:
         return self[:].matrix()
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:
-        """Return the rows of a slice, which is not empty the other way around."""
+        """Return the bounds of a slice as numbers, the second not below the first."""
         whole_number(start, "start")
         if stop is not None:
             whole_number(stop, "stop")
@@ -286,7 +283,7 @@ class StoredFeatures:
 
     def _cut(self, i: int, start: int, stop: int) -> SparseRows:
         """Return the rows of part `i` between two rows; the part is kept for the next call."""
-        with self._lock:  # a second thread waits for the part instead of reading it again
+        with self._lock:  # a second thread waits for the part instead of reading it, too
             last = self._last
             part = last[1] if last is not None and last[0] == i else self._read(i)
             self._last = i, part
@@ -303,19 +300,19 @@ class StoredFeatures:
 
 
 class StoredRows:
-    """Some rows of stored features, ``X[start:stop]``, which are read when they are asked for.
+    """Consecutive rows of stored features, ``X[start:stop]``, which are read on demand.
 
     Parameters
     ----------
     features : StoredFeatures
         The features.
     start, stop : int
-        The rows, from `start` to before `stop`.
+        The rows `start` to `stop - 1`.
 
     Attributes
     ----------
     nvals : int
-        Number of stored values, taken to be spread evenly over all rows.
+        Estimated number of stored values, as if they were spread evenly over all rows.
     """
 
     is_checked = True
@@ -328,23 +325,23 @@ class StoredRows:
 
     @property
     def source(self) -> FeaturesSource:
-        """From where another process can read the features that these rows are of."""
+        """What another process needs to open the features that contain these rows."""
         return self.features.source
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop` of these, with these ids."""
+        """Return rows `start` to `stop - 1` of these rows, with these ids."""
         found = self.features.sparse_rows(self.start + start, self.start + stop)
         ids = np.arange(start, stop)
         return SparseRows(found.indptr, found.columns, found.values, self.ncols, ids)
 
     def matrix(self) -> gb.Matrix:
-        """Return these rows, which are read into memory; errors as for `StoredFeatures.matrix`."""
+        """Read these rows into memory; errors as for `StoredFeatures.matrix`."""
         return self.sparse_rows(0, self.nrows).matrix()
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturesSource:
-    """A few hundred bytes from which another process opens stored features."""
+    """What another process needs to open stored features."""
 
     address: Address
 

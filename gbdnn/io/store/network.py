@@ -86,10 +86,12 @@ class _StoredLayers:
     def __call__(self, k: int, /) -> Layer:
         info, entry, where = self.infos[k], self._entries[k], f"layer {k}"
         columns = read_rows(self._reader.shards, entry, info.shape[::-1], info.edges, where)
-        bias = self._reader.shards.array(entry, "bias", where)
-        if columns.dtype != info.dtype or bias.shape not in ((), (info.ncols,)):
+        bias: float | np.ndarray = info.lowest_bias
+        if entry["has_vector"]:
+            (bias,) = self._reader.shards.arrays(entry, ["bias"], where)
+        if columns.dtype != info.dtype or np.size(bias) not in (1, info.ncols):
             raise FormatError(f"{self._reader.path}: {where}: the shard and the index differ")
-        layer = Layer.assembled(info, columns, bias if bias.ndim else float(bias))
+        layer = Layer.assembled(info, columns, bias)
         if difference := info.difference(layer):
             raise FormatError(f"{self._reader.path}: {where}: was read with {difference}")
         return layer
@@ -101,8 +103,9 @@ def _written(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
     told = {name: getattr(layer, name) for name in _FIELDS}
     told["dtype"] = layer.dtype.name
     told["gain"] = layer.gain if math.isfinite(layer.gain) else None
-    bias = np.asarray(layer.bias, layer.dtype)
-    return {**write_rows(writer, f"layer.{k}", columns, bias=bias), **told}
+    bias = {"bias": layer.bias} if isinstance(layer.bias, np.ndarray) else {}
+    told["has_vector"] = bool(bias)
+    return {**write_rows(writer, f"layer.{k}", columns, **bias), **told}
 
 
 def _info(entry: dict[str, Any]) -> LayerInfo:

@@ -23,6 +23,7 @@ from gbdnn.io.store.fingerprints import checksum, checksum_of_file
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = [
@@ -36,8 +37,6 @@ __all__ = [
 
 SHARD_BYTES = 64 << 20
 """Largest size of a shard, unless a single layer or part is larger."""
-
-_OPENING = Lock()  # each shard is verified and mapped once
 
 
 class ShardWriter:
@@ -120,17 +119,19 @@ class ShardReader:
     def __init__(self, folder: Path, shards: list[dict[str, Any]], *, verify: bool) -> None:
         self.folder, self._shards, self._verify = folder, shards, verify
         self._opened: dict[int, Any] = {}
+        self._opening = [Lock() for _ in shards]
 
-    def array(self, entry: dict[str, Any], role: str, where: str) -> np.ndarray:
-        """Return an array of `entry`, which `ShardWriter.add` returned.
+    def arrays(self, entry: dict[str, Any], roles: Sequence[str], where: str) -> list[np.ndarray]:
+        """Return arrays of `entry`, which `ShardWriter.add` returned.
 
         Errors name the shard and `where`, the layer or the part.
         """
         k: int = entry["shard"]
         there = f"{self.folder / self._shards[k]['file']}: {where}"
         with foreign_errors(there, "cannot be read"):
-            found: np.ndarray = self._open(k, there).get_tensor(f"{entry['name']}.{role}")
-            return found.astype(found.dtype.newbyteorder("="), copy=False)
+            shard, name = self._open(k, there), entry["name"]
+            found = [shard.get_tensor(f"{name}.{role}") for role in roles]
+        return [array.astype(array.dtype.newbyteorder("="), copy=False) for array in found]
 
     def require_whole(self) -> None:
         """Raise the error of a shard that is missing or damaged."""
@@ -147,7 +148,7 @@ class ShardReader:
         size = _size(path, there)
         if size != shard["bytes"]:
             raise FormatError(f"{there}: the shard is damaged: {size} bytes, not {shard['bytes']}")
-        with _OPENING:
+        with self._opening[k]:
             if k not in self._opened:
                 if self._verify and checksum_of_file(path) != shard["xxh3_64"]:
                     raise FormatError(f"{there}: the shard is damaged: its checksum differs")
@@ -177,9 +178,7 @@ def read_rows(
     shards: ShardReader, entry: dict[str, Any], shape: tuple[int, int], nvals: int, where: str
 ) -> SparseRows:
     """Return the rows of a sparse matrix; checked here, because GraphBLAS trusts its arrays."""
-    indptr, indices, values = (
-        shards.array(entry, role, where) for role in ("indptr", "indices", "values")
-    )
+    indptr, indices, values = shards.arrays(entry, ("indptr", "indices", "values"), where)
     nrows, ncols = shape
     if (len(indptr), len(indices)) != (nrows + 1, nvals) or len(values) not in (1, nvals):
         raise FormatError(
