@@ -1,8 +1,6 @@
-import _thread
 import os
 import signal
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -95,39 +93,6 @@ def environment():
     if dict(os.environ) != before:
         os.environ.clear()
         os.environ.update(before)
-
-
-def interrupted(call):
-    """Call again and again, with a function that says it is at work, until Ctrl-C ends a call."""
-    at_work, ended, due = threading.Event(), threading.Event(), threading.Semaphore(0)
-    told = sys.unraisablehook
-
-    def interrupt():
-        at_work.wait()
-        while not ended.is_set():
-            _thread.interrupt_main()
-            due.acquire(timeout=60)
-
-    def dropped(what):  # as Python does with one that arrives while an object is deleted
-        if isinstance(what.exc_value, KeyboardInterrupt):
-            due.release()
-        else:
-            told(what)
-
-    sys.unraisablehook = dropped
-    interrupter = threading.Thread(target=interrupt)
-    interrupter.start()
-    try:
-        while True:
-            call(at_work.set)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        ended.set()
-        at_work.set()
-        due.release()
-        interrupter.join()
-        sys.unraisablehook = told
 
 
 CONFIGURATIONS = {

@@ -8,7 +8,7 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import interrupted, network, scheduled, uncompiled
+from conftest import network, scheduled, uncompiled
 from oracles import Dense, dense_inference
 
 import gbdnn
@@ -446,13 +446,6 @@ def test_an_error_in_one_thread_ends_all(monkeypatch):
         with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
             gbdnn.infer(net, X, engine="fused", nthreads=3)
     assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
-
-
-def test_ctrl_c_ends_it():
-    run = gbdnn.compile(gbdnn.radixnet(1024, 30), nthreads=2)
-    X = np.ones((2000, 1024), "f4")
-    assert interrupted(lambda at_work: (run(X), at_work()))
-    assert run(X).shape == (2000, 1024)
 
 
 # compile
