@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FEW = 10  # inputs
-_ROUNDS = 20  # of two batches a worker, until each worker has computed one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +243,9 @@ def run(
     No timed run has a callback: `record` takes one further run, in this process.
 
     The fused form's code is compiled before, if it is not on disk: some seconds, once on a machine.
-    Before the first timed run with `executor`, every worker has started, read the weights and
-    computed a batch; what is timed has the features and the answer on their way.
+    With `executor`, two batches for each worker are computed before the first timed run, so that
+    workers have started and read the weights. The timed runs include sending the features and the
+    answer.
 
     Examples
     --------
@@ -273,17 +273,14 @@ def run(
     if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
         FUSED.keep_code(dtype)
     with nullcontext(problem.network) if executor is None else stored(problem.network) as net:
-        workers = None if executor is None else warmed(net, features, executor, options)
+        workers = None if executor is None else _warmed(net, features, executor, options)
         for _ in range(repeat):
             batches: list[BatchStats] = []
-            if executor is None:
-                compute = partial(infer, net, features, **options)
-            else:
-                add = partial(_add, batches, stats)
-                compute = partial(infer, net, features, executor=executor, stats=add, **options)
+            add = partial(_add, batches, stats)
+            over = {} if executor is None else {"executor": executor, "stats": add}
             with watched(current() if current().is_watched else RunProgress()) as work:
                 started = perf_counter()
-                Y = compute()
+                Y = infer(net, features, **options, **over)
                 seconds.append(perf_counter() - started)
             if executor is not None:
                 balances.append(balance(batches, workers))
@@ -311,26 +308,15 @@ def run(
     return outcome.checked(progress) if check else outcome
 
 
-def warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[str, Any]) -> int:
-    """Have every worker compute a batch of the run's size; return how many workers there are.
+def _warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[str, Any]) -> int:
+    """Compute two batches for each worker; return the number of workers.
 
-    Then processes are started, and weights are read and prepared, as they are in a second call.
+    Afterwards processes have started, and weights have been read and prepared.
     """
     count = workers_of(executor).count
-    stop = int(cuts(features.nrows, count)[1])
-    batch = features[:stop, :].new()
-    seen: set[str] = set()
-
-    def add(record: BatchStats) -> None:
-        seen.add(record.worker)
-
-    for _ in range(_ROUNDS):
-        for _ in infer_batches(
-            network, [batch] * (2 * count), executor=executor, stats=add, **options
-        ):
-            pass
-        if len(seen) >= count:
-            break
+    batch = features[: int(cuts(features.nrows, count)[1]), :].new()
+    for _ in infer_batches(network, [batch] * (2 * count), executor=executor, **options):
+        pass
     return count
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gbdnn.arrays.checks import as_flag, as_path, require_callable, whole_number
+from gbdnn.arrays.checks import as_flag, as_path, whole_number
 from gbdnn.errors import ArgumentError, FormatError, naming
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.gallery.radixnet import CHALLENGE, radixnet
@@ -166,7 +166,6 @@ def official(
     'PASSED'
     """
     as_flag(truth, "truth")
-    require_callable(progress, "progress")
     if whole_number(neurons, "neurons") not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(f"neurons={shown(neurons)}: the challenge has {sizes}")
@@ -177,11 +176,8 @@ def official(
         file = find_features(directory, neurons)
         features = read_tsv(file, ncols=neurons)
         if inputs is not None:
-            whole_number(inputs, "inputs")
-            if not 1 <= inputs <= features.nrows:
-                raise ArgumentError(
-                    f"{inputs} inputs are asked for; {file} has {features.nrows} images"
-                )
+            with naming(str(file)):
+                whole_number(inputs, "inputs", least=1, most=features.nrows)
             features = features[:inputs, :].new()
         called = f"{features.nrows} official images"
         if truth:
