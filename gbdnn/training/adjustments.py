@@ -30,7 +30,7 @@ __all__ = ["Adjustment", "GroupLasso", "StepContext", "require_adjustment"]
 
 @dataclass(frozen=True)
 class StepContext:
-    """Where training stands, for an adjustment.
+    """The state of training that an adjustment gets.
 
     Examples
     --------
@@ -52,26 +52,26 @@ class StepContext:
     """Steps done."""
 
     steps: int
-    """Steps that there will be."""
+    """Steps of the whole call."""
 
     learning_rates: np.ndarray
-    """Of the steps since the adjustment was asked before, or would have been."""
+    """Learning rates of the steps since the previous call."""
 
     random: np.random.Generator
-    """The same at the same step of equal runs, whatever happened before."""
+    """A generator that depends on seed and step alone."""
 
     gradient: Callable[[int], np.ndarray]
-    """``gradient(k)``: of all weights that layer k could have, shape (ncols, nrows), in the last
-    minibatch."""
+    """``gradient(k)``: the gradient of all possible weights of layer k in the last minibatch, shape
+    (ncols, nrows)."""
 
     @property
     def progress(self) -> float:
-        """Part of the training that is done."""
+        """Fraction of the training that is done."""
         return self.step / self.steps
 
 
 class Adjustment(Protocol):
-    """A regulariser, or a rule for edges.
+    """A regulariser or a rule that moves edges.
 
     Examples
     --------
@@ -93,30 +93,30 @@ class Adjustment(Protocol):
 
     @property
     def every(self) -> int | None:
-        """Steps between two calls; None: an epoch's."""
+        """Steps between two calls; None for one call per epoch."""
         ...
 
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
-        """Return the layers as they go on: the same objects where edges stayed what they are.
+        """Return the layers to continue with: the same objects where edges did not change.
 
-        The list may be changed, too: a layer that was replaced in it is freed at once.
-        Weights that were changed in place were refreshed, `TrainableLayer.refresh`; other edges are
-        had by ``layer.with_edges(numbers)``. An edge's number is ``column * nrows + row``:
-        ``layer.numbers`` are those of the edges, ascending, ``layer.numbered(layer.weights)`` the
-        weights in that order, and ``context.gradient(k).ravel()`` has all in it.
+        The list may be changed in place. Call ``layer.refresh()`` after changing weights in place;
+        ``layer.with_edges(numbers)`` returns a layer with other edges. The number of an edge is
+        ``column * nrows + row``. ``layer.numbers`` are in ascending order,
+        ``layer.numbered(layer.weights)`` are the weights in that order, and
+        ``context.gradient(k).ravel()`` is indexed by number.
         """
         ...
 
 
 @dataclass(frozen=True)
 class GroupLasso:
-    """A penalty on neurons: on the norm of each one's incoming weights, and of its outgoing ones.
+    """A penalty on the norms of the incoming and of the outgoing weights of each neuron.
 
         loss + strength * sum over groups of sqrt(size of the group) * norm of the group
 
     Groups are the columns of each layer's weights but the last (output neurons are exempt) and the
-    rows of each (inputs are not). What a neuron loses that way it loses as a whole, and
-    `compact` removes it.
+    rows of each (inputs are not). A neuron loses all weights of a group at once, and `compact`
+    removes it.
 
     Parameters
     ----------
@@ -128,8 +128,7 @@ class GroupLasso:
         step.
     negligible : float, default 1e-4
         After the last step of the training, groups whose weights have a root mean square below
-        this are set to 0. The noise of gradients keeps them from it: their weights return between
-        two proximal steps.
+        this are set to 0, which the noise of gradients prevents during training.
 
     Raises
     ------
@@ -142,9 +141,8 @@ class GroupLasso:
 
         W_g = max(0, 1 - t / norm(W_g)) W_g;   t = strength sqrt(size of g) sum of learning rates
 
-    of the steps since the one before: where the rate falls to 0, the last one alone would not undo
-    what those steps gave back. The size of a group is its number of edges, those of weight 0 too.
-    Biases are not penalised. Layers keep their edges: a weight of 0 may leave 0 in a later step.
+    over the steps since the previous one. The size of a group is its number of edges, including
+    those of weight 0. Biases are not penalised. Edges of weight 0 stay and may change again.
 
     Examples
     --------
@@ -182,7 +180,9 @@ class GroupLasso:
 def require_adjustment(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is an adjustment; `what` begins the message."""
     require_method(
-        x, "adjust", f"{what} GroupLasso, MagnitudePruning, SET or RigL, or what has their methods"
+        x,
+        "adjust",
+        f"{what} GroupLasso, MagnitudePruning, SET, RigL or an object with their methods",
     )
 
 

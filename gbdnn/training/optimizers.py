@@ -292,9 +292,7 @@ def between(
 
 def require_optimizer(x: Any, what: str = "optimizer") -> None:
     """Raise ArgumentTypeError unless `x` is an optimizer."""
-    require_method(
-        x, "corrections", f"{what} is SGD or Adam of gbdnn.training, or what has their methods"
-    )
+    require_method(x, "corrections", f"{what} is SGD, Adam or an object with their methods")
 
 
 def _require_rate(rate: Any) -> None:

@@ -1,4 +1,4 @@
-"""Networks to begin training with: random patterns, and initial weights for any pattern.
+"""Initial networks: random patterns, and initial weights for any pattern.
 
 U. Evci, T. Gale, J. Menick, P. Castro, E. Elsen, "Rigging the Lottery: Making All Tickets Winners",
 ICML 2020; D. Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse
@@ -38,18 +38,18 @@ def erdos_renyi(
     seed: int = 0,
     dtype: Any = "FP32",
 ) -> Network:
-    """Return a network with edges at random, ready to be trained.
+    """Return a network with random edges and initial weights.
 
     Parameters
     ----------
     sizes : sequence of int
         Neurons: inputs, hidden layers, outputs.
     density : float
-        Of the whole network: edges over those that there could be, more than 0 and at most 1.
+        Edges over possible edges in the whole network, more than 0 and at most 1.
     distribution : {"erk", "uniform"}, default "erk"
-        How many edges a layer gets: ``"erk"`` (Erdős–Rényi) gives a layer of n x m a density
-        proportional to ``(n + m) / (n m)``, small layers more than large ones, and at most all;
-        ``"uniform"`` gives all the same.
+        Density of each layer: ``"erk"`` (Erdős–Rényi) makes that of an n x m layer proportional to
+        ``(n + m) / (n m)``, so that small layers are denser than large ones; ``"uniform"`` gives
+        all layers the same.
     seed : int, default 0
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
 
@@ -79,7 +79,7 @@ def erdos_renyi(
         whole_number(n, "sizes", least=1) for n in as_list(sizes, "sizes: a list of neurons")
     ]
     if len(neurons) < 2:
-        raise ArgumentError(f"sizes: inputs and outputs at least, not {neurons}")
+        raise ArgumentError(f"sizes must have at least inputs and outputs, not {neurons}")
     as_word(distribution, "distribution", get_args(Distribution))
     between("density", density, 0, 1, above=True)
     shapes = list(pairwise(neurons))
@@ -98,7 +98,7 @@ def erdos_renyi(
 
 
 def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
-    """Return a network with the same edges, and weights drawn anew.
+    """Return a network with the same edges and new random weights.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def with_ends(
     with naming("net"):
         hidden = as_network(net)
     if not len(hidden):
-        raise ArgumentError("with_ends: there are no hidden layers")
+        raise ArgumentError("with_ends: the network has no hidden layers")
     inputs, outputs = (
         whole_number(inputs, "inputs", least=1),
         whole_number(outputs, "outputs", least=1),
@@ -202,7 +202,7 @@ def with_ends(
 
 
 def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_last: bool) -> Layer:
-    """Return a layer with edges of these numbers, ascending; its weights are 1."""
+    """Return a layer with these numbers of edges (ascending) and weights 1."""
     nrows, ncols = shape
     indptr = np.zeros(ncols + 1, np.uint64)
     np.cumsum(np.bincount(edges // nrows, minlength=ncols), out=indptr[1:])
@@ -239,6 +239,6 @@ def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[f
 
 
 def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return different numbers below `possible`, ascending, each set of them as likely."""
+    """Return distinct random numbers below `possible`, ascending."""
     require_room(8 * count, f"{count} edges")
     return np.sort(random.choice(possible, count, replace=False, shuffle=False)).astype(np.int64)

@@ -38,14 +38,14 @@ _SAMPLED = 16  # one of this many gradients
 
 @dataclass(frozen=True)
 class SET:
-    """Sparse evolutionary training: the smallest weights go, edges at random come.
+    """Sparse evolutionary training: replace the smallest weights by random edges.
 
     Parameters
     ----------
     fraction : float, default 0.3
-        Of each layer's edges, from 0 to 1, that move each time.
+        Fraction of each layer's edges that move each time, from 0 to 1.
     every : int, optional
-        Steps between two times; default: an epoch's. Nothing moves after the last step.
+        Steps between two moves. Default: one epoch. Nothing moves after the last step.
 
     Raises
     ------
@@ -54,10 +54,9 @@ class SET:
 
     Notes
     -----
-    The number of edges of each layer stays, and no edge comes back at the moment it goes: where
-    fewer places are free than edges would move, as many move as there are places. New edges have
-    the weight 0, and the optimizer's moments of them are 0; those of the others are kept. Layers
-    with all edges stay as they are.
+    Each layer keeps its number of edges. An edge that is removed is not added again at the same
+    time, so at most as many edges move as places are free; a dense layer does not change. New edges
+    start with weight and moments 0; the others keep theirs.
 
     Examples
     --------
@@ -94,17 +93,17 @@ class SET:
 
 @dataclass(frozen=True)
 class RigL:
-    """The smallest weights go, edges come where the loss's gradient is largest.
+    """Replace the smallest weights by edges where the gradient of the loss is largest.
 
     Parameters
     ----------
     fraction : float, default 0.3
-        Of each layer's edges, from 0 to 1, that move the first time. It decays by half a period of
-        a cosine: ``fraction (1 + cos(pi progress / until)) / 2``.
+        Fraction of each layer's edges that move the first time, from 0 to 1. It decays as half a
+        period of a cosine: ``fraction (1 + cos(pi progress / until)) / 2``.
     every : int, default 100
-        Steps between two times.
+        Steps between two moves.
     until : float, default 0.75
-        Part of the training, more than 0 and at most 1, after which nothing moves.
+        Fraction of the training after which nothing moves, more than 0 and at most 1.
 
     Raises
     ------
@@ -113,8 +112,8 @@ class RigL:
 
     Notes
     -----
-    The gradient is that of the last minibatch, of all weights that the layer could have: each time
-    takes a dense product a layer, and memory for its result. For the rest see `SET`.
+    The gradient is that of the last minibatch with respect to all possible weights, which takes a
+    dense product per layer and memory for its result. See `SET` for the rest.
 
     Examples
     --------
@@ -153,19 +152,19 @@ class RigL:
 
 @dataclass(frozen=True)
 class MagnitudePruning:
-    """Gradual pruning: the edges of the smallest weights are removed, to a density at the end.
+    """Gradual magnitude pruning: remove the smallest weights until a density is reached.
 
     Parameters
     ----------
     density : float
-        Edges over those that there could be, more than 0 and at most 1, from `end` on.
+        Edges over possible edges from `end` on, more than 0 and at most 1.
     begin, end : float, default 0.0 and 0.75
-        Parts of the training between which edges are removed; after it the others are fine-tuned.
+        Fractions of the training between which edges are removed.
     every : int, default 100
-        Steps between two times; once more after the last step of the training.
+        Steps between two removals. The last one is after the last step.
     scope : {"network", "layer"}, default "network"
-        Where weights are compared: in the whole network, whose density it is then, or in each
-        layer.
+        Whether weights are compared in the whole network or in each layer; `density` is that of
+        the network or of each layer.
 
     Raises
     ------
@@ -174,12 +173,12 @@ class MagnitudePruning:
 
     Notes
     -----
-    The density falls by a cubic, fast as long as there are many edges to choose from::
+    The density decreases as a cubic, fastest at the beginning::
 
         density + (1 - density) (1 - (progress - begin) / (end - begin))^3
 
-    A network that is sparser than that keeps its edges until it no longer is. Moments of edges that
-    stay are kept. A layer keeps the edge of its largest weight, whatever the others weigh.
+    A sparser network keeps its edges until the density falls below its own. Each layer keeps at
+    least the edge of its largest weight.
 
     Examples
     --------
@@ -246,7 +245,7 @@ def _rewired(
     fraction: float,
     grow: Callable[[int, TrainableLayer, int], np.ndarray],
 ) -> TrainableLayer:
-    """Return a layer a fraction of whose edges are where `grow` wants them; or itself."""
+    """Return a layer with the smallest edges replaced by those of `grow`, or the layer itself."""
     free = layer.nrows * layer.ncols - layer.nedges
     count = min(int(fraction * layer.nedges), free)
     if not count:
@@ -258,7 +257,7 @@ def _rewired(
 
 
 def _random_places(layer: TrainableLayer, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return numbers of edges that a layer does not have, each set of them as likely."""
+    """Return numbers of missing edges, drawn uniformly."""
     places = layer.nrows * layer.ncols - layer.nedges
     free = random.choice(places, count, replace=False, shuffle=False)
     # The i-th free place is i + the number of edges before it.
@@ -268,7 +267,7 @@ def _random_places(layer: TrainableLayer, count: int, random: np.random.Generato
 
 
 def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) -> np.ndarray:
-    """Return numbers of edges that a layer does not have, with the largest gradients."""
+    """Return numbers of the missing edges with the largest gradients."""
     sizes = np.abs(gradient, out=gradient).ravel()
     sizes[layer.compact_numbers] = -1
     # Only those are partitioned that are no smaller than a value which, as a sample tells, half as
@@ -283,7 +282,7 @@ def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) ->
 
 
 def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer]:
-    """Return layers with at most this density together, and at least an edge each."""
+    """Return layers with at most this density together, and at least one edge each."""
     possible = sum(layer.nrows * layer.ncols for layer in layers)
     count = sum(layer.nedges for layer in layers) - round(density * possible)
     if count <= 0:
