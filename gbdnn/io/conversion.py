@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 class _Assumed:
     """What a reader assumes, without options, where the format does not store a property."""
 
-    weights_only: bool = False
-    """Bias and dtype are not stored: the challenge's bias, FP32."""
+    weights_only: bool = False  # bias and dtype are not stored: the challenge's bias, FP32
     bias_rule: str = "all"
     clip: float | None = None
     last_activation: str = "relu"
@@ -162,31 +161,13 @@ def write(net: Network, path: Path, form: FormatName, *, progress: Progress = No
 
 
 def losses(net: Network, form: FormatName) -> list[str]:
-    """Return what would be lost, such as ``"clip 32 (all layers)"``.
-
-    If a property differs between layers, its first value is named.
-    """
-    found: dict[str, dict[str, list[int]]] = {}
+    """Return what a format does not store, each with its first layer, as ``"FP64 (layer 0)"``."""
+    found: dict[str, str] = {}
     if assumed := _ASSUMED.get(form):
         for k, info in enumerate(net.infos):
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
-                found.setdefault(kind, {}).setdefault(what, []).append(k)
-    return [_words(each, len(net)) for each in found.values()]
-
-
-def _words(found: dict[str, list[int]], layers: int) -> str:
-    """Return which values of a property are lost, and in which layers."""
-    (what, first), *others = found.items()
-    where, more = f"layer {first[0]}", len(first) - 1
-    if more and len(first) == layers:
-        where = "all layers"
-    elif more and first[-1] - first[0] == more:
-        where = f"layers {first[0]} to {first[-1]}"
-    elif more:
-        where += f" and {more} more"
-    if others:
-        where += f"; others in {sum(map(len, (each for _, each in others)))} more"
-    return f"{what} ({where})"
+                found.setdefault(kind, f"{what} (layer {k})")
+    return list(found.values())
 
 
 def no_place(lost: list[str], form: FormatName) -> str:

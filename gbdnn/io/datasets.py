@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,23 +14,23 @@ from gbdnn.arrays.checks import as_dtype, as_path, whole_number
 from gbdnn.errors import FormatError, ShapeError
 from gbdnn.io.challenge.tsv import read_tsv
 from gbdnn.io.frameworks.matrix_market import parse
-from gbdnn.io.idx import read_idx
 from gbdnn.io.numpy_files import read_numpy
-from gbdnn.io.reading import WRONG, as_limit, open_checked, read_unzipped
+from gbdnn.io.reading import WRONG, as_limit, foreign_errors, open_checked, read_unzipped
 from gbdnn.io.store import StoredFeatures, open_features
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KINDS", "TSV", "read_features", "read_labels", "tells_shape"]
+__all__ = ["KINDS", "TSV", "read_features", "read_idx", "read_labels", "tells_shape"]
 
 KINDS = "IDX, .npy, .npz, .mtx, tsv, or a store"
 
 _MTX = (".mtx", ".mtx.gz")
 TSV = (".tsv", ".tsv.gz")
+_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}  # of IDX
 _NUMPY = (".npy", ".npz")
-_LABEL = re.compile(rb"[ \t]*\+?([0-9]{1,18})[ \t]*\r?")
+_LABEL = re.compile(rb"[ \t]*\+?[0-9]{1,18}[ \t]*\r?")
 
 
 def read_features(
@@ -144,13 +145,69 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     else:
         found = _lines(file, data)
     if not isinstance(found, np.ndarray) or found.ndim != 1:
-        raise ShapeError(f"{file}: labels have one dimension, not shape {found.shape}")
+        raise ShapeError(f"{file}: labels have shape {found.shape}; one dimension is needed")
     if found.dtype.kind not in "iu":
-        raise FormatError(f"{file}: labels are whole numbers from 0, not {found.dtype.name}")
+        raise FormatError(f"{file}: labels have dtype {found.dtype.name}; integers are needed")
     if len(found) and found.min() < 0:
-        k = int(np.argmax(found < 0))
-        raise FormatError(f"{file}: label {found[k]} of input {k}; labels are from 0")
+        raise FormatError(f"{file}: label {found.min()} is negative")
     return found
+
+
+def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
+    """Read an array from an IDX file, the format of the MNIST files.
+
+    Parameters
+    ----------
+    path : path-like
+        Plain or gzip, detected by its first bytes.
+    unpacked_limit : int, optional
+        Largest number of bytes that gzip may unpack to; default: 64 MiB, or 100 times the size of
+        the file if that is more.
+
+    Returns
+    -------
+    ndarray
+        In native byte order; uint8, int8, int16, int32, float32 or float64.
+
+    Raises
+    ------
+    MissingFileError, ReadError
+        There is no such file, or it cannot be read.
+    FormatError
+        The file is not IDX, is truncated, has bytes after the last element, or unpacks to more than
+        `unpacked_limit`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import gbdnn
+    >>> file = Path(tempfile.mkdtemp()) / "labels-idx1-ubyte"
+    >>> _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 4]))  # three of uint8
+    >>> gbdnn.io.read_idx(file)
+    array([5, 0, 4], dtype=uint8)
+    """
+    # Two zero bytes, one for the type, one for the rank; the sizes; the elements, all big-endian.
+    file = as_path(path)
+    data = read_unzipped(file, as_limit(unpacked_limit))
+    if data[:2] != b"\0\0" or len(data) < 4 or data[2] not in _TYPES:
+        begin = f"begins with {data[:4].hex(' ')}" if data else "is empty"
+        raise FormatError(f"{file}: not an IDX file; the file {begin}")
+    dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
+    start = 4 + 4 * rank
+    if len(data) < start:
+        raise FormatError(f"{file}: the file is truncated in its header")
+    shape = struct.unpack(f">{rank}I", data[4:start])
+    expected, found = math.prod(shape) * dtype.itemsize, len(data) - start
+    if found != expected:
+        fault = "is truncated" if found < expected else "has bytes after the last element"
+        raise FormatError(
+            f"{file}: the file {fault}; shape {shape} of {dtype.name} takes {expected} bytes,"
+            f" found {found}"
+        )
+    with foreign_errors(file, f"cannot make an array of shape {shape}"):
+        array = np.frombuffer(data, dtype, offset=start).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
 
 
 def tells_shape(path: Path) -> bool:
@@ -209,26 +266,17 @@ def _is_store(path: Path) -> bool:
 
 def _rows(path: Path, found: np.ndarray) -> np.ndarray:
     if found.ndim < 2:
-        raise ShapeError(f"{path}: features have two dimensions or more, not shape {found.shape}")
+        raise ShapeError(f"{path}: features have shape {found.shape}; two dimensions are needed")
     return found.reshape(len(found), math.prod(found.shape[1:]))
 
 
 def _lines(path: Path, data: bytes) -> np.ndarray:
     *lines, rest = data.split(b"\n")
-    found = []
-    for number, line in enumerate(lines if not rest else [*lines, rest], 1):
-        label = _LABEL.fullmatch(line)
-        if label is None:
+    if rest or not lines:
+        fault = "ends inside a line (no newline at its end)" if rest else "is empty"
+        raise FormatError(f"{path}: the file {fault}")
+    for number, line in enumerate(lines, 1):
+        if not _LABEL.fullmatch(line):
             text = line.decode(errors="replace")[:40]
-            raise FormatError(
-                f"{path}, line {number}: a label is a whole number from 0, not {text!r}"
-            )
-        found.append(int(label[1]))
-    if not found:
-        raise FormatError(f"{path}: the file is empty")
-    if rest:
-        raise FormatError(
-            f"{path}: ends inside line {len(found)} (no newline at its end): cut off?"
-            " If the file is whole, end it with a newline"
-        )
-    return np.array(found)
+            raise FormatError(f"{path}, line {number}: {text!r} is not a whole number")
+    return np.array([int(line) for line in lines])

@@ -156,7 +156,7 @@ def load(
         return Network(read_tsv_layers(path, given, progress))
     count = given.pop("layers", None)
     if name != "store":
-        net = _READERS[name](as_path(path), given)
+        net = _READERS[name](as_path(path), **given)
     else:
         found = store.load(path, verify=verify)
         if not isinstance(found, Network):
@@ -165,8 +165,9 @@ def load(
             return found
         net = found.astype(given["dtype"]) if given else found
     if count is not None and count > len(net):
-        option = f"in the shell --layers {count}"
-        raise ArgumentError(f"layers={count} ({option}): {path} has {len(net)}")
+        raise ArgumentError(
+            f"layers={count} (in the shell --layers {count}): {path} has {len(net)}"
+        )
     net = net[:count]
     if lazy is None:
         lazy = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos) > _SMALL
@@ -190,13 +191,12 @@ def read_tsv_layers(
     path: str | os.PathLike[str],
     given: dict[str, Any],
     progress: Callable[[int, int], object] | None = None,
-    start: int = 0,
 ) -> Iterator[Layer]:
-    """Yield the layers of the challenge's files from `start` on, one at a time in memory."""
+    """Yield the layers of the challenge's files, one at a time in memory."""
     n = given.get("neurons") or find_neurons(path)
     rest = {key: x for key, x in given.items() if key not in ("neurons", "layers")}
     options = {"bias": challenge_bias(n)} | rest
-    return iter_layers(path, n, given.get("layers"), start=start, progress=progress, **options)
+    return iter_layers(path, n, given.get("layers"), progress=progress, **options)
 
 
 def challenge_bias(neurons: int) -> float:
@@ -213,7 +213,7 @@ def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[FormatNa
         if key not in FORMATS[name].options.split():
             option = f"--{key.replace('_', '-')}"
             raise ArgumentError(
-                f"{key}= (in the shell {option}) has no meaning for the format {name}"
+                f"{key}= (in the shell {option}) does not apply to the format {name}"
             )
     if "layers" in given:
         given["layers"] = whole_number(given["layers"], "layers", least=1)
@@ -224,18 +224,16 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     """Return the format of the network at `path`, from its name or the files in it."""
     path = as_path(path)
     with read_errors(path):
-        is_folder, exists = path.is_dir(), path.exists()
-        here = list(path.iterdir()) if is_folder else []
+        if not path.exists():
+            raise MissingFileError(f"{path}: no such file or folder")
+        if not path.is_dir():
+            if ending := of_ending(path):
+                return ending
+            raise FormatError(
+                f"{path}: cannot infer the file format; pass format= (gbdnn convert --from)"
+            )
+        here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
-    if not is_folder:
-        if ending := of_ending(path):
-            return ending
-        if not exists:
-            raise MissingFileError(f"{path}: the folder does not exist")
-        raise FormatError(
-            f"{path}: of which format? format= (gbdnn convert --from) says it, or one of the"
-            f" endings {_endings()}"
-        )
     found = [
         name
         for name in _NAMES
@@ -244,13 +242,13 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     ]
     if not found:
         raise MissingFileError(
-            f"{path}: no store, no network; expected a store's index.json, which is written last (a"
-            " store without it was never finished), files n<neurons>-l1.tsv, <prefix>1.mtx, ..."
+            f"{path}: no store and no network; expected the file index.json of a store (without it"
+            " a store is unfinished), or files n<neurons>-l1.tsv, or <prefix>1.mtx"
         )
     if len(found) > 1:
         raise ArgumentError(
-            f"{path}: holds {' and '.join(found)}; format= (in the shell --from) says which is"
-            " meant"
+            f"{path}: the folder holds networks in the formats {' and '.join(found)}; pass format="
+            " (in the shell --from)"
         )
     return found[0]
 
@@ -276,8 +274,8 @@ def require_no_ending(path: Path, known: str) -> None:
     """Raise ArgumentError if the name of a store that is not there yet ends like a file's."""
     if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
         raise ArgumentError(
-            f"{path}: of which format? to= (in the shell --to) says it, or {known}; the name of a"
-            " store has no ending"
+            f"{path}: cannot infer the file format; pass to= (in the shell --to), or use {known};"
+            " the name of a store has no ending"
         )
 
 
@@ -301,10 +299,10 @@ def _endings() -> str:
 
 
 _NAMES: tuple[FormatName, ...] = get_args(FormatName)
-_READERS: dict[str, Callable[[Path, dict[str, Any]], Network]] = {
-    "matrix-market": lambda path, given: read_matrix_market(
+_READERS: dict[str, Callable[..., Network]] = {
+    "matrix-market": lambda path, **given: read_matrix_market(
         path if path.is_dir() else [path], **given
     ),
-    "onnx": lambda path, given: read_onnx(path, **given),
-    "torch": lambda path, given: read_torch(path, **given),
+    "onnx": read_onnx,
+    "torch": read_torch,
 }

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, MissingPackageError, ShapeError
 from gbdnn.gallery import digits, features_from_images
-from gbdnn.io.idx import read_idx
+from gbdnn.io import read_idx
 
 # (down, right): the first offsets of the spiral
 SPIRAL = [(0, 0), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1), (-1, 0), (-1, 1), (-1, 2)]

@@ -210,7 +210,7 @@ def calls(tmp_path_factory):
             "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
             io.iter_layers, {
-                "directory": folder, "neurons": 1024, "layers": 1, **of_compile, "start": 0,
+                "directory": folder, "neurons": 1024, "layers": 1, **of_compile,
                 "unpacked_limit": None, "progress": None}, deep),
         "gbdnn.challenge.read_challenge_network": (gbdnn.challenge.read_challenge_network, {
             "directory": folder, "neurons": 1024, "layers": 1, **of_compile,

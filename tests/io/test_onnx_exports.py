@@ -10,6 +10,7 @@ import gbdnn
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.frameworks
 
@@ -74,7 +75,7 @@ def test_scikit_learn(tmp_path, kind, activation, operator):
 
 def modules():
     """Return PyTorch modules by name, with the operator for which they are refused."""
-    from torch import nn
+    nn = torch.nn
 
     def between(*middle):
         return nn.Sequential(nn.Linear(6, 8), *middle, nn.Linear(8, 4))
@@ -108,22 +109,17 @@ def modules():
     }
 
 
-NAMES = [
-    "one", "no bias", "relu", "relu6", "hardtanh", "dropout", "norm, relu", "relu, norm",
-    "norm first", "flatten", "softmax", "sigmoid", "tanh", "gelu", "layer norm",
-    "leaky", "skip",
-]  # fmt: skip
+MODULES = modules()
 
 
 @pytest.mark.parametrize(
-    ("name", "dynamo"), [*((name, False) for name in NAMES), ("one", True), ("norm, relu", True)]
+    ("name", "dynamo"), [*((name, False) for name in MODULES), ("one", True), ("norm, relu", True)]
 )
 def test_pytorch(tmp_path, name, dynamo):
-    torch = pytest.importorskip("torch")
     if dynamo:
         pytest.importorskip("onnxscript")
     torch.manual_seed(3)
-    module, operator = modules()[name]
+    module, operator = MODULES[name]
     for each in module.modules():
         if isinstance(each, torch.nn.BatchNorm1d):
             with torch.no_grad():

@@ -34,7 +34,6 @@ def iter_layers(
     bias_rule: BiasRule = "entries",
     clip: float | None = 32.0,
     dtype: Any = "FP32",
-    start: int = 0,
     unpacked_limit: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
@@ -61,8 +60,6 @@ def iter_layers(
         Upper limit of the activations; None for no limit.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
-    start : int, default 0
-        The first layer to read, counted from 0.
     unpacked_limit : int, optional
         As for `read_tsv`, of each file.
     progress : callable, optional
@@ -97,17 +94,17 @@ def iter_layers(
     """
     n = whole_number(neurons, "neurons", least=1)
     require_callable(progress, "progress")
-    # Raises for an option that has no meaning, which is not a fault of the first file.
+    # Raises for an invalid option, which is not a fault of the first file.
     Layer(
         np.empty((0, 0)), 0.0 if bias is None else bias, bias_rule=bias_rule, clip=clip, dtype=dtype
     )
     if bias is None:
         if n not in CHALLENGE:
-            raise ArgumentError(f"the challenge has no bias for {n} neurons: give bias=")
+            raise ArgumentError(f"the challenge has no bias for {n} neurons; pass bias=")
         bias = CHALLENGE[n].bias
     files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)
-    start, limit = whole_number(start, "start", least=0), as_limit(unpacked_limit)
+    limit = as_limit(unpacked_limit)
 
     def layer(k: int, file: Path) -> Layer:
         W = read_tsv(
@@ -117,7 +114,7 @@ def iter_layers(
             progress(k, len(files))
         return Layer(W, bias, bias_rule=bias_rule, clip=clip, dtype=dtype, copy=False)
 
-    return starmap(layer, enumerate(files[start:], start + 1))
+    return starmap(layer, enumerate(files, 1))
 
 
 def read_challenge_network(
