@@ -185,7 +185,7 @@ class FormatError(GbdnnError, ValueError):
     ...     gbdnn.io.read_tsv(file)
     ... except gbdnn.FormatError as error:  # or ValueError
     ...     print(str(error).partition("weights.tsv")[2])
-    , line 1: the value 'many' is not a number
+    , line 1: the value 'many' is not a finite number
     """
 
 

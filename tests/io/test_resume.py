@@ -151,6 +151,18 @@ def test_a_store_of_something_else_is_refused_and_restart_replaces_it_at_the_end
     assert Y.isequal(EXPECTED)
 
 
+def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
+    """Workers of an interrupted call may still be computing when another run begins."""
+    stopped(tmp_path, 30, net=gbdnn.radixnet(1024, 3))
+    late = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "run.json"}
+    stopped(tmp_path, 10, restart=True)
+    for path, written in late.items():
+        path.write_bytes(written)
+    Y, done = counted(tmp_path)
+    assert done == 10
+    assert Y.isequal(EXPECTED)
+
+
 def test_restart_computes_everything_again(tmp_path):
     stopped(tmp_path, 30)
     assert counted(tmp_path, restart=True)[1] == 0

@@ -37,7 +37,7 @@ __all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_js
 INDEX, RUN = "index.json", "run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
 _OURS = re.compile(  # the last one is a temporary file of safetensors
-    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-\d+-\d+\.json|run\.json"
+    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json|run\.json"
     r"|\.gbdnn-[0-9a-f]{16}\.tmp|\.tmp[0-9A-Za-z]{6}"
 )
 

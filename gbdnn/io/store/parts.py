@@ -1,15 +1,17 @@
 """An answer that workers write part by part into the folder of a store.
 
-    run.json               what the answer is computed from, and where the parts begin
-    part-<start>-<stop>.json  a finished part: an index of its own, whose shards are in the folder
-    index.json             written last: the index of all parts
+    run.json                        what the answer is computed from, and where the parts begin
+    part-<run>-<start>-<stop>.json  a finished part: its index; its shards are in the folder, too
+    index.json                      written last: the index of all parts
 
 A part is whole if its index and its shards are there with the right checksums. A second call
-computes the parts that are not.
+computes the parts that are not. The name contains a hash of the run, because a worker of an
+interrupted call may still finish its part when another run has begun in the folder.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import FormatError, MissingFileError, OutputError
 from gbdnn.io.files import output_errors
 from gbdnn.io.store.features import PART, write_part_of
+from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.folder import INDEX, RUN, Writer, read_json, write_json
 from gbdnn.io.store.shards import ShardReader, ShardWriter
 
@@ -69,12 +72,13 @@ class PartWriter(Writer):
     ) -> None:
         super().__init__(path, resumes=True)
         self._run, self._batch, self._restart = run, batch, restart
+        self._key = checksum(json.dumps(run, sort_keys=True).encode())
         self.starts = starts
         self.is_finished = False
 
     def part(self, k: int) -> Path:
         """Return the path of the index of part `k`."""
-        return self.folder / f"part-{self.starts[k]}-{self.starts[k + 1]}.json"
+        return self.folder / f"part-{self._key}-{self.starts[k]}-{self.starts[k + 1]}.json"
 
     def missing(self) -> list[int]:
         """Return which parts are not whole."""
