@@ -37,7 +37,7 @@ class GbdnnError(Exception):
 
 
 class ArgumentError(GbdnnError, ValueError):
-    """An argument has a value that has no meaning here: a clip of 0, ``nthreads=0``.
+    """An argument has an invalid value: a clip of 0, ``nthreads=0``.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class ArgumentError(GbdnnError, ValueError):
 
 
 class ArgumentTypeError(GbdnnError, TypeError):
-    """An argument is of a kind that has no meaning here: ``bias=`` beside a Network.
+    """An argument has the wrong type or cannot be combined with another: ``bias=`` with a Network.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class ArgumentTypeError(GbdnnError, TypeError):
     ...     gbdnn.infer(net, np.eye(2), bias=-1)
     ... except gbdnn.ArgumentTypeError as error:  # or TypeError
     ...     print(error)
-    bias= beside a Network: its layers have their own
+    bias= cannot be combined with a Network; its layers already have one
     """
 
 

@@ -157,7 +157,7 @@ def infer(
         Layers do not fit each other, or the features do not fit the first layer.
     ArgumentError, ArgumentTypeError
         A value or an option has no meaning: NaN or infinity, ``nthreads=0``, layers of different
-        dtypes, ``bias=`` beside a Network, a `memory` that is too small for one block of inputs.
+        dtypes, ``bias=`` with a Network, a `memory` that is too small for one block of inputs.
     NonFiniteError
         ``Y W + b`` overflowed or became NaN; the message names the layer.
     ForkError

@@ -42,7 +42,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_ROUNDS = 15  # calls of both, in turn
+_ROUNDS = 15  # interleaved calls of both
 _DTYPES = (torch.float32, torch.float64)
 
 
@@ -236,7 +236,7 @@ def accelerate(model: nn.Module, example: Any = None, *, density: float | None =
         In evaluation mode (``model.eval()``); it is not changed.
     example : tensor, tuple of arguments or dict of keyword arguments, optional
         What the model is called with. Each module that was replaced is then timed on what reaches
-        it, beside the original and in turn, and what is slower is put back.
+        it, interleaved with the original, and put back if it is slower.
     density : float, optional
         Replace layers with up to this share of weights that are not 0. Default: as the cost model
         expects them to be faster, for 32 inputs at a time.
@@ -433,7 +433,7 @@ def _put_back(module: nn.Module, back: Mapping[nn.Module, Mapping[str, nn.Module
 
 
 def _seconds(part: nn.Module, original: nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """Return the median seconds of a call of both, in turn."""
+    """Return the median seconds of interleaved calls of both."""
     seconds: tuple[list[float], list[float]] = ([], [])
     with torch.inference_mode():
         for k in range(_ROUNDS + 1):

@@ -49,7 +49,7 @@ def normalized(
         ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D has the degrees, the
         sums of weights of the edges that each node gathers: those that point to it, and its loop.
     self_loops : bool, optional
-        Whether 1 is put on the diagonal where there is none; a loop that is there keeps its weight.
+        Whether to put 1 on the diagonal where no loop is stored; existing loops keep their weight.
         Default: for ``"symmetric"`` alone.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Of A (default: FP64 stays, all else becomes FP32).
@@ -110,7 +110,7 @@ def normalized(
 
 
 def require_square(A: MatrixLike, name: str) -> int:
-    """Return the number of nodes, or raise the error that says that there is none."""
+    """Return the number of nodes, or raise ShapeError if the matrix is not square."""
     nrows, ncols = shape_of(A, name)
     if nrows != ncols:
         raise ShapeError(f"{name} is {nrows} x {ncols}; a graph has a row and a column per node")

@@ -88,7 +88,7 @@ class Layer(LayerInfo):
     ArgumentError
         A value is NaN or infinite, overflows in the cast, or an option has no meaning.
     ArgumentTypeError
-        An argument is of a kind that has no meaning here.
+        An argument has the wrong type.
     TooLargeError
         The weights have more rows or columns than memory has room for.
 
@@ -206,7 +206,7 @@ class Layer(LayerInfo):
 
 
 def free(layer: Layer) -> None:
-    """Free the memory of a layer that nobody else holds, and that must not be used afterwards."""
+    """Free the memory of a layer that has no other users; it must not be used afterwards."""
     release(layer.W)
     for made in layer._prepared.made():
         release(*(each for each in made if hasattr(each, "gb_obj")))

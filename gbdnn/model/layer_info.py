@@ -53,7 +53,7 @@ class LayerInfo:
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A value has no meaning here.
+        A value is invalid.
 
     Examples
     --------

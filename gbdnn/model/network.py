@@ -302,14 +302,18 @@ def as_network(
     given = [f"{name}=" for name, value in options.items() if value is not None]
     if isinstance(layers, Network):
         if given:
-            raise ArgumentTypeError(f"{given[0]} beside a Network: its layers have their own")
+            raise ArgumentTypeError(
+                f"{given[0]} cannot be combined with a Network; its layers already have one"
+            )
         return layers if dtype is None else layers.astype(dtype)
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
         raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
     items = as_list(layers, "layers is a Network or a list of matrices")
     if items and all(isinstance(item, Layer) for item in items):
         if given:
-            raise ArgumentTypeError(f"{given[0]} beside Layers: they have their own")
+            raise ArgumentTypeError(
+                f"{given[0]} cannot be combined with Layers; they already have one"
+            )
         return Network(items, dtype=dtype)
     biases = _one_bias_per_layer(bias, len(items))
     bias_rule = "all" if bias_rule is None else bias_rule

@@ -34,7 +34,7 @@ def plot_edge_rates(
     ax : Axes, optional
         Where to draw. Default: a new figure's.
     published : iterable of Rate, optional
-        What to draw beside them, in grey, from left to right as in the legend: those of the
+        Rates to compare them with, drawn in grey, from left to right as in the legend: those of the
         problems that are in `rates`, or all if there are no `rates`. ``()`` for nothing. Default:
         `gbdnn.challenge.PUBLISHED`.
 

@@ -87,8 +87,14 @@ def test_nthreads(nthreads, error):
 @pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
 def test_options_beside_a_network(option):
     name = next(iter(option))
-    bad(TypeError, f"{name}= beside a Network", lambda: infer(Network([Layer(W)]), X, **option))
-    bad(TypeError, f"{name}= beside Layers", lambda: infer([Layer(W)], X, **option))
+    bad(
+        TypeError,
+        f"{name}= cannot be combined with a Network",
+        lambda: infer(Network([Layer(W)]), X, **option),
+    )
+    bad(
+        TypeError, f"{name}= cannot be combined with Layers", lambda: infer([Layer(W)], X, **option)
+    )
 
 
 def test_options_with_unknown_values():

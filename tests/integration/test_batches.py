@@ -42,7 +42,7 @@ def test_mistakes_at_once():
         gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
     with pytest.raises(TypeError, match="batches is an iterable"):
         gbdnn.infer_batches([np.eye(2)], 5)
-    with pytest.raises(TypeError, match="beside a Network"):
+    with pytest.raises(TypeError, match="cannot be combined with a Network"):
         gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
 
 
