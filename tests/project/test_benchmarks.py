@@ -10,8 +10,6 @@ import pytest
 
 import gbdnn
 
-pytestmark = pytest.mark.slow  # a process per program
-
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = ["--inputs", 64, "--layers", 6, "--rounds", 1]
 NETWORK = ["--network", "30-40x2-10@20,100", "--rounds", 2, "--at-least", 0.001]
@@ -46,6 +44,7 @@ OPTIONS = {
 FRAMEWORKS = {"accelerate.py": "torch", "your_model.py": "onnxruntime"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
