@@ -231,7 +231,7 @@ def line_of(found: dict[str, Any], command: str | None = None) -> str:
     The command is the one of `commands` that made it, if it was not one of these.
     """
     problem, seconds = found["problem"], seconds_of(found)
-    larger = "memory_needed" in found
+    larger = "memory_peak" in found
     first = not found["rounds"] if larger else len(seconds) == 1
     streamed = ", streamed" if found.get("streamed") else ""
     beside = {"gib": round(found["memory_peak"] / 2**30, 2)} if larger else {}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
-from gbdnn.engine.memory import memory_needed
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import (
     ArgumentError,
@@ -71,7 +70,6 @@ __all__ = [
     "infer_batches",
     "infer_to_store",
     "load",
-    "memory_needed",
     "per_layer",
     "pipeline",
     "radixnet",

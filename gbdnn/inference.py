@@ -4,11 +4,11 @@
     Z  += b                        on every neuron, or on the entries of Z: the bias rule
     Y'  = min(max(Z, 0), clip)     ReLU with an upper limit
 
-Rows of Y are inputs, columns are neurons. A layer is computed in the sparse form
-(`gbdnn.kernels.sparse`, all queued inputs at once) or in a block form (`gbdnn.kernels.full` or
-`gbdnn.kernels.fused`, in blocks of inputs, several layers in a row). Dense features of a few layers
-take blocks of inputs through all of them at once (`gbdnn.engine.direct`); all other inputs are
-queued by layer, and each queue runs in the form that the cost model finds cheaper.
+Rows of Y are inputs, columns are neurons. A layer is computed by the sparse kernel
+(`gbdnn.kernels.sparse`, many inputs as one sparse matrix) or a block kernel
+(`gbdnn.kernels.full` or `gbdnn.kernels.fused`, in blocks of inputs, several layers in a row),
+whichever the cost model finds cheaper. `gbdnn.engine.run` takes inputs through windows of layers
+and regroups them in between.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -27,8 +27,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_matrix
-from gbdnn.engine.choice import Engine
-from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
@@ -94,11 +93,10 @@ def infer(
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         One row per input. A NumPy array (any order, any real dtype), a full Matrix, or a bitmap one
-        with many entries is read as an array: nothing is made sparse. Rows that are at hand, of a
-        row-wise Matrix or SciPy's CSR with sorted indices, of any real dtype, are read where they
-        are; other matrices are converted, which `memory` has to have room for. Stored features,
-        ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are read, when
-        the block is computed.
+        with many entries is read as an array: nothing is made sparse. A row-wise Matrix and SciPy's
+        CSR with sorted indices are read where they are; other matrices are converted. Stored
+        features, ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are
+        read, when the block is computed.
     bias : float, or a sequence with one item (a number or a vector) per layer, optional
         Only with bare matrices (default: 0).
     bias_rule : {"all", "entries"}, optional
@@ -116,21 +114,21 @@ def infer(
         sparse form.
     compress : {"auto", True, False}, default "auto"
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
-        them is computed, each gets its row of the answer. ``"auto"`` checks less often where
-        activations were found distinct, and not at all for dense features in a network of a few
-        layers.
+        them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
+        equal, and not at all for dense features in a shallow network.
     memory : int, default 512 MiB
-        Bytes to use beyond weights, features and result. A network that is not in memory is read in
-        it, some layers at a time: more memory means fewer passes over the weights. Compiling the
-        fused form, once a machine, takes up to 64 MiB more.
+        Budget in bytes beyond weights, features and result; the peak is at most 1.5 times as much.
+        A network that is not in memory is read within it, some layers at a time: more memory means
+        fewer passes over the weights. Compiling the fused kernel, once per machine, takes up to
+        64 MiB more.
     nthreads : int, optional
         Threads for this call (default: those of the engaged GraphBLAS Context, or of the
         configuration).
     callback : callable, optional
-        Called with a `LayerStats` for each layer of each block, in the caller's thread. What it
-        raises ends the inference and is raised by `infer`. In the fused form it is called when a
-        block has gone through several layers. With a callback inputs are queued by layer, which
-        takes longer for dense features in a network of a few layers.
+        Called with a `LayerStats` for each layer of each block, in the caller's thread, when all
+        blocks have gone through a window of layers. What it raises ends the inference and is raised
+        by `infer`. With a callback, dense features take longer through a shallow network, because
+        inputs are regrouped.
     executor : Executor, dask.distributed.Client or distributed.Workers, optional
         Its workers compute the inputs in batches (default: this process computes them). For
         workers on other machines, the network must have been loaded from a folder that they can
@@ -184,8 +182,9 @@ def infer(
     they are reproducible with ``nthreads=1``, or where all sums are exact; elsewhere GraphBLAS may
     split one input's sums over threads, and add the parts in any order. Which form is chosen, and
     whether neurons are reordered, may depend on the number of inputs and on `memory`; under
-    ``"auto"`` also on whether the fused form has been compiled, and where rows are queued between
-    layers (a lazy network, little `memory`) on the order in which threads finish.
+    ``"auto"`` also on whether the fused form has been compiled, and where several parts of the
+    inputs wait between windows (a lazy network, little `memory`) on the order in which threads
+    finish.
 
     With `executor`, the message of an error begins with the number of the batch, counted from 0.
     The other batches are cancelled, and the executor can be used again. In one block form, answers

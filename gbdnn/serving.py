@@ -8,9 +8,8 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_nthreads
 from gbdnn.engine.answer import DenseAnswer
-from gbdnn.engine.choice import is_direct
-from gbdnn.engine.direct import run_directly
 from gbdnn.engine.run import infer_network
+from gbdnn.engine.shallow import is_shallow, run_shallow
 from gbdnn.engine.sources import DenseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
@@ -55,8 +54,8 @@ class CompiledNetwork:
         self.network, self.nthreads = network, as_nthreads(nthreads)
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
-        self._is_direct = is_direct(network)
-        if self._is_direct:
+        self._is_shallow = is_shallow(network)
+        if self._is_shallow:
             FUSED.load(self._dtype)
             # Prepares all ways: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
@@ -96,7 +95,7 @@ class CompiledNetwork:
             )
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
-        if not self._is_direct:
+        if not self._is_shallow:
             Y = infer_network(self.network, rows, nthreads=self.nthreads)
             found = Y.to_dense(fill_value=0, dtype=self._dtype)
             if values is None:
@@ -107,7 +106,7 @@ class CompiledNetwork:
             answer = DenseAnswer(*shape, self._dtype, values=values, with_present=False)
             if len(rows):
                 X = DenseRows(rows, self._dtype)
-                run_directly(self.network, X, answer, nthreads=self.nthreads)
+                run_shallow(self.network, X, answer, nthreads=self.nthreads)
             values = answer.values
         if out is not None:
             return out

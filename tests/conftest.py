@@ -47,14 +47,15 @@ def pytest_collection_modifyitems(items):
                 item.add_marker("slow")
 
 
-def scheduled(patch):
-    """Blocks are scheduled, however shallow the network is and dense its features."""
-    patch.setattr("gbdnn.engine.choice.FormChoice._may_be_direct", lambda *_: False)
+def regrouped(patch):
+    """Inputs are regrouped between windows, even in shallow networks with dense features."""
+    patch.setattr("gbdnn.engine.choice.fits_shallow", lambda *_: False)
 
 
 def narrow(patch):
-    """Blocks of 16 inputs, whatever their number, and survivors wherever an input has died."""
-    scheduled(patch)
+    """Blocks of 16 inputs, which are regrouped after every layer; the dead are dropped at once."""
+    regrouped(patch)
+    patch.setattr("gbdnn.engine.run.is_stop", lambda _: True)
     patch.setattr(costs, "block_width", lambda *_: 16)
     patch.setattr(costs, "fused_width", lambda *_: 16)
     patch.setattr(costs, "MOVE_ROW", 0.0)
@@ -99,7 +100,7 @@ CONFIGURATIONS = {
     "auto": ({}, []),
     "auto, uncompiled": ({}, [uncompiled]),
     "fused": ({"engine": "fused"}, []),
-    "fused, scheduled": ({"engine": "fused"}, [scheduled]),
+    "fused, regrouped": ({"engine": "fused"}, [regrouped]),
     "fused, one thread, narrow": ({"engine": "fused", "nthreads": 1}, [narrow]),
     "fused, reordered, five threads": (
         {"engine": "fused", "nthreads": 5},

@@ -33,7 +33,7 @@ import typer
 import gbdnn
 from gbdnn.arrays.checks import whole_number
 from gbdnn.distributed.mpi.stages import balanced_cuts
-from gbdnn.engine.memory import MEMORY, Budget, layer_bytes
+from gbdnn.engine.choice import MEMORY, layer_bytes
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 
@@ -219,11 +219,10 @@ def _loses_inputs(infos: Sequence[LayerInfo]) -> bool:
 def _data_parallel(run: _Estimate, ranks: int, memory: int, bandwidth: float) -> SplitCost:
     """Every rank takes its inputs through all layers, and streams those that memory cannot hold."""
     weights = float(run.weights.sum())
-    budget = Budget.divided(memory, in_memory=False)
     passes = 1.0
     if run.held.sum() > memory:
         queued = float(run.bytes[1:].max()) / ranks
-        passes = max(1.0, np.ceil(queued / max(budget.queued, 1)))
+        passes = max(1.0, np.ceil(queued / max(memory // 2, 1)))
     share = float(run.bytes[0] + run.bytes[-1]) / ranks
     computing = float(run.seconds.sum()) / ranks
     return SplitCost(

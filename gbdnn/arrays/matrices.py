@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checked_rows import without_zeros
 from gbdnn.arrays.checks import finite, require_room
 from gbdnn.arrays.scipy_arrays import checked_scipy, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
@@ -154,7 +153,7 @@ def _compressed(
     values = found.values[:1] if found.is_iso else found.values
     values = finite(values, dtype, what, copy=not is_graphblas(x))  # of which there is a copy
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
-    return found if values.all() else without_zeros(found)
+    return found if values.all() else found.without_zeros()
 
 
 def _from_graphblas(A: gb.Matrix, transposed: bool, copy: bool) -> SparseRows:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Self
 
-__all__ = ["SparseRows", "release"]
+__all__ = ["SparseRows", "fault_of", "release"]
 
 
 class SparseRows:
@@ -38,7 +38,6 @@ class SparseRows:
     """
 
     __slots__ = ("_ids", "columns", "indptr", "ncols", "values")
-    is_checked = True
 
     def __init__(
         self,
@@ -181,6 +180,14 @@ class SparseRows:
         indptr = np.concatenate((self.indptr[some], self.indptr[-1:]))
         return SparseRows(indptr, self.columns, self.values, self.ncols, self.ids[some])
 
+    def without_zeros(self) -> SparseRows:
+        """Return the rows without stored zeros; these rows must not be used afterwards."""
+        ids, zero = self._ids, self.dtype.type(0)
+        A = self.matrix()
+        found = gb.select.valuene(A, zero).new()
+        release(A)
+        return SparseRows.from_matrix(found, ids)
+
     @staticmethod
     def joined(blocks: Sequence[SparseRows]) -> SparseRows:
         """Return the rows of one or more blocks, one below the other, with their ids."""
@@ -270,6 +277,22 @@ def _stretches(block: SparseRows, indptr: np.ndarray) -> Iterator[tuple[int, int
     begins = np.concatenate(([0], breaks))
     ends = np.concatenate((breaks, [block.nrows]))
     yield from zip(starts[begins].tolist(), starts[ends].tolist(), to[begins].tolist(), strict=True)
+
+
+def fault_of(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | None:
+    """Return what is wrong with the pointers and indices of compressed rows, None if nothing is."""
+    n = len(indices)
+    if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
+        return f"the pointers do not ascend from 0 to {n}"
+    if not n:
+        return None
+    if indices.max() >= across or indices.min() < 0:
+        bad = indices.max() if indices.min() >= 0 else indices.min()
+        return f"an index of {bad}, of {across}"
+    ascending = indices[1:] > indices[:-1]
+    starts = pointers[(pointers > 0) & (pointers < n)]
+    ascending[starts - starts.dtype.type(1)] = True  # from one row or column to the next
+    return None if ascending.all() else "indices do not ascend, or come twice"
 
 
 def release(*matrices: gb.Matrix) -> None:

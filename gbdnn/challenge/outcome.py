@@ -24,7 +24,7 @@ from gbdnn.distributed.executors.batches import cuts
 from gbdnn.distributed.executors.tasks import stored
 from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.distributed.stats import forms
-from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind

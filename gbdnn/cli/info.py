@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from typer import Argument, Option
 
-import gbdnn
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import options  # noqa: TC001 -- typer reads the annotations
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
+from gbdnn.engine.choice import sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import load, open_features, read_tsv
 from gbdnn.io.datasets import TSV
@@ -21,6 +21,7 @@ from gbdnn.io.formats import chosen, holds_run, network_files, read_network
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
+from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from gbdnn.model.network import Network
@@ -31,9 +32,7 @@ def info(
         Path | None,
         Argument(metavar="PATH", help="A network in any format, any store, or features as tsv."),
     ] = None,
-    inputs: Annotated[
-        int, Option(min=1, help="Number of inputs of the run whose memory is estimated.")
-    ] = 60_000,
+    inputs: Annotated[int, Option(min=1, help="Number of inputs of the run.")] = 60_000,
     memory: options.Memory = "512MiB",
     check: Annotated[
         bool, Option("--check", help="Read a whole store and verify its checksums.")
@@ -48,8 +47,8 @@ def info(
 ) -> None:
     """Describe a network, features, or the machine.
 
-    Prints layers, edges, density, bytes, and the memory that `gbdnn infer` needs. Layers of a
-    store are read only with --check.
+    Prints layers, edges, density, bytes, and how `gbdnn infer` divides its working memory. Layers
+    of a store are read only with --check.
 
     \b
     Examples:
@@ -107,7 +106,6 @@ def _described(
 
 
 def _network(net: Network, inputs: int, memory: int) -> dict[str, Any]:
-    needed = gbdnn.memory_needed(net, inputs, memory=memory)
     places = sum(info.nrows * info.ncols for info in net.infos)
     return {
         "layers": len(net),
@@ -116,8 +114,21 @@ def _network(net: Network, inputs: int, memory: int) -> dict[str, Any]:
         "dtype": net.dtype and net.dtype.name,
         "edges": net.edges,
         "density": net.edges / max(1, places),
-        "memory": needed.total,
+        "memory": _memory(net, inputs, memory),
     }
+
+
+def _memory(net: Network, inputs: int, memory: int) -> dict[str, Any]:
+    """Return how `infer` divides the working memory for so many inputs."""
+    found: dict[str, Any] = {"inputs": inputs, "budget": memory}
+    if not len(net):
+        return found
+    try:
+        made = sizes(memory, net.infos, in_memory=net.in_memory, inputs=inputs, threads=available())
+    except ArgumentError as error:
+        return {**found, "fault": str(error)}
+    groups = {"groups_of_layers": len(made.starts), "inputs_per_block": made.width}
+    return {**found, **groups, "blocks_side_by_side": made.workers}
 
 
 def _features(X: Any) -> dict[str, Any]:
@@ -132,7 +143,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, str]:
     for name, fact in facts.items():
         if isinstance(fact, dict):
             shown[name] = ", ".join(f"{key} {value}" for key, value in fact.items())
-        elif name in ("bytes", "memory"):
+        elif name == "bytes":
             shown[name] = in_bytes(fact)
         else:
             shown[name] = (

@@ -1,14 +1,13 @@
-"""The answer of a run: finished rows, stacked, or written where they will stay.
+"""The answer of a run: sparse rows that are stacked, or an array that blocks write into.
 
-Dense features have a dense answer: an array in which each block writes its inputs' rows, and beside
-it which of its values are not 0. Both become the memory of a matrix, full or bitmap; where few
-values are not 0, they become a sparse one.
+Dense features have a dense answer: an array, and a second one that marks the values that are not 0.
+Both become the memory of a full or bitmap matrix; if few values are not 0, of a sparse one.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,31 +19,13 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Answer", "DenseAnswer", "SparseAnswer"]
+__all__ = ["DenseAnswer", "SparseAnswer"]
 
-_AT_ONCE = 256  # rows of an array that are copied at once
-
-
-class Answer(Protocol):
-    """Where activations after the last layer go; a row that never comes has no entries."""
-
-    is_dense: bool
-
-    def add(self, rows: SparseRows, /) -> None:
-        """Take rows, by their ids."""
-        ...
-
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int], /) -> None:
-        """Let a function write rows into the arrays of a dense answer."""
-        ...
-
-    def matrix(self, followed: np.ndarray | None, /) -> gb.Matrix:
-        """Return a matrix of all rows, or for each the row that it followed; give them up."""
-        ...
+_AT_ONCE = 256  # rows of an array that are copied at a time
 
 
 class SparseAnswer:
-    """Sparse rows, stacked at the end."""
+    """Sparse rows, stacked at the end; a row that never comes has no entries."""
 
     is_dense = False
 
@@ -53,15 +34,11 @@ class SparseAnswer:
         self._rows = RowStore(ncols, dtype)
 
     def add(self, rows: SparseRows) -> None:
-        """Take rows, by their ids."""
+        """Add rows, identified by their ids."""
         self._rows.add(rows)
 
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
-        """Not for sparse rows."""
-        raise NotImplementedError
-
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
-        """Return a matrix of all rows, or for each the row that it followed; give them up."""
+        """Return a matrix of all rows, row i being the one with the id ``followed[i]``."""
         rows = self._rows.rows()
         return SparseRows.stacked(rows, *self._shape, self._dtype, followed).matrix()
 
@@ -72,11 +49,11 @@ class DenseAnswer:
     Attributes
     ----------
     values : ndarray, shape (nrows, ncols)
-        The activations; 0 where nothing was written. Memory of the caller's, if it is given.
+        The activations; 0 where nothing was written. The caller's memory if given.
     present : ndarray of bool, shape (nrows, ncols), optional
-        Which of them are not 0; None where nobody asks: then there is no `matrix`.
+        Which values are not 0; needed by `matrix` only.
     entries : int
-        How many of them.
+        Number of values that are not 0.
     """
 
     is_dense = True
@@ -90,7 +67,7 @@ class DenseAnswer:
         values: np.ndarray | None = None,
         with_present: bool = True,
     ) -> None:
-        # Memory that is never written to is never taken.
+        # Pages of zeros that are never written to take no memory.
         self.values = np.zeros((nrows, ncols), dtype) if values is None else values
         if values is not None:
             values.fill(0)
@@ -99,30 +76,29 @@ class DenseAnswer:
         self._lock = threading.Lock()
 
     def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
-        """Let a function write rows into `values` and `present`; it returns their entries."""
+        """Call a function that writes rows into `values` and `present` and returns its entries."""
         entries = to_rows(self.values, self.present)
         with self._lock:
             self.entries += entries
 
     def note_entries(self) -> None:
-        """Take note of values that were written directly."""
+        """Derive `present` and `entries` from values that were written directly."""
         if self.present is not None:
             np.not_equal(self.values, 0, out=self.present)
             self.entries = int(np.count_nonzero(self.present))
 
     def add(self, rows: SparseRows) -> None:
-        """Take rows, by their ids."""
+        """Add rows, identified by their ids."""
         at = np.repeat(rows.ids, rows.degrees), rows.columns.view(np.int64)
         self.values[at] = rows.values
-        if self.present is not None:
-            self.present[at] = True
+        self.present[at] = True
         with self._lock:
             self.entries += rows.nvals
 
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
-        """Return a matrix of all rows, or for each the row that it followed; give them up.
+        """Return a matrix of all rows, row i being the one with the id ``followed[i]``.
 
-        It is a `sparse` one, or as its entries are many.
+        It is sparse if `sparse` or if it has few entries. The answer gives its arrays up.
         """
         values, present, entries = self.values, self.present, self.entries
         if followed is not None:

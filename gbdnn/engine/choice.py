@@ -1,17 +1,17 @@
-"""Which form computes what: the one room where that is decided.
+"""The choices of a run: the kernel of each layer, and what fits the memory.
 
-A layer's block form depends on the layer alone. Whether queued inputs run as one sparse matrix or
-in blocks depends on how many they are and how many entries they have, by the cost model of
-`gbdnn.kernels.costs`. Nothing depends on the momentary state of the machine.
+Whether inputs are computed as sparse rows or in blocks depends on how many there are and how many
+entries they have, by the cost model of `gbdnn.kernels.costs`. Choices depend on the problem and the
+options, not on the state of the machine, with one exception: whether the fused kernel is compiled.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.engine.memory import Budget
 from gbdnn.engine.sources import DenseRows, dense_rows_of
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
@@ -23,29 +23,162 @@ from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
-    from gbdnn.engine.plan import LayerPlan
+    from collections.abc import Sequence
+
     from gbdnn.engine.sources import RowSource
     from gbdnn.kernels.form import BlockForm
+    from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["Engine", "FormChoice", "NetworkFacts", "is_direct"]
+__all__ = [
+    "MEMORY", "Choice", "Engine", "NetworkFacts", "Sizes", "division", "layer_bytes",
+    "rows_within", "sizes",
+]  # fmt: skip
 
 Engine = Literal["auto", "sparse", "full", "fused"]
 
+MEMORY = 512 << 20
+"""Bytes that `infer` may use by default beyond weights, features and answer."""
+
+_WAITING = 64 << 20  # bytes of blocks that wait between windows: more would only leave the caches
+
+
+class Sizes(NamedTuple):
+    """What a run holds at the same time.
+
+    Attributes
+    ----------
+    starts : tuple of int
+        The first layer of each group of layers that is in memory at the same time.
+    width : int
+        Inputs per block.
+    workers, threads_each : int
+        Blocks that are computed side by side, and threads within the product of each.
+    working, waiting : int
+        Bytes of all activations, and of those that wait between two windows.
+    """
+
+    starts: tuple[int, ...]
+    width: int
+    workers: int
+    threads_each: int
+    working: int
+    waiting: int
+
+
+def sizes(
+    memory: int,
+    infos: Sequence[LayerInfo],
+    *,
+    in_memory: bool,
+    inputs: int,
+    threads: int,
+    kernel: BlockForm | None = FUSED,
+) -> Sizes:
+    """Divide `memory`: the one formula for what a run holds at the same time.
+
+    ===================  =================  ===============
+    share                network in memory  network on disk
+    ===================  =================  ===============
+    activations          all                1/2
+    layers, two groups   (the caller's)     1/2
+    ===================  =================  ===============
+
+    A thread works in four blocks (five in the full kernel); the rest of the share is for blocks and
+    rows that wait between two windows. Without a block kernel, half of it is for the sparse
+    kernel's temporary matrices. `memory` is a budget: what the C library keeps of freed memory
+    comes on top.
+
+    Raises
+    ------
+    ArgumentError
+        `memory` cannot hold the narrowest blocks of one thread, or a layer on disk.
+    """
+    working = memory if in_memory else memory // 2
+    starts, used = [0], 0
+    for k, info in enumerate(() if in_memory else infos):
+        needed = layer_bytes(info)
+        if needed > working // 2:
+            raise ArgumentError(
+                f"memory={memory} is too small: layer {k} of a network that is not in memory takes"
+                f" {needed} bytes; pass memory={4 * needed} or more"
+            )
+        if used + needed > working // 2:
+            starts.append(k)
+            used = 0
+        used += needed
+    neurons, dtype = max(max(*info.shape, 1) for info in infos), infos[0].dtype
+    if kernel is None:
+        return Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2)
+    count = 4 if kernel is FUSED else 5
+    narrowest = step = 64 // dtype.itemsize if kernel is FUSED else 16
+    least = count * _block_bytes(kernel, neurons, narrowest, dtype)
+    if working < least:
+        raise ArgumentError(
+            f"memory={memory} is too small: {count} blocks of {narrowest} inputs x {neurons}"
+            f" neurons take {least} bytes; pass memory={least if in_memory else 2 * least} or more"
+        )
+    if kernel is FUSED:
+        width = costs.fused_width(neurons, dtype.itemsize, inputs, threads)
+    else:
+        step, width = 32, costs.block_width(neurons, dtype.itemsize, inputs)
+    while width > narrowest and count * _block_bytes(kernel, neurons, width, dtype) > working:
+        width = max(narrowest, width - step)
+    blocks = -(-inputs // width)
+    workers, inner = min(threads, blocks), 1
+    if kernel is FULL:
+        edges = max(info.edges for info in infos)
+        workers, inner = costs.inner_threads(threads, blocks, width, edges)
+    block = _block_bytes(kernel, neurons, width, dtype)
+    workers = max(1, min(workers, working // (count * block)))
+    waiting = working - count * workers * block
+    if in_memory:
+        waiting = min(waiting, max(_WAITING, 8 * workers * block))
+    return Sizes(tuple(starts), width, workers, inner, working, waiting)
+
+
+def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
+    """Return how many rows of so many bytes fit `memory`, at most `most`.
+
+    Raises
+    ------
+    ArgumentError
+        Fewer than `least` fit.
+    """
+    needed = min(least, most) * row_bytes
+    if memory < needed:
+        raise ArgumentError(
+            f"memory={memory} is too small: a block of {min(least, most)} {what} takes {needed}"
+            f" bytes; pass memory={needed} or more"
+        )
+    return min(most, memory // max(row_bytes, 1))
+
+
+def layer_bytes(info: LayerInfo) -> int:
+    """Return the bytes of a layer in memory, as it was read and as its block kernel wants it."""
+    pointers = 8 * (info.ncols + 1)
+    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
+
+
+def _block_bytes(kernel: BlockForm, neurons: int, width: int, dtype: np.dtype) -> int:
+    if kernel is FUSED:
+        return AlignedBlock.size(neurons, width, dtype)
+    return Block.size(neurons, padded(width), dtype)
+
 
 class NetworkFacts(NamedTuple):
-    """What choices need to know of a network, found once.
+    """Properties of a network that choices depend on.
 
     Attributes
     ----------
     is_exact : bool
-        Whether block forms give the answer of every layer.
+        Whether block kernels compute every layer exactly.
     edges, neurons, layers : int
-        In all, of the widest layer, how many.
+        All edges, neurons of the widest layer, number of layers.
     may_drop : bool
-        Whether an input without entries behind the last layer stays without.
+        Whether an input without entries after the last layer stays without.
     preparing : float
-        ns to prepare the weights for the fused form.
+        ns to prepare the weights for the fused kernel.
     dtype : numpy.dtype
     """
 
@@ -72,40 +205,30 @@ class NetworkFacts(NamedTuple):
         )
 
 
-def is_direct(net: Network) -> bool:
-    """Whether direct runs give a network's answer, whatever they cost."""
-    return net.in_memory and net.prepared(NetworkFacts.of).is_exact
-
-
-class FormChoice:
-    """The decisions of one run.
+class Choice:
+    """The choices of one run.
 
     Parameters
     ----------
     net : Network
-        At least one layer.
+        With at least one layer.
     X : RowSource
-    engine : str
+    engine, memory, nthreads
         As for `infer`.
-    memory, copied : int
-        As for `infer`; the part of it that copies of features take already.
-    nthreads : int, optional
-        As for `infer`.
-    may_be_direct : bool
-        Whether the caller's other options leave the choice of a direct run.
+    may_be_shallow : bool
+        Whether the other options allow a single window.
 
     Attributes
     ----------
-    direct : DenseRows, optional
-        The features of a direct run; None if inputs are queued.
-    budget : Budget
-        How the memory of a queued run is divided.
-    form : BlockForm, optional
-        That of blocks; None if there are none.
+    shallow : DenseRows, optional
+        The features of a run in a single window; None if inputs are regrouped between windows, and
+        only then the following are set.
+    kernel : BlockForm, optional
+        That of blocks; None if only the sparse kernel runs.
+    sizes : Sizes
     reorders, is_wide : bool
-        Whether neurons are reordered, and whether blocks are so wide that weights are for that.
+        Whether neurons are reordered, and whether weights are prepared for wide blocks.
     threads : int
-        Of a queued run.
     dtype : numpy.dtype
     """
 
@@ -115,60 +238,49 @@ class FormChoice:
         X: RowSource,
         engine: Engine,
         memory: int,
-        copied: int,
         nthreads: int | None,
         *,
-        may_be_direct: bool,
+        may_be_shallow: bool,
     ) -> None:
-        self._facts, self._engine = net.prepared(NetworkFacts.of), engine
-        self.dtype, self._inputs = self._facts.dtype, X.nrows
-        self.direct: DenseRows | None = None
-        if may_be_direct and self._may_be_direct(net, (memory - copied) // 2):
-            self.direct = dense_rows_of(X)
+        self._facts, self._engine, self._inputs = net.prepared(NetworkFacts.of), engine, X.nrows
+        self.dtype = self._facts.dtype
+        self.shallow: DenseRows | None = None
+        if may_be_shallow and engine in ("auto", "fused") and net.in_memory and X.nrows:
+            lanes = 128 // self.dtype.itemsize
+            least = 2 * AlignedBlock.size(self._facts.neurons, lanes, self.dtype)
+            if least <= memory and fits_shallow(self._facts, X.nrows):
+                self.shallow = dense_rows_of(X)
         fused = self._takes_fused()
-        if self.direct is not None and fused:
+        if self.shallow is not None and fused:
             return
-        self.direct = None
+        self.shallow = None
         self.threads = available() if nthreads is None else nthreads
-        self.budget = Budget.of_run(memory, net, X.nrows, copied)
-        self.blocks_may_leave = engine == "auto"
-        self.form: BlockForm | None = FUSED if fused else FULL
-        needed = self._block_bytes(self._narrowest)
-        if engine == "sparse" or needed > self.memory:
-            if engine not in ("auto", "sparse"):
-                raise ArgumentError(
-                    f"memory={memory} is too small: a block of {self._narrowest} inputs at"
-                    f" {self._facts.neurons} neurons takes {needed} bytes of the {self.memory} for"
-                    " blocks"
-                )
-            self.form = None
-        self.reorders = self.form is not None and costs.reordering_pays(X.nrows)
-        self.is_wide = fused and costs.is_wide(self.width(X.nrows), self.dtype.itemsize)
-
-    @property
-    def memory(self) -> int:
-        """Bytes for blocks, or sparse activations."""
-        return self.budget.working
-
-    def _may_be_direct(self, net: Network, memory: int) -> bool:
-        """Whether dense inputs may go through all layers without queues."""
-        facts, inputs = self._facts, self._inputs
-        if self._engine not in ("auto", "fused") or not net.in_memory or not inputs:
-            return False
-        deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
-        narrow = 2 * AlignedBlock.size(facts.neurons, 128 // self.dtype.itemsize, self.dtype)
-        return facts.is_exact and not deep and narrow <= memory
+        self.kernel: BlockForm | None = FUSED if fused else FULL
+        if engine == "sparse":
+            self.kernel = None
+        divided = partial(
+            sizes, memory, net.infos, in_memory=net.in_memory, inputs=X.nrows, threads=self.threads
+        )
+        try:
+            self.sizes = divided(kernel=self.kernel)
+        except ArgumentError:
+            if engine != "auto":
+                raise
+            self.kernel, fused = None, False  # layers too wide for blocks may have few entries
+            self.sizes = divided(kernel=None)
+        self.reorders = self.kernel is not None and costs.reordering_pays(X.nrows)
+        self.is_wide = fused and costs.is_wide(self.sizes.width, self.dtype.itemsize)
 
     def _takes_fused(self) -> bool:
-        """Whether blocks take the fused form; the code is loaded then."""
+        """Whether blocks take the fused kernel, which is loaded then."""
         if self._engine == "fused":
             FUSED.load(self.dtype)
         if self._engine != "auto":
             return self._engine == "fused"
-        # The same for equal calls: whether the network has been prepared does not count.
+        # Equal calls choose alike: whether the network has been prepared already does not count.
         facts = self._facts
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
-        if self.direct is not None:
+        if self.shallow is not None:
             work += costs.RUN_CALLS
             pays = facts.preparing <= max(work, costs.PREPARE_AT_ONCE)
         else:
@@ -180,70 +292,71 @@ class FormChoice:
         return False
 
     def is_sparse(
-        self, plan: LayerPlan, inputs: int, entries: float, *, dense: bool = False
+        self, info: LayerInfo, inputs: int, entries: float, *, dense: bool = False
     ) -> bool:
-        """Whether so many inputs, with so many entries in all, take the layer as sparse rows.
+        """Whether rows with `entries` entries in all take a layer in the sparse kernel.
 
-        They are rows already, or an array, if they are `dense`.
+        They are rows already, or an array if `dense`.
         """
-        if self.form is None or not plan.in_blocks:
+        if self.kernel is None or not self.kernel.is_exact(info):
             return True
         if self._engine != "auto":
             return False
-        width = min(self.width(inputs), max(inputs, 1))
-        dear = -(-inputs // width) * self.form.cost(plan.info, width, entries)
-        cheap = SPARSE.cost(plan.info, inputs, entries)
-        elements = float(inputs) * plan.info.nrows
+        width = min(self.sizes.width, max(inputs, 1))
+        in_blocks = -(-inputs // width) * self.kernel.cost(info, width, entries)
+        as_rows = SPARSE.cost(info, inputs, entries)
+        elements = float(inputs) * info.nrows
         if dense:
-            return cheap + costs.FIND_ENTRIES * elements < dear + costs.DENSE_COPY * elements
-        return cheap < dear + costs.CONVERT * entries
+            as_rows += costs.FIND_ENTRIES * elements
+            return as_rows < in_blocks + costs.DENSE_COPY * elements
+        return as_rows < in_blocks + costs.CONVERT * entries
 
-    def leaves(self, plan: LayerPlan, block: Any) -> bool:
-        """Whether the sparse form is clearly cheaper for a block, the conversion included."""
-        if self.form is None or not self.blocks_may_leave:
+    def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
+        """Whether blocks before a layer become rows: it needs that, or is much cheaper so."""
+        if self.kernel is None or not self.kernel.is_exact(info):
+            return True
+        if self._engine != "auto":
             return False
-        inputs, seen = len(block.inputs), sample(block.filled)
-        entries = np.count_nonzero(seen) * block.neurons / max(len(seen), 1)
-        cheap = SPARSE.cost(plan.info, inputs, entries) + costs.CONVERT * entries
-        return bool(2 * cheap < self.form.cost(plan.info, inputs, entries))
+        some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
+        entries = np.count_nonzero(some) / max(some.size, 1) * inputs * blocks[0].neurons
+        as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
+        return bool(2 * as_rows < self.kernel.cost(info, inputs, entries))
 
-    def width(self, inputs: int) -> int:
-        """Return the inputs per block: what suits the caches and is within the memory."""
-        neurons, itemsize, step = self._facts.neurons, self.dtype.itemsize, 32
-        if self.form is FUSED:
-            step = self._narrowest
-            width = costs.fused_width(neurons, itemsize, inputs, self.threads)
-        else:
-            width = costs.block_width(neurons, itemsize, inputs)
-        while width > self._narrowest and self._block_bytes(width) > self.memory:
-            width -= step
-        return width
+    def buffers(self) -> Buffers:
+        """Return the memory of the run's blocks."""
+        if self.kernel is FUSED:
+            shape = self._facts.neurons, self.sizes.width
+            return Buffers(self.dtype, self.sizes.working, AlignedBlock, shape)
+        return Buffers(self.dtype, self.sizes.working)
 
-    @property
-    def _narrowest(self) -> int:
-        """Inputs of the narrowest block: a cache line of them, in the full form 16."""
-        return 64 // self.dtype.itemsize if self.form is FUSED else 16
+    def block_bytes(self) -> int:
+        """Return the bytes of one block at the widest layer."""
+        if self.kernel is None:
+            return 1
+        return _block_bytes(self.kernel, self._facts.neurons, self.sizes.width, self.dtype)
 
-    def buffers(self, width: int) -> Buffers:
-        """Return the blocks of a run, each for so many inputs."""
-        if self.form is FUSED:
-            shape = self._facts.neurons, width
-            return Buffers(self.dtype, self.memory, AlignedBlock, shape)
-        return Buffers(self.dtype, self.memory)
 
-    def _block_bytes(self, width: int) -> int:
-        """Return the bytes that a thread works in: a block, the next one, and one to compact by."""
-        neurons = self._facts.neurons
-        if self.form is FUSED:
-            return 3 * AlignedBlock.size(neurons, width, self.dtype)
-        return 3 * Block.size(max(neurons, 1), padded(width), self.dtype)
+def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:
+    """Whether nothing is gained by regrouping: the network has few layers, or no input dies."""
+    deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
+    return facts.is_exact and not deep
 
-    def workers(self, inputs: int, edges: int) -> tuple[int, int]:
-        """Return how many blocks run side by side, and how many threads each product has."""
-        width = self.width(inputs)
-        blocks = -(-inputs // width)
-        if self.form is FUSED:
-            workers, inner = min(self.threads, blocks), 1
-        else:
-            workers, inner = costs.inner_threads(self.threads, blocks, width, edges)
-        return max(1, min(workers, self.memory // self._block_bytes(width))), inner
+
+def division(
+    facts: NetworkFacts, neurons: int, inputs: int, nthreads: int | None, memory: int
+) -> tuple[int, int]:
+    """Return the inputs per block and the threads of a run in a single window."""
+    size = facts.dtype.itemsize
+    lanes = 64 // size
+    if inputs <= lanes:
+        return lanes, 1
+    lanes *= 2  # a tile of two cache lines is twice as fast as one
+    work = inputs * (facts.edges * costs.MACHINE.fused + neurons * costs.DENSE_COPY)
+    workers = 1 if work < costs.HAND_OVER else available() if nthreads is None else nthreads
+    narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
+    workers = max(1, min(workers, memory // narrowest))
+    fits = memory // (narrowest * workers) * lanes
+    widest = max(lanes, min(costs.direct_width(facts.neurons, size), fits))
+    rounds = -(-inputs // (widest * workers))
+    width = max(lanes, -(-inputs // (rounds * workers * lanes)) * lanes)
+    return width, min(workers, -(-inputs // width))

@@ -1,57 +1,56 @@
-"""One call of `infer`: rows are queued by layer; each queue runs in the form that is cheaper.
+"""One call of `infer`: inputs go through a window of layers in blocks, then they are regrouped.
 
-features ── row ranges ──> queue of layer 0
-queue k  ── sparse form ─> one or more layers, all its rows as one matrix ──> queue k'
-queue k  ── block forms ─> blocks, through as many layers as are at hand ───> queues k'
-behind the last layer: finished rows ── stacked, or written in place ──> the answer
+    window    consecutive layers: to layer 6, 10, 14, 20, then each time half as far again; of a
+              network on disk, no further than the layers that are in memory
+    blocks    dense activations of some inputs, each on one thread, independent of the others; the
+              survivors of blocks with few of them are poured together
+    regroup   between two windows: equal inputs are merged, and blocks are cut anew if threads would
+              have unequal shares
+    rows      where the sparse kernel is cheaper, inputs go through layers as one sparse matrix
 
-Dense features of a few layers take blocks of inputs through all of them at once instead
-(`gbdnn.engine.direct`).
+Between two steps a run consists of the rows and the blocks that wait, by layer, and of the answer.
+Inputs at the first of these layers are next, so that all meet in deep layers; when what waits takes
+its share of the memory, those of the fullest layer are.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from functools import partial
+from itertools import count
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, whole_number
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.answer import DenseAnswer, SparseAnswer
-from gbdnn.engine.choice import Engine, FormChoice
-from gbdnn.engine.direct import run_directly
-from gbdnn.engine.duplicates import Duplicates, distinct_at_least, equal_rows
-from gbdnn.engine.memory import MEMORY
-from gbdnn.engine.plan import plan_layers
-from gbdnn.engine.prefetch import Prefetch
+from gbdnn.engine.choice import MEMORY, Choice, Engine
+from gbdnn.engine.loader import Loader, plan_layers
+from gbdnn.engine.merge import Merged
 from gbdnn.engine.progress import current
-from gbdnn.engine.queues import RunState
-from gbdnn.engine.scheduler import BlockScheduler, RunSetting
-from gbdnn.engine.sources import as_source, bytes_copied
+from gbdnn.engine.shallow import run_shallow
+from gbdnn.engine.sources import as_source
 from gbdnn.engine.stats import layer_stats
-from gbdnn.engine.stops import Stops
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
-from gbdnn.runtime.threads import engaged
+from gbdnn.runtime.threads import engaged, on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.engine.plan import LayerPlan, Window
-    from gbdnn.engine.progress import RunProgress
-    from gbdnn.engine.queues import LayerQueue
+    from gbdnn.engine.loader import Loaded
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
-    from gbdnn.model.layer import Layer
+    from gbdnn.kernels.form import Chain
     from gbdnn.model.network import Network
 
-__all__ = ["QueuedRun", "checked", "checked_options", "infer_network"]
+__all__ = ["checked", "checked_options", "infer_network"]
 
 _ENGINES = get_args(Engine)
 _OPTIONS = {
@@ -61,7 +60,12 @@ _OPTIONS = {
     "nthreads": None,
     "callback": None,
 }
-_TEMPORARIES = 4  # matrices of a layer's entries that the sparse form holds at a time
+_TEMPORARIES = 4  # matrices with the entries of a layer that the sparse kernel holds at a time
+_STOPS = (6, 10, 14, 20)  # layers before which the first windows end
+_FEW = 0.75  # of a block's width: fewer survivors are poured together with others
+_UNEVEN = 1.1  # times an equal share: if a thread has more, blocks are cut anew
+_NARROW = 32  # inputs for which no further thread helps
+_AT_ONCE = 16  # blocks whose rows are read at once
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -76,27 +80,24 @@ def infer_network(
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
-    """Return what `infer` returns, for a network with one layer or more."""
+    """Return what `infer` returns, for a network with at least one layer and checked options."""
     with engaged(None if type(features) is np.ndarray else nthreads):
         X = as_source(features, net, room=memory // 4)
-    copied = bytes_copied(X, features)
     always = not isinstance(compress, str) and bool(compress)
-    plain = not always and callback is None
-    choice = FormChoice(net, X, engine, memory, copied, nthreads, may_be_direct=plain)
+    may_be_shallow = not always and callback is None
+    choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
     progress = current()
-    progress.begin(net.infos, {0: X.nrows})
-    if choice.direct is None:
-        duplicates = Duplicates(X.nrows, always=always) if compress else None
-        with engaged(nthreads):
-            run = QueuedRun(net, X, choice, duplicates, progress, callback)
-            Y = run.answer()
-    else:
+    progress.begin(net.infos, X.nrows)
+    if choice.shallow is not None:
         answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
-        run_directly(
-            net, choice.direct, answer, nthreads=nthreads, memory=(memory - copied) // 2,
-            progress=progress,
-        )  # fmt: skip
-        Y = answer.matrix(sparse=choice.direct is not X)
+        run_shallow(
+            net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=progress
+        )
+        Y = answer.matrix(sparse=choice.shallow is not X)
+    else:
+        merged = Merged(X.nrows, always=always) if compress else None
+        with engaged(nthreads):
+            Y = _Run(net, X, choice, memory, merged, callback).answer()
     progress.end()
     return Y
 
@@ -113,7 +114,7 @@ def checked(
     if not isinstance(compress, bool | np.bool_) and not (
         isinstance(compress, str) and compress == "auto"
     ):
-        raise ArgumentError(f"compress is True, False or 'auto', not {shown(compress)}")
+        raise ArgumentError(f"compress must be True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
     return whole_number(memory, "memory"), as_nthreads(nthreads)
 
@@ -126,154 +127,454 @@ def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
     return _OPTIONS | options | {"memory": memory, "nthreads": nthreads}
 
 
-class QueuedRun:
-    """A run whose rows are queued by layer; ``state`` is where it stands.
+class _Window(NamedTuple):
+    """Consecutive layers that blocks go through, `first` to before `stop`."""
 
-    Parameters
-    ----------
-    net : Network
-        At least one layer.
-    X : RowSource
-        Of the network's dtype.
-    choice : FormChoice
-    duplicates : Duplicates, optional
-        Where equal inputs are computed once.
-    progress : RunProgress
-    callback
-        As for `infer`.
+    chain: Chain
+    first: int
+    stop: int
+    ends: bool  # whether the network ends there
+
+
+class _Rows(NamedTuple):
+    """The rows of a source from `start` on."""
+
+    source: Any
+    start: int
+
+    @property
+    def inputs(self) -> int:
+        return int(self.source.nrows - self.start)
+
+    @property
+    def entries(self) -> float:
+        return float(self.source.nvals) / self.source.nrows * self.inputs
+
+
+class _Run:
+    """Inputs on their way through the layers.
+
+    ``rows`` and ``blocks`` are what waits, by the layer that it waits at.
     """
 
     def __init__(
         self,
         net: Network,
         X: RowSource,
-        choice: FormChoice,
-        duplicates: Duplicates | None,
-        progress: RunProgress,
+        choice: Choice,
+        memory: int,
+        merged: Merged | None,
         callback: Callable[[LayerStats], object] | None,
     ) -> None:
-        self._net, self._X, self._choice = net, X, choice
-        self._progress, self._callback = progress, callback
-        plans = plan_layers(net, X.largest, choice.form)
-        self._windows = Prefetch(
-            net, plans, choice.form, reordered=choice.reorders, wide=choice.is_wide,
-            memory=choice.budget.layers, nthreads=choice.threads,
-        )  # fmt: skip
+        self.choice, self.memory, self.merged, self.callback = choice, memory, merged, callback
+        self.sizes, self.progress, self.layers = choice.sizes, current(), len(net)
+        self.plans = plan_layers(net, X.largest, choice.kernel)
+        self.loader = Loader(net, self.plans, choice)
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
-        answer = kind(X.nrows, net.shape[1], choice.dtype)
-        self.state = RunState(len(net), choice.budget.queued, answer, duplicates)
-        self._setting = RunSetting(
-            layers=len(net), inputs=X.nrows, choice=choice, answer=answer, duplicates=duplicates,
-            progress=progress, callback=callback,
-        )  # fmt: skip
+        self.sink: Any = kind(X.nrows, net.shape[1], choice.dtype)
+        self.rows: dict[int, list[_Rows]] = {}
+        self.blocks: dict[int, list[Any]] = {}
+        self.X, self.rows_share = X, 2 if net.in_memory else 4
+        self._wait(0, X, 0)
+        self.buffers, self.block_bytes = choice.buffers(), choice.block_bytes()
+        self.stands = np.ones(X.nrows if callback else 0, np.int64)
+        if merged is not None:
+            self.stands = merged.weights
+        self.records: list[tuple[int, int, np.ndarray, str, float]] = []
+        self.numbers, self.lock, self.failed = count(), threading.Lock(), False
 
     def answer(self) -> gb.Matrix:
-        """Return the activations after the last layer, one row per input."""
-        self.state.begin(self._X)
-        with self._windows:
-            while (following := self.state.next()) is not None:
-                k, queue, room = following
-                window = self._windows.around(k)
-                plan, form = window.plan(k), self._choice.form
-                sparse = form is None or self._choice.is_sparse(
-                    plan, queue.inputs, queue.entries, dense=queue.is_dense
-                )
-                name = "sparse" if sparse or form is None else form.name
-                _log.debug("layer %d: %s form for %d inputs", k, name, queue.inputs)
-                if sparse:
-                    self._sparse(window, k, queue)
+        """Return the activations after the last layer, a row per input."""
+        try:
+            while self.rows or self.blocks:
+                k = self._next()
+                loaded = self.loader.around(k)
+                if k in self.blocks:
+                    window = self._window(loaded, k)
+                    waiting = iter(self.blocks.pop(k))  # shared by the threads
+                    self._regroup(
+                        window, self._through(window, partial(self._placed, window, waiting))
+                    )
+                    continue
+                rows = self._taken(k)
+                dense = hasattr(rows.source, "dense_rows")
+                if self.choice.is_sparse(
+                    self.plans[k].info, rows.inputs, rows.entries, dense=dense
+                ):
+                    self._sparse(loaded, k, rows)
                 else:
-                    self._blocks(window, k, queue, room)
-        return self.state.matrix()
+                    self._read(self._window(loaded, k), rows)
+        finally:
+            self.loader.close()
+            self.buffers.release()
+        matrix: gb.Matrix = self.sink.matrix(self.merged.followed() if self.merged else None)
+        return matrix
 
-    def _blocks(self, window: Window, k: int, queue: LayerQueue, room: float) -> None:
-        """Take the queue through the layers in blocks; what leaves them is queued."""
-        scheduler = BlockScheduler(self._setting, window, queue, Stops, k, room)
-        _log.debug("%r", scheduler)
-        for at, left in scheduler.advanced().items():
-            for rows in left:
-                self.state.add(at, rows)
+    # What waits
 
-    def _sparse(self, window: Window, first: int, queue: LayerQueue) -> None:
-        """Take rows of the queue through the layers as one matrix, as long as that is the form."""
-        rows = self._fitting(window.layer(first), first, queue)
-        if window.plan(first).droppable:
-            count, rows = rows.nrows, rows.without_empty_rows()
-            self._progress.dropped(first, count - rows.nrows)
-        k, ids, Y, number = first, rows.ids, rows.matrix(), next(self._setting.numbers)
-        while k < window.stop:
-            plan, layer = window.plan(k), window.layer(k)
-            if k > first and not self._stays_sparse(plan, layer, Y):
-                break
-            ids, Y = self._merged(k, ids, Y)
-            Y = self._sparse_layer(plan, layer, number, ids, Y)
-            k += 1
-        self.state.add(k, SparseRows.from_matrix(Y, ids))
+    def _next(self) -> int:
+        """Return the layer whose inputs are next."""
+        k = min((*self.rows, *self.blocks))
+        held = self._held()
+        if k in self.rows and sum(held.values()) > 3 * self.sizes.waiting // 4:
+            k = max(held, key=lambda k: (held[k], k))
+        return k
 
-    def _sparse_layer(
-        self, plan: LayerPlan, layer: Layer, number: int, ids: np.ndarray, Y: gb.Matrix
-    ) -> gb.Matrix:
-        """Return the activations after one layer; `Y` is freed."""
-        began = perf_counter()
-        check = partial(require_finite, plan.k, layer) if plan.may_overflow else None
-        Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
-        release(Y)
-        self._progress.computed(plan.k, [len(ids)], len(ids), SPARSE.name)
-        if self._callback is not None:
-            some, _ = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
-            live = ids[some.astype(np.int64)]
-            stands = self._setting.stands()[live].sum()
-            counts = np.array([[len(ids), len(live), stands, int(Z.nvals), 0]])
-            seconds = perf_counter() - began
-            for stats in layer_stats(plan.k, counts, number, SPARSE.name, seconds):
-                self._callback(stats)
-        return Z
+    def _held(self) -> dict[int, float]:
+        """Return the bytes that wait at each layer."""
+        held = {k: float(len(blocks) * self.block_bytes) for k, blocks in self.blocks.items()}
+        for k, some in self.rows.items():
+            nbytes = (rows.source.nbytes for rows in some if rows.source is not self.X)
+            held[k] = held.get(k, 0.0) + sum(nbytes)
+        return held
 
-    def _stays_sparse(self, plan: LayerPlan, layer: Layer, Y: gb.Matrix) -> bool:
-        """Whether activations go on as they are: in this form, within the memory."""
-        entries, inputs = int(Y.nvals), Y.nrows
-        most = SPARSE.most_entries_in_all(layer, entries, inputs)
-        if most * self._entry_bytes > self._choice.memory:
-            return False
-        if plan.droppable and plan.in_blocks:
-            inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-        return self._choice.is_sparse(plan, inputs, entries)
+    def _wait(self, k: int, source: RowSource, start: int) -> None:
+        """Let the rows of a source from `start` on wait at layer `k`."""
+        if start < source.nrows:
+            self.rows.setdefault(k, []).append(_Rows(source, start))
 
-    def _fitting(self, layer: Layer, k: int, queue: LayerQueue) -> SparseRows:
-        """Take from the queue as many rows as the sparse form has memory for."""
-        memory = self._choice.memory
-        limit = memory // self._entry_bytes
-        guess = SPARSE.most_entries_in_all(layer, queue.entries, queue.inputs) / queue.inputs
-        count = max(1, min(queue.inputs, int(limit / max(guess, 1.0))))
-        rows = SparseRows.joined([each.rows() for each in queue.take(count)])
-        most = np.cumsum(SPARSE.most_entries(rows, layer))
-        fits = int(np.searchsorted(most, limit, side="right"))
-        if fits == 0:
-            raise ArgumentError(
-                f"memory={self._choice.budget.total} is too small: an input takes up to"
-                f" {int(most[0]) * self._entry_bytes} bytes in the sparse form at layer"
-                f" {k}, of the {memory} for activations"
-            )
-        if fits < rows.nrows:
-            queue.put_back(rows.sparse_rows(fits, rows.nrows))
-            rows = rows.sparse_rows(0, fits)
+    def _taken(self, k: int) -> _Rows:
+        rows = self.rows[k].pop()
+        if not self.rows[k]:
+            del self.rows[k]
         return rows
 
-    def _merged(self, k: int, ids: np.ndarray, Y: gb.Matrix) -> tuple[np.ndarray, gb.Matrix]:
-        """Return the inputs without those that are equal to another one."""
-        duplicates = self.state.duplicates
-        if duplicates is None or not duplicates.should_check(k):
-            return ids, Y
-        if not duplicates.record(k, distinct_at_least(Y), Y.nrows):
-            return ids, Y
-        rows = SparseRows.from_matrix(Y, ids)
-        equal = equal_rows(rows)
-        if duplicates.record(k, len(equal.stay), rows.nrows):
-            duplicates.merge(ids[equal.merged], ids[equal.into])
-            self._progress.dropped(k, rows.nrows - len(equal.stay))
-            rows = rows.take(equal.stay)
-        return rows.ids, rows.matrix()
+    def _window(self, loaded: Loaded, k: int) -> _Window:
+        stop = k + 1
+        while not is_stop(stop) and stop < loaded.stop and self.plans[stop].in_blocks:
+            stop += 1
+        return _Window(loaded.chain, k, stop, stop == self.layers)
 
-    @property
+    # Blocks through a window
+
+    def _read(self, window: _Window, rows: _Rows) -> None:
+        """Take rows through a window, until the survivors fill the memory."""
+        source, place = rows.source, rows.start
+        width = self._balanced(rows.inputs)
+        held = sum(self._held().values())
+        most = max(1, (self.sizes.waiting - held) // self.block_bytes)
+        step, dense = width, getattr(source, "dense_rows", None)
+        if dense is None:
+            each = rows.entries / rows.inputs * width * (8 + self.choice.dtype.itemsize)
+            some = self.sizes.working / (16 * self.sizes.workers * max(each, 1))
+            fair = rows.inputs // (4 * self.sizes.workers * width)
+            step *= max(1, int(min(_AT_ONCE, some, fair)))
+        _log.debug(
+            "layers %d to %d: %s kernel, %d threads, blocks of %d of %d inputs", window.first,
+            window.stop - 1, window.chain.name, self.sizes.workers, width, rows.inputs,
+        )  # fmt: skip
+        out: list[Any] = []
+
+        def blocks() -> Iterator[Any]:
+            nonlocal place
+            while True:
+                with self.lock:
+                    start = place
+                    if start == source.nrows or (start > rows.start and len(out) >= most):
+                        return
+                    place = stop = min(start + step, source.nrows)
+                if dense is not None:
+                    array = dense(start, stop)
+                    Y = window.chain.block(self.buffers, window.first, width)
+                    window.chain.read_dense(Y, window.first, array, np.arange(start, stop))
+                    yield Y
+                    continue
+                several = source.sparse_rows(start, stop)
+                for at in range(0, stop - start, width):
+                    Y = window.chain.block(self.buffers, window.first, width)
+                    part = several.sparse_rows(at, min(at + width, several.nrows))
+                    window.chain.read(Y, window.first, part)
+                    yield Y
+
+        self._through(window, blocks, out)
+        self._wait(window.first, source, place)
+        self._regroup(window, out)
+
+    def _placed(self, window: _Window, blocks: Iterable[Any]) -> Iterator[Any]:
+        """Yield blocks with the neurons where the window's first layer reads them.
+
+        The layers that were loaded together have an order of neurons in common; before the first
+        and after the last of them, neurons are in their own order.
+        """
+        layers = window.chain.layers
+        position = layers.position(window.first) if window.first == layers.first else None
+        for Y in blocks:
+            if position is None:
+                yield Y
+                continue
+            Z = window.chain.block(self.buffers, window.first, Y.width)
+            Z.array[position] = Y.array
+            Z.inputs = Y.inputs
+            self.buffers.put(Y)
+            yield Z
+
+    def _through(
+        self,
+        window: _Window,
+        blocks: Callable[[], Iterable[Any]],
+        out: list[Any] | None = None,
+    ) -> list[Any]:
+        """Take blocks through a window, side by side, and return the survivors as blocks.
+
+        Each thread calls `blocks` for those that it takes.
+        """
+        out = [] if out is None else out
+
+        def work(_: int) -> None:
+            pool = None
+            with self._context():
+                for Y in blocks():
+                    if self.failed:
+                        return
+                    Y = self._advanced(window, Y)
+                    if not len(Y.inputs):
+                        self.buffers.put(Y)
+                    elif window.ends:
+                        self._finish(window, Y)
+                    elif len(Y.inputs) > _FEW * self.sizes.width:
+                        out.append(Y)
+                    else:
+                        pool = self._poured(window, Y, pool, out)
+            if pool is not None:
+                out.append(pool)
+
+        on_threads(self.sizes.workers, work, stop=self._fail)
+        self._tell()
+        return out
+
+    def _advanced(self, window: _Window, Y: Any) -> Any:
+        """Return a block after a window, without dead inputs."""
+        chain, first, stop, ends = window
+        began, counts, told = perf_counter(), None, self.callback is not None
+        if told or self.progress.is_watched:
+            counts = np.zeros((stop - first, 5), np.int64)
+        Y = chain.run(
+            Y, first, stop, self.buffers, tidy=not ends, counts=counts,
+            stands=self.stands if told else None,
+        )  # fmt: skip
+        if counts is not None:
+            self.progress.computed(first, counts[:, 0], len(Y.inputs), chain.name)
+        if counts is not None and told:
+            number = next(self.numbers)
+            self.records.append((number, first, counts, chain.name, perf_counter() - began))
+        return Y
+
+    def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
+        """Move a block's inputs to the pool; full pools go to `out`. Return the last one."""
+        array, ids, width = Y.filled, Y.inputs, self.sizes.width
+        while len(ids):
+            if pool is None:
+                pool = window.chain.block(self.buffers, window.stop, width)
+                pool.inputs = ids[:0]
+            used = len(pool.inputs)
+            fits = min(width - used, len(ids))
+            pool.array[:, used : used + fits] = array[:, :fits]
+            pool.inputs = np.concatenate((pool.inputs, ids[:fits]))
+            array, ids = array[:, fits:], ids[fits:]
+            if len(pool.inputs) == width:
+                out.append(pool)
+                pool = None
+        self.buffers.put(Y)
+        return pool
+
+    def _finish(self, window: _Window, Y: Any) -> None:
+        """Write a block's inputs to the answer."""
+        if self.sink.is_dense:
+            self.sink.write(partial(window.chain.write, Y))
+        else:
+            droppable = self.plans[-1].droppable_after
+            for rows in window.chain.rows(Y, self.layers, droppable=droppable):
+                self.sink.add(rows)
+        self.buffers.put(Y)
+
+    # Between two windows
+
+    def _regroup(self, window: _Window, blocks: list[Any]) -> None:
+        """Let blocks after a window wait for the next one: merged, in equal shares."""
+        k = window.stop
+        blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
+        if not blocks:
+            return
+        if self.choice.leaves(self.plans[k].info, blocks):
+            self._leave(window, blocks)
+            return
+        keeps = self.merged.columns(blocks, self._each) if self.merged else None
+        sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
+        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
+        if keeps is not None or not self._is_even(sizes):
+            blocks = self._recut(window, blocks, keeps)
+        self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
+
+    def _is_even(self, sizes: Sequence[int]) -> bool:
+        """Whether threads have equal shares in so many inputs a block, and few blocks are thin."""
+        loads, inputs = [0] * self.sizes.workers, sum(sizes)
+        for n in sorted(sizes, reverse=True):
+            loads[loads.index(min(loads))] += n
+        share = max(inputs / self.sizes.workers, _NARROW)
+        blocks = inputs // self.sizes.width
+        return max(loads) <= _UNEVEN * share and len(sizes) <= 2 * blocks + 1 + self.sizes.workers
+
+    def _recut(
+        self, window: _Window, blocks: list[Any], keeps: list[np.ndarray] | None
+    ) -> list[Any]:
+        """Return blocks of equal shares with the inputs, or with the columns that are kept."""
+        sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
+        ends, width = np.cumsum(sizes), self._balanced(sum(sizes))
+        arrays = [Y.array for Y in blocks]  # a block may have to be moved out of GraphBLAS: once
+        left = sizes.copy()  # columns of each block that have not been copied
+
+        def cut(n: int) -> Any:
+            start, stop = n * width, min((n + 1) * width, int(ends[-1]))
+            first, last = np.searchsorted(ends, (start, stop - 1), side="right")
+            Z, ids = window.chain.block(self.buffers, window.stop, width), []
+            for b in range(first, last + 1):
+                Y, begin = blocks[b], ends[b] - sizes[b]
+                a, z = max(start, begin) - begin, min(stop, ends[b]) - begin
+                array, inputs = arrays[b][:, a:z], Y.inputs[a:z]
+                if keeps is not None:  # np.take is fast into contiguous memory only
+                    some = keeps[b][a:z]
+                    array, inputs = np.take(arrays[b], some, axis=1, mode="wrap"), Y.inputs[some]
+                at = begin + a - start
+                Z.array[:, at : at + z - a] = array
+                ids.append(inputs)
+                with self.lock:
+                    left[b] -= z - a
+                    if not left[b]:
+                        self.buffers.put(Y)
+            Z.inputs = np.concatenate(ids)
+            return Z
+
+        for b, size in enumerate(sizes):
+            if not size:
+                self.buffers.put(blocks[b])
+        return self._each(cut, -(-int(ends[-1]) // width))
+
+    def _leave(self, window: _Window, blocks: list[Any]) -> None:
+        """Let the inputs of blocks wait as sparse rows."""
+        k = window.stop
+        droppable = self.plans[k].droppable
+        rows = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
+        found = SparseRows.joined(rows)
+        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - found.nrows)
+        for Y in blocks:
+            self.buffers.put(Y)
+        self._wait(k, found, 0)
+
+    def _balanced(self, inputs: int) -> int:
+        """Return a width that gives all threads the same share of so many inputs."""
+        width, workers = self.sizes.width, self.sizes.workers
+        rounds = max(1, -(-inputs // (width * workers)))
+        if rounds > 8 or workers == 1:
+            return width
+        return min(width, max(_NARROW, -(-inputs // (rounds * workers * 16)) * 16))
+
+    # Threads
+
+    def _context(self) -> Any:
+        """Return a GraphBLAS Context for one of the run's threads."""
+        chunk = {} if self.sizes.threads_each == 1 else {"chunk": 4096}
+        return gb.ss.Context(engage=False, nthreads=self.sizes.threads_each, **chunk)
+
+    def _each(self, function: Callable[[int], Any], n: int) -> list[Any]:
+        """Return ``[function(0), ..., function(n - 1)]``, computed by all threads."""
+        found: list[Any] = [None] * n
+        numbers = iter(range(n))
+
+        def work(_: int) -> None:
+            with self._context():
+                for i in numbers:
+                    if self.failed:
+                        return
+                    found[i] = function(i)
+
+        on_threads(min(self.sizes.workers, n), work, stop=self._fail)
+        return found
+
+    def _fail(self) -> None:
+        self.failed = True
+
+    def _tell(self) -> None:
+        """Call the callback for what threads have recorded."""
+        if self.callback is not None:
+            for number, first, counts, name, seconds in self.records:
+                for each in layer_stats(first, counts, number, name, seconds):
+                    self.callback(each)
+        self.records.clear()
+
+    # The sparse kernel
+
+    def _sparse(self, loaded: Loaded, k: int, rows: _Rows) -> None:
+        """Take as many rows as there is memory for through layers in the sparse kernel."""
+        some = self._fitting(loaded, k, rows)
+        rest = rows.start + some.nrows
+        self._wait(k, rows.source, rest)
+        if self.plans[k].droppable:
+            inputs, some = some.nrows, some.without_empty_rows()
+            self.progress.dropped(k, inputs - some.nrows)
+        first, number, ids, Y = k, next(self.numbers), some.ids, some.matrix()
+        _log.debug("layer %d: sparse kernel, %d inputs", k, Y.nrows)
+        while k < loaded.stop:
+            plan, layer, began = self.plans[k], loaded.layer(k), perf_counter()
+            if k > first:
+                most = SPARSE.most_entries_in_all(layer, int(Y.nvals), Y.nrows)
+                if most > self._most_entries() or not self.choice.is_sparse(
+                    plan.info, self._living(plan, Y), int(Y.nvals)
+                ):
+                    break
+            if self.merged is not None and is_stop(k):
+                inputs = len(ids)
+                Y, ids = self.merged.rows(Y, ids)
+                self.progress.dropped(k, inputs - len(ids))
+            check = partial(require_finite, k, layer) if plan.may_overflow else None
+            Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
+            release(Y)
+            self.progress.computed(k, [len(ids)], len(ids), SPARSE.name)
+            if self.callback is not None:
+                live = ids[Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0].view("i8")]
+                living = self.stands[live].sum()
+                counts = np.array([[len(ids), len(live), living, int(Z.nvals), 0]])
+                seconds = perf_counter() - began
+                self.records.append((number, k, counts, SPARSE.name, seconds))
+                self._tell()
+            Y, k = Z, k + 1
+        found = SparseRows.from_matrix(Y, ids)
+        if k == self.layers:
+            self.sink.add(found)
+        else:
+            self._wait(k, found, 0)
+
+    def _fitting(self, loaded: Loaded, k: int, rows: _Rows) -> SparseRows:
+        """Return the first rows whose entries after layer `k` fit the memory."""
+        layer, most = loaded.layer(k), self._most_entries()
+        guess = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
+        inputs = max(1, min(rows.inputs, int(most / max(guess, 1))))
+        some = rows.source.sparse_rows(rows.start, rows.start + inputs)
+        entries = np.cumsum(SPARSE.most_entries(some, layer))
+        fits = int(np.searchsorted(entries, most, side="right"))
+        if not fits:
+            needed = int(entries[0]) * self._entry_bytes()
+            raise ArgumentError(
+                f"memory={self.memory} is too small: an input takes up to {needed} bytes in the"
+                f" sparse kernel at layer {k}; pass memory={self.rows_share * needed} or more"
+            )
+        return some.sparse_rows(0, fits) if fits < some.nrows else some
+
+    def _living(self, plan: Any, Y: gb.Matrix) -> int:
+        """Return how many rows blocks would take."""
+        if plan.droppable and plan.in_blocks:
+            return int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
+        return int(Y.nrows)
+
     def _entry_bytes(self) -> int:
-        return _TEMPORARIES * (8 + self._choice.dtype.itemsize)
+        return _TEMPORARIES * (8 + self.choice.dtype.itemsize)
+
+    def _most_entries(self) -> int:
+        return self.memory // (self.rows_share * self._entry_bytes())
+
+
+def is_stop(k: int) -> bool:
+    """Whether a window ends before layer `k`: 6, 10, 14, 20, 30, 45, ..."""
+    stop = _STOPS[-1]
+    while stop < k:
+        stop += stop // 2
+    return k == stop or k in _STOPS

@@ -1,134 +1,91 @@
-"""Sources of rows: features as a run reads them, some rows at a time, by the threads that compute.
+"""Sources: features that a run reads range by range, from several threads at the same time.
 
-A caller's array is read where it is, and so is a matrix that has its rows at hand, a row-wise
-``graphblas.Matrix`` or SciPy's CSR: nothing is copied but the rows of a block, at the moment they
-are wanted. So are features in a store. All else is converted first.
+`as_source` checks what a caller passes, once. A source's dtype is the network's, and its rows are
+finite; only a `DenseRows` leaves that check to whoever reads its rows.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gbdnn.arrays.checked_rows import checked_rows, fault_of, without_zeros
-from gbdnn.arrays.checks import as_number, finite, floating, require_room, whole_number
+from gbdnn.arrays.checks import finite, floating, require_room
 from gbdnn.arrays.matrices import as_held, as_rows, dtype_of, is_graphblas, is_scipy, shape_of
-from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.errors import ArgumentError, ShapeError
+from gbdnn.arrays.sparse_rows import SparseRows, fault_of
+from gbdnn.errors import ShapeError
 from gbdnn.kernels import costs
 from gbdnn.runtime.first_use import complete, gb
 from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = [
-    "DenseMatrixRows",
-    "DenseRows",
-    "MatrixRows",
-    "RowSource",
-    "ScipyRows",
-    "as_array",
-    "as_source",
-    "bytes_copied",
-    "dense_rows_of",
-    "is_dense",
-]
+__all__ = ["DenseRows", "RowSource", "as_array", "as_source", "dense_rows_of", "is_dense"]
 
-_SAMPLE = 64  # rows, or a few more, from which the number of entries is estimated
-_AT_ONCE = 256  # rows that are looked at at once
-_ROUNDING = 1e-6  # of a value, by a cast
-
-
-class RowSource(Protocol):
-    """What a run reads its inputs from, row range by row range and from several threads at once.
-
-    A store's features are of this kind (`gbdnn.io.open_features`), and so may be a caller's own.
-    Features that have a method ``dense_rows(start, stop)`` too are read as arrays where that pays.
-    What they return is cast, and checked, unless they have ``is_checked = True`` and a ``dtype``,
-    the network's: then it is believed, by compiled code too.
-    """
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the values."""
-        ...
-
-    @property
-    def nrows(self) -> int:
-        """Number of inputs."""
-        ...
-
-    @property
-    def ncols(self) -> int:
-        """Neurons of the first layer."""
-        ...
-
-    @property
-    def nvals(self) -> int:
-        """Number of entries."""
-        ...
-
-    @property
-    def largest(self) -> float:
-        """The largest absolute value; infinity where it is not known."""
-        ...
-
-    def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, with these ids, in their order, and finite."""
-        ...
+_SAMPLE = 64  # rows from which the number of entries is estimated
+_AT_ONCE = 256  # rows that are checked at a time
 
 
 class DenseRows:
-    """Rows of a caller's array, which is only read: values are checked when a block is made.
+    """Rows of an array, or of a full or bitmap matrix, which is not changed.
 
     Parameters
     ----------
-    array : ndarray, shape (nrows, ncols)
-        Real numbers, in any order of memory.
+    features : ndarray or Matrix, shape (nrows, ncols)
+        An array of any order and real dtype; or a matrix whose rows are copied range by range.
     dtype : float32 or float64
         What rows are cast to.
     """
 
-    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
-        self._array, self.dtype = array, dtype
-        self.nrows, self.ncols = array.shape
-        self._as_is = array.dtype is dtype and array.flags.carray
+    def __init__(self, features: Any, dtype: np.dtype) -> None:
+        self._features, self.dtype = features, dtype
+        self.nrows, self.ncols = features.shape
+        self._is_array = type(features) is np.ndarray
+        own = features.dtype if self._is_array else dtype_of(features)
+        self._as_is = own is dtype and (not self._is_array or features.flags.carray)
         if not self._as_is:
-            floating(array.dtype, "features")
-            whole = not any(stride % dtype.itemsize for stride in array.strides)
-            self._as_is = array.dtype == dtype and array.flags.aligned and whole
+            floating(own, "features")
+            self._as_is = own == dtype
+            if self._as_is and self._is_array:
+                whole = not any(stride % dtype.itemsize for stride in features.strides)
+                self._as_is = features.flags.aligned and whole
 
     @property
     def array(self) -> np.ndarray | None:
-        """The caller's array; None if there is none."""
-        return self._array
+        """The array, if the features are one."""
+        return self._features if self._is_array else None
 
     @cached_property
     def nvals(self) -> int:
-        """Number of entries, estimated from some rows."""
-        some = self._array[:: max(1, self.nrows // _SAMPLE)]
+        """Number of entries; of an array it is estimated from some rows."""
+        if not self._is_array:
+            return int(self._features.nvals)
+        some = self._features[:: max(1, self.nrows // _SAMPLE)]
         return round(np.count_nonzero(some) * self.nrows / max(1, len(some)))
 
     @cached_property
     def largest(self) -> float:
-        """The largest absolute value; all are looked at, and refused if they are not finite."""
+        """The largest absolute value; raises if a value is not finite."""
         found = 0.0
         for start in range(0, self.nrows, _AT_ONCE):
             rows = self.dense_rows(start, start + _AT_ONCE)
-            if rows.size:
-                found = max(found, float(rows.max()), -float(rows.min()))  # a NaN is passed on
-                if not math.isfinite(float(rows.max()) - float(rows.min())):
-                    self.require_finite(start, start + _AT_ONCE)
+            high, low = (
+                float(rows.max(initial=0)),
+                float(rows.min(initial=0)),
+            )  # NaN if there is one
+            if not math.isfinite(high - low):
+                self.require_finite(start, start + _AT_ONCE)
+            found = max(found, high, -low)
         return found
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return rows `start` to before `stop` as an array of the dtype, a view where it can be."""
+        """Return rows `start` to before `stop` as an array, which is a view if possible."""
         rows = self._rows(start, stop)
         if self._as_is:
             return rows
@@ -136,223 +93,134 @@ class DenseRows:
             return rows.astype(self.dtype)
 
     def require_finite(self, start: int, stop: int) -> None:
-        """Raise the error if some value among these rows is not finite, or not in the dtype."""
+        """Raise if a value in these rows is not finite or does not fit the dtype."""
         finite(self._rows(start, stop), self.dtype, "features")
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, without zeros."""
+        """Return rows `start` to before `stop`."""
         rows = as_rows(self._rows(start, stop), what="features", dtype=self.dtype)
         ids = np.arange(start, min(stop, self.nrows))
         return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
 
     def _rows(self, start: int, stop: int) -> np.ndarray:
-        return self._array[start:stop]
-
-
-class DenseMatrixRows(DenseRows):
-    """Rows of a caller's full or bitmap matrix, of which there is no room for an array.
-
-    Parameters
-    ----------
-    X : Matrix
-        Without pending work.
-    dtype : float32 or float64
-        What rows are cast to.
-    """
-
-    def __init__(self, X: gb.Matrix, dtype: np.dtype) -> None:
-        self._X, self.dtype = X, dtype
-        self.nrows, self.ncols = int(X.nrows), int(X.ncols)
-        self._as_is = dtype_of(X) == dtype
-
-    @property
-    def array(self) -> None:
-        """There is none."""
-        return
-
-    @property
-    def nvals(self) -> int:
-        """Number of entries."""
-        return int(self._X.nvals)
-
-    def _rows(self, start: int, stop: int) -> np.ndarray:
-        with engaged(1):  # other threads read other rows
-            return as_array(self._X[start : min(stop, self.nrows), :].new(name="rows"))
-
-
-class MatrixRows:
-    """Rows of a caller's matrix, which is only read.
-
-    Parameters
-    ----------
-    X : Matrix
-        Row-wise, finite, without pending work.
-    largest : float
-        The largest absolute value.
-    dtype : float32 or float64
-        What values are cast to; they fit.
-    """
-
-    def __init__(self, X: gb.Matrix, largest: float, dtype: np.dtype) -> None:
-        self._X, self.dtype = X, dtype
-        self.largest = largest
-        self.nrows, self.ncols, self.nvals = int(X.nrows), int(X.ncols), int(X.nvals)
-        self._is_iso = bool(X.ss.is_iso)
-
-    def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, without stored zeros."""
-        ids = np.arange(start, stop)
-        rows = SparseRows.from_matrix(self._X[start:stop, :].new(name="rows"), ids)
-        if rows.dtype != self.dtype:
-            values = (rows.values[:1] if rows.is_iso else rows.values).astype(self.dtype)
-            rows = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
-        if (rows.values[:1] if self._is_iso else rows.values).all():
+        if self._is_array:
+            rows: np.ndarray = self._features[start:stop]
             return rows
-        found = without_zeros(rows)
-        return SparseRows(found.indptr, found.columns, found.values, found.ncols, ids)
+        with engaged(1):  # other threads read other rows
+            return as_array(self._features[start : min(stop, self.nrows), :].new(name="rows"))
 
 
-class ScipyRows:
-    """Rows of a caller's CSR array, which is only read.
+class HeldRows:
+    """Sparse rows that are read from where they are held: a matrix, a CSR array, a store.
 
     Parameters
     ----------
-    X : scipy.sparse.csr_array or csr_matrix
-        With ascending indices.
+    shape : tuple of int
+    read : callable
+        ``read(start, stop)`` returns new `SparseRows`.
+    nvals : int
     largest : float
-        The largest absolute value.
+        The largest absolute value; infinity if it is unknown.
     dtype : float32 or float64
         What values are cast to.
     """
 
-    def __init__(self, X: Any, largest: float, dtype: np.dtype) -> None:
-        self._arrays, self.dtype, self.largest = (X.indptr, X.indices, X.data), dtype, largest
-        self.nrows, self.ncols, self.nvals = int(X.shape[0]), int(X.shape[1]), len(X.indices)
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        read: Callable[[int, int], SparseRows],
+        nvals: int,
+        largest: float,
+        dtype: np.dtype,
+    ) -> None:
+        (self.nrows, self.ncols), self._read = shape, read
+        self.nvals, self.largest, self.dtype = nvals, largest, dtype
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`, without stored zeros."""
-        indptr, indices, data = self._arrays
-        ids = np.arange(start, min(stop, self.nrows))
-        pointers = indptr[start : start + len(ids) + 1]
-        first, last = int(pointers[0]), int(pointers[-1])
-        # Copies, which nobody else changes.
-        rows = SparseRows(
-            (pointers - pointers[0]).astype(np.uint64),
-            indices[first:last].astype(np.uint64),
-            data[first:last],
-            self.ncols,
-        )
-        return checked_rows(rows, ids, self.ncols, self.dtype, "features")
+        """Return rows `start` to before `stop`."""
+        stop = min(stop, self.nrows)
+        rows, ids = self._read(start, stop), np.arange(start, stop)
+        values = rows.values[:1] if rows.is_iso else rows.values
+        if values.dtype != self.dtype:
+            values = finite(values, self.dtype, "features")
+        found = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
+        return found if values.all() else found.without_zeros()
 
 
-class _CallersRows:
-    """Features of a caller's own, in the network's dtype: what they return is checked."""
+RowSource: TypeAlias = DenseRows | HeldRows | SparseRows
+"""Rows of features, without stored zeros; stored features have the same attributes.
 
-    def __init__(self, features: Any, dtype: np.dtype) -> None:
-        self._features, self.dtype = features, dtype
-        self.nrows, self.ncols, self.nvals = (
-            whole_number(getattr(features, name, None), f"features: {name}", least=0)
-            for name in ("nrows", "ncols", "nvals")
-        )
-        self.largest = as_number(getattr(features, "largest", None), "features: largest")
-
-    def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        ids = np.arange(start, min(stop, self.nrows))
-        what, rows = self._between(start, stop), self._features.sparse_rows(start, stop)
-        found = checked_rows(rows, ids, self.ncols, self.dtype, what)
-        if found.largest > self.largest * (1 + _ROUNDING):
-            raise ArgumentError(
-                f"{what}: a value of {found.largest:g}; largest is {self.largest:g}"
-            )
-        return found
-
-    def _between(self, start: int, stop: int) -> str:
-        return f"features: rows {start} to before {stop}"
-
-
-class _CallersArrays(_CallersRows):
-    """The same, which can be had as arrays too."""
-
-    def dense_rows(self, start: int, stop: int) -> np.ndarray:
-        what, rows = self._between(start, stop), self._features.dense_rows(start, stop)
-        shape = (min(stop, self.nrows) - start, self.ncols)
-        if not isinstance(rows, np.ndarray) or rows.shape != shape:
-            raise ShapeError(f"{what}: {getattr(rows, 'shape', type(rows))}, not {shape}")
-        return finite(rows, self.dtype, what)
+``nrows, ncols, nvals, dtype, largest`` and ``sparse_rows(start, stop)``, whose ids are the rows'
+numbers; `DenseRows` have ``dense_rows(start, stop)``, too.
+"""
 
 
 def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
-    """Return the features in the network's dtype, or say why they do not fit.
+    """Return a caller's features as a source, or raise what is wrong with them.
 
-    An array of at most `room` bytes may be made of them.
+    Arrays, row-wise matrices, CSR arrays and stores are read where they are; other matrices are
+    converted. A full or bitmap matrix becomes an array of at most `room` bytes.
     """
-    first = net.infos[0]
-    dtype = first.dtype
+    first, dtype = net.infos[0], net.infos[0].dtype
     features = as_held(features, "features")
-    if type(features) is np.ndarray and features.ndim == 2:
-        _require_fit(features.shape[0], features.shape[1], first)
-        return DenseRows(features, dtype)
-    if hasattr(features, "sparse_rows"):
-        if getattr(features, "is_checked", False) and features.dtype == dtype:
-            found: RowSource = features
-        else:
-            kind = _CallersArrays if hasattr(features, "dense_rows") else _CallersRows
-            found = kind(features, dtype)
-        _require_fit(found.nrows, found.ncols, first)
-        return found
-    nrows, ncols = shape_of(features, "features")
-    _require_fit(nrows, ncols, first)
-    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
-    if not is_graphblas(features) and not is_scipy(features):
-        return DenseRows(np.asarray(features), dtype)
-    if is_dense(features):
-        if nrows * ncols * dtype_of(features).itemsize <= room:
-            return DenseRows(as_array(features), dtype)
-        return DenseMatrixRows(features, dtype)
-    if (held := _read_where_it_is(features, dtype)) is not None:
-        return held
-    return as_rows(features, what="features", dtype=dtype)
-
-
-def bytes_copied(X: RowSource, features: Any) -> int:
-    """Return the bytes of what `as_source` made of a caller's matrix."""
-    if isinstance(X, SparseRows) and X is not features:
-        return X.nbytes
-    array = X.array if isinstance(X, DenseRows) and is_graphblas(features) else None
-    return 0 if array is None else array.nbytes
-
-
-def _require_fit(nrows: int, ncols: int, first: LayerInfo) -> None:
-    if ncols != first.shape[0]:
+    is_stored = hasattr(features, "sparse_rows")
+    nrows, ncols = (features.nrows, features.ncols) if is_stored else shape_of(features, "features")
+    if ncols != first.nrows:
         raise ShapeError(
             f"features are {nrows} x {ncols} but layer 0, {first.nrows} x {first.ncols},"
             f" reads {first.nrows} neurons"
         )
-
-
-def _read_where_it_is(features: Any, dtype: np.dtype) -> RowSource | None:
-    """Return a matrix whose rows are at hand, and whose values are finite in the dtype."""
+    if isinstance(features, np.ndarray):
+        return DenseRows(np.asarray(features), dtype)
+    if is_stored and features.dtype == dtype:
+        found: RowSource = features
+        return found
+    if is_stored:
+        read, nvals, largest = features.sparse_rows, features.nvals, features.largest
+        return HeldRows((nrows, ncols), read, nvals, largest, dtype)
     floating(dtype_of(features), "features")
-    if not features.shape[0]:
-        return None
+    require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
+    if is_dense(features):
+        small = nrows * ncols * dtype_of(features).itemsize <= room
+        return DenseRows(as_array(features) if small else features, dtype)
+    return _held(features, dtype) or as_rows(features, what="features", dtype=dtype)
+
+
+def _held(features: Any, dtype: np.dtype) -> RowSource | None:
+    """Return rows that are held row by row, if all values fit the dtype."""
     if is_scipy(features):
-        if features.format != "csr" or not _has_ascending_indices(features):
+        if features.format != "csr" or not _is_sound(features):
             return None
-        largest = _largest_of(features.data)
-        kind: Any = ScipyRows
-    else:
+        indptr, indices, data = features.indptr, features.indices, features.data
+
+        def read(start: int, stop: int) -> SparseRows:
+            pointers = indptr[start : stop + 1]
+            some = slice(int(pointers[0]), int(pointers[-1]))
+            pointers = (pointers - pointers[0]).astype(np.uint64)
+            columns = indices[some].astype(np.uint64)
+            return SparseRows(pointers, columns, data[some].copy(), features.shape[1])
+
+        nvals, largest = len(indices), _largest(data)
+    elif is_graphblas(features):
         if isinstance(features, gb.core.matrix.TransposedMatrix):
             return None
         complete(features)
         if features.ss.orientation != "rowwise":
             return None
-        largest = _largest(features)
-        kind = MatrixRows
-    return kind(features, largest, dtype) if largest <= np.finfo(dtype).max else None
+
+        def read(start: int, stop: int) -> SparseRows:
+            return SparseRows.from_matrix(features[start:stop, :].new(name="rows"))
+
+        nvals, largest = int(features.nvals), _largest_of(features)
+    else:
+        return None
+    if not largest <= float(np.finfo(dtype).max):
+        return None
+    return HeldRows(features.shape, read, nvals, largest, dtype)
 
 
-def _has_ascending_indices(A: Any) -> bool:
-    """Whether the arrays of a CSR array are what they should be."""
+def _is_sound(A: Any) -> bool:
+    """Whether the arrays of a CSR array are what they should be, indices ascending."""
     indptr, indices, data = A.indptr, A.indices, A.data
     arrays = all(
         isinstance(each, np.ndarray) and each.ndim == 1 and each.dtype.kind in kinds
@@ -362,20 +230,19 @@ def _has_ascending_indices(A: Any) -> bool:
     return fits and fault_of(indptr, indices, A.shape[1]) is None
 
 
-def _largest_of(values: np.ndarray) -> float:
-    """Return the largest absolute value of an array, 0 if there is none; NaN if there is one."""
+def _largest(values: np.ndarray) -> float:
     return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
-def _largest(X: gb.Matrix) -> float:
-    """Return the largest absolute value, 0 if there is none; not finite if some value is not."""
+def _largest_of(X: gb.Matrix) -> float:
+    """Return the largest absolute value of a matrix; infinity if a value may not be finite."""
     if dtype_of(X).kind == "b":
         return 1.0
     total, highest, lowest = (
         float(X.reduce_scalar(monoid).new().get(0.0))
         for monoid in (gb.monoid.plus, gb.monoid.max, gb.monoid.min)
     )
-    # max and min pass over a NaN; a sum does not (where it overflows, the values are looked at).
+    # max and min skip a NaN, a sum does not.
     return max(highest, -lowest) if math.isfinite(total) else math.inf
 
 
@@ -402,7 +269,7 @@ def as_array(X: gb.Matrix) -> np.ndarray:
 
 
 def dense_rows_of(X: RowSource) -> DenseRows | None:
-    """Return rows as an array for a direct run: dense ones, or few rows made dense; else None."""
+    """Return the features of a run in a single window: dense ones, or few rows made dense."""
     if isinstance(X, DenseRows):
         sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
             costs.SPARSEST * X.nrows * X.ncols, X.nvals

@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.matrices import dtype_of, is_matrix, shape_of
 from gbdnn.engine.answer import DenseAnswer
-from gbdnn.engine.sources import as_source, bytes_copied
+from gbdnn.engine.sources import as_source
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -17,7 +17,7 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
 
-__all__ = ["as_answer", "as_array", "bytes_of_array", "is_shared", "kind_of", "source_of"]
+__all__ = ["as_answer", "as_array", "is_shared", "kind_of", "source_of"]
 
 _AT_ONCE = 4096  # rows that are read at once
 
@@ -57,16 +57,6 @@ def as_array(X: Any, some: np.ndarray | None = None) -> np.ndarray:
     if not np.isfinite(total):
         _ = X.largest  # looks at each value, and raises where one is not finite
     return found
-
-
-def bytes_of_array(X: RowSource, given: Any, some: np.ndarray | None) -> tuple[int, int]:
-    """Return the bytes of `as_array`, beyond what the caller `given` has, and while it is made."""
-    row, copied = X.ncols * X.dtype.itemsize, bytes_copied(X, given)
-    array = getattr(X, "array", None)
-    if some is None and array is not None and array.dtype == X.dtype and array.flags.c_contiguous:
-        return copied, copied
-    taken = (X.nrows if some is None else len(some)) * row
-    return taken, taken + copied + min(_AT_ONCE, X.nrows) * row
 
 
 def is_shared(Y: Any, X: Any) -> bool:

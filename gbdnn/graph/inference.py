@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -24,22 +24,20 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.choice import MEMORY, rows_within
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import as_array as dense_values
-from gbdnn.engine.sources import bytes_copied
 from gbdnn.engine.stats import layer_stats
-from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
+from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
 from gbdnn.graph.features import (
     as_answer,
     as_array,
-    bytes_of_array,
     is_shared,
     kind_of,
     source_of,
 )
-from gbdnn.graph.neighbourhood import as_nodes, bytes_copying, steps
+from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.graph.propagation import require_square
 from gbdnn.kernels import costs
 from gbdnn.kernels.gather import Aggregate, Gather
@@ -49,7 +47,7 @@ from gbdnn.model.network import Network
 from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     import graphblas as gb
 
@@ -64,7 +62,6 @@ __all__ = ["infer"]
 _WIDEST = 1 << 16  # nodes of a block
 _NARROWEST = 64
 _AT_ONCE = 1 << 15  # nodes that are multiplied by sparse weights, at most
-_PORTION = 1 << 23  # bytes for these where memory is limited, about
 
 
 def infer(
@@ -99,10 +96,9 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`: the weights decide.
     memory : int, optional
-        Bytes that may be taken beyond A, X, weights and answer. With less, blocks of nodes are
-        gathered before the weights; too few are told before the first layer is computed. Default:
-        no limit; that is the activations of all nodes before and after the widest layer, and a copy
-        of A, or with `nodes` of its rows that are read.
+        Budget in bytes for the products of one layer (default: no limit). With less, neighbours are
+        aggregated before the weights, a block of nodes at a time. The activations of all nodes
+        before and after a layer and a copy of A, or of the rows that `nodes` need, come on top.
     nthreads : int, optional
         Threads of products with A and with sparse weights, as for `gbdnn.infer`. Products with
         weights of which 40 % are there or more are NumPy's, on NumPy's threads.
@@ -119,8 +115,8 @@ def infer(
     ShapeError
         A is not square, X has another number of rows, or a layer does not fit.
     ArgumentError, ArgumentTypeError
-        A value that is read is not finite, `memory` is too small (the message says what is needed),
-        or an option has no meaning.
+        A value that is read is not finite, an option is invalid, or `memory` cannot hold a block of
+        64 nodes; the message names the bytes needed.
     NonFiniteError
         A sum overflowed; the message names the layer.
 
@@ -162,28 +158,19 @@ def infer(
         wanted = None if nodes is None else np.unique(as_nodes(nodes, count), return_inverse=True)
         ids = None if wanted is None else wanted[0]
         Y: Any = source_of(X, features, kind)
-        begun = bytes_copying(A, kind, ids)
         plan, read = steps(A, kind, convolutions, ids)
-        held = sum({id(step.rows): step.rows.nbytes for step in plan if step.rows}.values())
-        run = _Run(aggregate, held, memory, nthreads)
-        # Sparse features are left to the chain, where nothing is gathered before the weights.
+        run = _Run(aggregate, memory, nthreads)
+        # Sparse features stay sparse where the first layer's weights come first.
         stays = ids is None and convolutions and not hasattr(Y, "dense_rows")
-        stays = stays and run.may_multiply_first(convolutions[0])
-        taken, making = (bytes_copied(Y, X),) * 2 if stays else bytes_of_array(Y, X, read)
-        ways = run.plan(
-            convolutions, plan, nodes=count if read is None else len(read), taken=taken,
-            begun=max(begun, held + making), is_array=not stays, answers=ids is not None,
-        )  # fmt: skip
-        if not stays:
+        if not (stays and run.may_multiply_first(convolutions[0], plan[0])):
             Y = as_array(Y, read)
-        for k, (layer, step, way) in enumerate(zip(convolutions, plan, ways, strict=True)):
+        for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
             began, before = perf_counter(), [Y]
             del Y
-            Y = run.layer(k, layer, step, way, before)
+            Y, form = run.layer(k, layer, step, before)
             if callback is not None:
                 live = int(Y.any(axis=1).sum())
                 counts = np.array([[len(Y), live, live, np.count_nonzero(Y), 0]])
-                form = "full" if way.gather is None else way.gather.form
                 for stats in layer_stats(k, counts, 0, form, perf_counter() - began):
                     callback(stats)
         if wanted is not None:
@@ -191,128 +178,45 @@ def infer(
         return as_answer(Y.copy() if is_shared(Y, X) else Y)
 
 
-class _Way(NamedTuple):
-    """How a layer is computed: products with A, and how many nodes at a time; 0: weights first."""
-
-    gather: Gather | None
-    width: int = 0
-
-
-class _Portion(NamedTuple):
-    """Nodes that are multiplied by sparse weights at once, with which memory, and all it takes."""
-
-    nodes: int
-    memory: int
-    nbytes: int
-
-
 class _Run:
-    """Layers of one call.
+    """The layers of one call; parameters as for `infer`."""
 
-    Parameters
-    ----------
-    aggregate, memory, nthreads
-        As for `infer`.
-    held : int
-        Bytes of the memory that are taken throughout.
-    """
-
-    def __init__(
-        self, aggregate: Aggregate, held: int, memory: int | None, nthreads: int | None
-    ) -> None:
+    def __init__(self, aggregate: Aggregate, memory: int | None, nthreads: int | None) -> None:
         self._aggregate, self._nthreads = aggregate, nthreads
-        self._held, self._memory = held, memory
+        self._memory = sys.maxsize if memory is None else memory
 
-    def may_multiply_first(self, layer: Convolution) -> bool:
-        """Whether Y W may come before the product with A."""
-        return not layer.gathers or self._aggregate == "sum"
-
-    def plan(
-        self,
-        layers: Sequence[Convolution],
-        plan: Sequence[Step],
-        *,
-        nodes: int,
-        taken: int,
-        begun: int,
-        is_array: bool,
-        answers: bool,
-    ) -> list[_Way]:
-        """Return how each layer is computed, or say which memory would do for all of them.
-
-        Parameters
-        ----------
-        nodes, taken : int
-            Whose features there are, and the bytes of these.
-        begun : int
-            Bytes that have been taken to get A and them.
-        is_array : bool
-            Whether the features are an array.
-        answers : bool
-            Whether the last activations are counted; else they are the answer.
-        """
-        ways, least, at = [], begun, 0
-        for k, (layer, step) in enumerate(zip(layers, plan, strict=True)):
-            info = layer.layer
-            nodes = nodes if step.rows is None else step.rows.nrows
-            computed = nodes * info.ncols * info.dtype.itemsize
-            after = computed if answers or k + 1 < len(plan) else 0
-            way, needed = self._way(layer, step, taken, after, is_array=is_array)
-            ways.append(way)
-            if self._held + needed > least:
-                least, at = self._held + needed, k
-            taken, is_array = computed, True
-        if self._memory is not None and least > self._memory:
-            raise ArgumentError(
-                f"memory={self._memory} is too small: layer {at} takes memory={least} at least,"
-                f" {self._held} of it for a copy of A"
-            )
-        return ways
-
-    def _way(
-        self, layer: Convolution, step: Step, before: int, after: int, *, is_array: bool
-    ) -> tuple[_Way, int]:
-        """Return how a layer is computed between so many bytes, and the least that this takes."""
-        info, rows, has_own = layer.layer, step.rows, layer.own is not None
-        chain = self._chain_bytes(layer, is_array=is_array)
-        if rows is None:
-            return _Way(None), before + after + chain
-        features, row = min(info.shape), info.ncols * info.dtype.itemsize
-        gather = Gather(rows, self._aggregate, self._nthreads, features)
-        own = info.nrows * info.dtype.itemsize if has_own and step.own is not None else 0
-        product = rows.ncols * row
-        # Without own weights, activations before it are gone when those after it come.
-        most = product + max(
-            before + chain + (after + rows.nrows * own if has_own else 0),
-            after + gather.nbytes(info.ncols),
-        )
-        per_node = info.nrows * info.dtype.itemsize + (row + own if has_own else 0)
-        fixed = before + after + gather.nbytes(info.nrows) + self._chain_bytes(layer, is_array=True)
-        least = fixed + min(rows.nrows, _NARROWEST) * per_node
-        room = sys.maxsize if self._memory is None else self._memory - self._held
-        may = self.may_multiply_first(layer)
-        if may and most <= room and (not is_array or least > room or _multiplies_first(info, rows)):
-            return _Way(gather), most
-        if not is_array:
-            return _Way(gather), most
-        width = max(1, min((room - fixed) // max(per_node, 1), _WIDEST, rows.nrows))
-        return _Way(gather, width), min(least, most) if may else least
+    def may_multiply_first(self, layer: Convolution, step: Step) -> bool:
+        """Whether Y W may come before the product with A, and fits the memory."""
+        if step.rows is None:
+            return True
+        product = step.rows.ncols * layer.layer.ncols * layer.layer.dtype.itemsize
+        return self._aggregate == "sum" and product <= self._memory
 
     def layer(
-        self, k: int, layer: Convolution, step: Step, way: _Way, before: list[Any]
-    ) -> np.ndarray:
-        """Return the activations after a layer; those before it are taken from the list."""
-        info, Y = layer.layer, before.pop()
-        if way.gather is None:
+        self, k: int, layer: Convolution, step: Step, before: list[Any]
+    ) -> tuple[np.ndarray, str]:
+        """Return the activations after a layer, and the kernel of its product with A.
+
+        Those before it are taken from the list.
+        """
+        info, rows, Y = layer.layer, step.rows, before.pop()
+        if rows is None:
             Z = np.empty((Y.nrows if hasattr(Y, "nrows") else len(Y), info.ncols), info.dtype)
             self._times(k, Y, info, Z)
             _finish(k, info, Z)
-            return Z
-        if way.width:
-            return self._edges_first(k, layer, step, Y, way.gather, way.width)
-        before.append(Y)
-        del Y
-        return self._weights_first(k, layer, step, before, way.gather)
+            return Z, "full"
+        gather = Gather(rows, self._aggregate, self._nthreads, min(info.shape))
+        first = self.may_multiply_first(layer, step)
+        if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
+            before.append(Y)
+            del Y
+            return self._weights_first(k, layer, step, before, gather), gather.form
+        features = info.nrows + (2 * info.ncols if layer.own is not None else 0)
+        width = rows_within(
+            self._memory, features * info.dtype.itemsize, f"nodes at layer {k}",
+            least=_NARROWEST, most=min(_WIDEST, max(rows.nrows, 1)),
+        )  # fmt: skip
+        return self._edges_first(k, layer, step, Y, gather, width), gather.form
 
     def _weights_first(
         self, k: int, layer: Convolution, step: Step, held: list[Any], gather: Gather
@@ -356,34 +260,19 @@ class _Run:
             _finish(k, info, target)
         return Z
 
-    def _chain_bytes(self, layer: Convolution, *, is_array: bool) -> int:
-        """Return the bytes that products of Y with a layer's weights take, beyond Y and them."""
-        both = (each for each in (layer.layer, layer.own) if each is not None)
-        return max(
-            0 if is_array and _is_dense(each) else self._portion(each).nbytes for each in both
-        )
-
-    def _portion(self, layer: Layer) -> _Portion:
-        """Return how many nodes the chain computes at once."""
-        if self._memory is None:
-            return _Portion(_AT_ONCE, MEMORY, 0)
-        size = layer.dtype.itemsize
-        each = layer.nrows * (8 + size) + layer.ncols * (2 * size + 1)  # read, computed, copied
-        nodes = max(1, min(_AT_ONCE, _PORTION // max(each, 1)))
-        memory = max(_PORTION, 1024 * size * max(layer.shape))
-        return _Portion(nodes, memory, memory + nodes * each)
-
     def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
         """Write Y W: NumPy's product where W and Y are dense, else the chain's."""
         if isinstance(Y, np.ndarray) and _is_dense(layer):
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.matmul(Y, layer.prepared(_dense), out=out)
-        chain, portion = layer.prepared(_chain), self._portion(layer)
-        for start in range(0, len(out), portion.nodes):
-            stop = min(start + portion.nodes, len(out))
+        chain, memory = layer.prepared(_chain), min(self._memory, MEMORY)
+        each = layer.dtype.itemsize * (layer.nrows + layer.ncols)
+        step = rows_within(memory, each, f"nodes at layer {k}", least=_NARROWEST, most=_AT_ONCE)
+        for start in range(0, len(out), step):
+            stop = min(start + step, len(out))
             part = Y[start:stop] if isinstance(Y, np.ndarray) else _rows(Y, start, stop)
             try:
-                found = infer_network(chain, part, memory=portion.memory, nthreads=self._nthreads)
+                found = infer_network(chain, part, memory=MEMORY, nthreads=self._nthreads)
             except NonFiniteError:
                 raise non_finite(k, layer) from None
             dense = found.ss.format[:4] in ("full", "bitm")

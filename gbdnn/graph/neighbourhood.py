@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array
-from gbdnn.arrays.matrices import as_rows, dtype_of, is_graphblas, is_scipy
+from gbdnn.arrays.matrices import as_rows, is_graphblas, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.runtime.first_use import complete, gb, is_object
+from gbdnn.runtime.first_use import complete, is_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.graph.convolution import Convolution
 
-__all__ = ["Step", "as_nodes", "bytes_copying", "steps"]
+__all__ = ["Step", "as_nodes", "steps"]
 
 
 class Step(NamedTuple):
@@ -81,21 +81,6 @@ def steps(
         local = place[columns].view(np.uint64)
         found.append(Step(SparseRows(some.indptr, local, some.values, len(ids)), own))
     return found[::-1], ids
-
-
-def bytes_copying(A: Any, dtype: np.dtype, ids: np.ndarray | None) -> int:
-    """Return the bytes that are taken at most while `steps` copies A, or rows of it."""
-    complete(A)
-    count, size, own = A.shape[0], dtype.itemsize, dtype_of(A).itemsize
-    if is_scipy(A):
-        return int(A.nnz) * (24 + own + size) + 24 * count
-    if ids is not None:
-        return 24 * count  # and the rows, which stay
-    if not is_graphblas(A):
-        return int(np.count_nonzero(A)) * (32 + own + size) + 24 * count
-    is_by_row = isinstance(A, gb.Matrix) and A.ss.orientation == "rowwise"
-    each = (8 + own) * (1 if is_by_row else 2) + (0 if own == size else size)
-    return int(A.nvals) * each + 24 * count
 
 
 def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:

@@ -24,13 +24,10 @@ class Buffers:
     shape : (int, int), optional
         Neurons and inputs of all blocks; default: those that are asked for.
     budget : int
-        Bytes that blocks may take in all. `get` always gives one; `has_room` tells whether another
-        one would be within the budget.
+        Bytes beyond which blocks that were put back are freed.
 
     Attributes
     ----------
-    budget, shape
-        As given.
     allocated : int
         Bytes of all blocks, those in use and those that were put back.
     """
@@ -42,11 +39,11 @@ class Buffers:
         make: type[blocks.Block | blocks.AlignedBlock] | None = None,
         shape: tuple[int, int] | None = None,
     ) -> None:
-        self._dtype, self.budget = np.dtype(dtype), budget
+        self._dtype, self._budget = np.dtype(dtype), budget
         self._make = make or (
             blocks.Block if blocks.in_place(self._dtype.name) else blocks.MovedBlock
         )
-        self.shape = shape
+        self._shape = shape
         self._all: dict[int, Any] = {}
         self._shapes: dict[int, tuple[int, int]] = {}
         self._idle: list[Any] = []
@@ -55,13 +52,13 @@ class Buffers:
 
     def get(self, neurons: int, width: int) -> Any:
         """Return a block of this shape; its content is arbitrary."""
-        neurons, width = self.shape or (neurons, width)
+        neurons, width = self._shape or (neurons, width)
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
                 if self._shapes[id(self._idle[at])] == (neurons, width):
                     return self._idle.pop(at)
-            wanted = self._size(neurons, width)
-            while self._idle and self.allocated + wanted > self.budget:
+            wanted = self._make.size(neurons, width, self._dtype)
+            while self._idle and self.allocated + wanted > self._budget:
                 self._free(self._idle.pop(0))
             self.allocated += wanted
         try:
@@ -79,13 +76,6 @@ class Buffers:
         with self._lock:
             self._idle.append(block)
 
-    def has_room(self, neurons: int, width: int, *, count: int = 1) -> bool:
-        """Whether so many more blocks of this shape stay within the budget."""
-        size = self._size(*(self.shape or (neurons, width)))
-        with self._lock:
-            idle = sum(block.nbytes for block in self._idle)
-            return self.allocated - idle + count * size <= self.budget
-
     def release(self) -> None:
         """Free all blocks, also those in use after an exception; no array is valid then."""
         with self._lock:
@@ -97,6 +87,3 @@ class Buffers:
         self.allocated -= block.nbytes
         del self._all[id(block)]
         block.free()
-
-    def _size(self, neurons: int, width: int) -> int:
-        return self._make.size(neurons, width, self._dtype)

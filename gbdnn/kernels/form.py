@@ -93,19 +93,17 @@ class ChainLayers:
 
 
 class Chain(Protocol):
-    """Layers that take a block from layer to layer; threads share it.
+    """Consecutive layers that blocks go through; threads share it.
 
     Layers are called by their numbers in the network.
     """
 
     name: str
-    """The form's."""
+    """The kernel's."""
     layers: ChainLayers
-    drops_in_place: bool
-    """Whether `run` drops the dead; if not, it stops where that pays."""
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:
-        """Return a block of the buffers for so many inputs before layer `k`."""
+        """Return a block of the buffers for `width` inputs before layer `k`."""
         ...
 
     def read(self, Y: Any, k: int, rows: SparseRows) -> None:
@@ -115,33 +113,31 @@ class Chain(Protocol):
     def read_dense(self, Y: Any, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block before layer `k` with rows of an array.
 
-        Returns the largest magnitude, which is infinite or NaN if a value is not finite, or 0
-        where it was not looked at.
+        Returns the largest magnitude, which is infinite or NaN if a value is not finite, or 0 if
+        the kernel does not look at it.
         """
         ...
 
     def run(
         self, Y: Any, first: int, stop: int, buffers: Buffers, *, tidy: bool,
         counts: np.ndarray | None, stands: np.ndarray | None,
-    ) -> tuple[Any, int]:  # fmt: skip
-        """Take a block through layers `first` to before `stop`.
+    ) -> Any:  # fmt: skip
+        """Return a block after layers `first` to before `stop`; `Y` is given up.
+
+        Inputs without entries are dropped on the way where that saves time.
 
         Parameters
         ----------
         buffers : Buffers
-            Where blocks come from, and `Y` goes.
+            The memory of blocks.
         tidy : bool
-            Whether no dead are to be left, where the chain drops them in place.
+            Whether all inputs without entries after the last layer are dropped, if they may be.
         counts : ndarray of int64, shape (stop - first, 5), optional
-            To it is added, for each layer: inputs computed; with `stands` also those of them that
-            live after it, how many inputs these stand for, their entries, and ticks of a clock.
+            Incremented, for each layer, by the inputs computed; with `stands` also by those of them
+            that live after it, the inputs that these stand for, their entries, and ticks of a
+            clock.
         stands : ndarray of int64, optional
-            By id, how many inputs an input stands for.
-
-        Returns
-        -------
-        block, int
-            The block, and the layer before which it stands: `stop`, or one before it.
+            How many inputs each id stands for.
 
         Raises
         ------
@@ -159,6 +155,6 @@ class Chain(Protocol):
     def write(self, Y: Any, values: np.ndarray, present: np.ndarray | None) -> int:
         """Write a block's inputs to the rows ``Y.inputs`` of arrays in C order.
 
-        ``present`` tells which values are not 0. Returns how many are not.
+        ``present`` marks the values that are not 0. Returns how many are not.
         """
         ...

@@ -1,8 +1,8 @@
-"""Blocks through layers in the full form: a loop of GraphBLAS's steps.
+"""Blocks through layers in the full kernel: a loop of GraphBLAS's steps.
 
-Inputs die on the way. Carrying the dead along costs a share of every layer, moving the living to
-another block a pass over this one: by the ski-rental rule a chain stops once the wasted work
-exceeds the cost of the move, at most twice what the best moment would have cost (2-competitive).
+Inputs die on the way. Dead ones cost a share of every layer, to move the living to a narrower block
+costs a pass over this one. By the ski-rental rule they are moved when the wasted work exceeds the
+cost of the move: at most twice what the best moment would have cost (2-competitive).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class FullChain:
     """See `gbdnn.kernels.form.Chain`; a block's matrix has the shape of the layer it is at."""
 
     name = "full"
-    drops_in_place = False
 
     def __init__(self, layers: ChainLayers) -> None:
         self.layers = layers
@@ -80,8 +79,8 @@ class FullChain:
         tidy: bool,
         counts: np.ndarray | None,
         stands: np.ndarray | None,
-    ) -> tuple[Block, int]:
-        """Take a block through layers, or to where so many are dead that the living should move."""
+    ) -> Block:
+        """Return a block after some layers."""
         layers, waste = self.layers, 0.0
         look, pause = first + 1, 1
         for k in range(first, stop):
@@ -95,17 +94,38 @@ class FullChain:
             Y = Z
             if counts is not None:
                 _count(Y, counts[k - first], stands, began)
-            if k + 1 == stop or k + 1 < look or not layers.droppable[at]:
+            if not layers.droppable[at]:
+                continue
+            if k + 1 == stop:
+                return self._compacted(Y, k + 1, buffers) if tidy else Y
+            if k + 1 < look:
                 continue
             count = len(Y.inputs)
             live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # from below
-            # Where nothing has died, there is no hurry to look again.
+            # Where nothing has died, the next look can wait.
             look = k + 1 + (1 if live < count else pause)
             pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
             waste += FULL.cost(layers.infos[at + 1], count - live, 0) if live < count else 0.0
             if waste > costs.gather(Y.neurons, count, live):
-                return Y, k + 1
-        return Y, stop
+                Y, waste = self._compacted(Y, k + 1, buffers), 0.0
+                if not len(Y.inputs):
+                    return Y
+        return Y
+
+    def _compacted(self, Y: Block, k: int, buffers: Buffers) -> Block:
+        """Return a block with the living inputs alone; a narrower one if some are dead."""
+        keep = np.flatnonzero(any_bit(Y.filled))
+        if len(keep) == len(Y.inputs):
+            return Y
+        ids = Y.inputs[keep]
+        if len(keep):
+            Z = self.block(buffers, k, len(keep))
+            # Padding columns repeat the first one; np.take is fast into contiguous memory only.
+            np.take(Y.array, np.resize(keep, Z.width), axis=1, out=Z.array, mode="wrap")
+            buffers.put(Y)
+            Y = Z
+        Y.inputs = ids
+        return Y
 
     def rows(self, Y: Block, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""

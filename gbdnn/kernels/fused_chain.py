@@ -35,7 +35,6 @@ class FusedChain:
     """
 
     name = "fused"
-    drops_in_place = True
 
     def __init__(self, layers: ChainLayers) -> None:
         from gbdnn.kernels.compiled.functions import functions
@@ -92,8 +91,8 @@ class FusedChain:
         tidy: bool,
         counts: np.ndarray | None,
         stands: np.ndarray | None,
-    ) -> tuple[AlignedBlock, int]:
-        """Take a block through layers in one compiled call; the dead are dropped on the way."""
+    ) -> AlignedBlock:
+        """Return a block after some layers: one compiled call, which drops inputs on the way."""
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
@@ -110,7 +109,7 @@ class FusedChain:
         if faulty >= 0:
             raise non_finite(self.layers.first + faulty, self.layers.infos[faulty])
         Y.inputs, Y.neurons = ids[:left], self.layers.infos[last - 1].ncols
-        return Y, stop
+        return Y
 
     def rows(self, Y: AlignedBlock, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield the inputs as sparse rows."""

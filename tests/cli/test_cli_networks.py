@@ -105,7 +105,10 @@ def test_info_of_a_network(made, tmp_path):
     assert (facts["format"], facts["kind"], facts["layers"]) == ("store", "network", 8)
     assert (facts["edges"], facts["density"], facts["dtype"]) == (262144, 1 / 32, "float32")
     assert facts["bytes"] == sum(file.stat().st_size for file in (made / "net").iterdir())
-    assert facts["memory"] > 0
+    assert facts["memory"]["inputs"] == 1000
+    assert facts["memory"]["budget"] == 1 << 30
+    assert facts["memory"]["groups_of_layers"] == 1
+    assert "pass memory=" in well("info", made / "net", "--memory", "1KiB")
     io.write_network(gbdnn.radixnet(1024, 2), tmp_path / "files")
     facts = json.loads(well("info", tmp_path / "files", "--json"))
     assert (facts["format"], facts["edges"]) == ("tsv", 65536)

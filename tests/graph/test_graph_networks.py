@@ -157,22 +157,29 @@ def test_features_of_any_kind(tmp_path):
 
 @pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
 @pytest.mark.parametrize("own", [False, True])
-def test_memory(shape, own, form):
-    """What is too little is told, what is told is enough, and gives the same answer."""
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "stored"])
+def test_memory(shape, own, density, kind, form, tmp_path):
+    """Blocks of nodes give the same answer; what cannot hold a block is refused with the bytes."""
     rng = np.random.default_rng(0)
-    A, X = oracle.random_graph(rng, 400), rng.normal(size=(400, shape[0]))
-    W = weights(rng, shape, 1.0)
+    A = oracle.random_graph(rng, 400)
+    X = np.where(rng.random((400, shape[0])) < 0.5, rng.normal(size=(400, shape[0])), 0)
+    gbdnn.save(X, tmp_path / "X")
+    given = {
+        "dense": lambda: X,
+        "csr": lambda: sp.csr_array(X),
+        "csc": lambda: sp.csc_array(X),
+        "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
+    }[kind]()
+    W = weights(rng, shape, density)
     layers = [graph.Convolution(W, own=W if own else None), W.T, W]
-    full = graph.infer(layers, X, A).to_dense(fill_value=0)
-    computed = []
-    with pytest.raises(gbdnn.ArgumentError, match=r"layer \d takes memory=") as told:
-        graph.infer(layers, X, A, memory=0, callback=computed.append)
-    needed = int(str(told.value).split("memory=")[2].split()[0])
-    with pytest.raises(gbdnn.ArgumentError, match=rf"takes memory={needed} "):
-        graph.infer(layers, X, A, memory=needed - 1, callback=computed.append)
-    assert not computed  # told for all layers before the first
-    Y = graph.infer(layers, X, A, memory=needed)
-    np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
+    for nodes in (None, [5, 250]):
+        full = graph.infer(layers, given, A, nodes=nodes).to_dense(fill_value=0)
+        with pytest.raises(gbdnn.ArgumentError, match=r"too small: a block of \d+ nodes at layer"):
+            graph.infer(layers, given, A, nodes=nodes, memory=100)
+        for memory in (70_000, 140_000):
+            Y = graph.infer(layers, given, A, nodes=nodes, memory=memory)
+            np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
 
 
 def test_callback():

@@ -46,17 +46,6 @@ def test_mistakes_at_once():
         gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)
 
 
-def test_memory_needed():
-    net = gbdnn.radixnet(1024, 12)
-    few = gbdnn.memory_needed(net, 100, density=0.5, living=1.0, memory=10**6)
-    assert few.working == 10**6
-    assert few.features == pytest.approx(100 * 1024 * 0.5 * 12, rel=0.02)
-    assert few.answer == pytest.approx(100 * 1024 * 12, rel=0.02)
-    assert few.weights == pytest.approx(3 * net.edges * 12, rel=0.05)  # in three orders
-    assert few.total == few.weights + few.features + few.working + few.answer
-    assert gbdnn.memory_needed(gbdnn.radixnet(1024, 12, lazy=True), 100).weights == 0
-
-
 WRONG = {
     "engine": "fast", "compress": 3, "memory": "1", "nthreads": 0, "callback": 3, "foo": 1,
     "clip": -1, "dtype": "INT8",

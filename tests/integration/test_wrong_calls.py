@@ -259,8 +259,6 @@ def calls(tmp_path_factory):
     }  # fmt: skip
     targets = np.ones((3, 4))
     found |= {
-        "gbdnn.memory_needed": (gbdnn.memory_needed, {
-            "net": net, "inputs": 3, "density": 0.1, "living": 0.1, "memory": 1 << 24}, {}),
         "gbdnn.training.SGD": (training.SGD, {"clip_norm": None,
             "learning_rate": 0.1, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0}, {}),
         "gbdnn.training.Adam": (training.Adam, {"clip_norm": None,

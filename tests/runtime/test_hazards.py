@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 from conftest import narrow
 
 import gbdnn
-from gbdnn.engine.survivors import SurvivorBlock
-from gbdnn.kernels.blocks import MovedBlock
 from gbdnn.runtime import threads as gbdnn_threads
 
 FORK = """
@@ -78,7 +75,6 @@ def test_layers_of_the_size_of_graphs(neurons, engine):
     X = gb.Matrix.from_coo([0, 1], [7, neurons - 1], np.float32(1), nrows=2, ncols=neurons)
     Y = gbdnn.infer(gbdnn.Network([layer] * 3), X, engine=engine, memory=64 << 20)
     assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
-    assert gbdnn.memory_needed(gbdnn.Network([layer] * 3), 2, memory=64 << 20).working == 64 << 20
 
 
 def test_an_input_that_does_not_fit_is_refused_with_the_number():
@@ -112,25 +108,6 @@ def test_where_bits_do_not_depend_on_threads(engine, threads, monkeypatch):
     assert all(Y.isequal(answers[0]) for Y in answers)
     one = gbdnn.infer([W, W[:400]], X[:1], engine=engine, nthreads=1)
     assert one.isequal(answers[0][:1, :].new())
-
-
-def test_threads_fill_survivors_whose_memory_is_graphblas_s():
-    """A block that has been a factor of a product is taken out of GraphBLAS once."""
-    for _ in range(50):
-        block = MovedBlock(200, 16, np.dtype("f4"))
-        block.array[:] = 0
-        assert block.matrix.nvals == 200 * 16
-        survivors = SurvivorBlock(block)
-        places = [survivors.reserve(np.array([n])) for n in range(8)]
-        start = threading.Barrier(8)
-
-        def fill(n, survivors=survivors, places=places, start=start):
-            start.wait()
-            survivors.fill(places[n], np.full((200, 1), n + 1, "f4"))
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(fill, range(8)))
-        assert block.array[:, :8].tolist() == [list(range(1, 9))] * 200
 
 
 def test_what_cannot_be_shown_is_named():

@@ -25,7 +25,7 @@ from gbdnn.arrays.matrices import as_held
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.rows import CompactRows
 from gbdnn.distributed.stats import BatchStats
-from gbdnn.engine.memory import layer_bytes
+from gbdnn.engine.choice import layer_bytes
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import as_source

@@ -16,7 +16,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.mpi.ranks import Ranks
 from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cuts
 from gbdnn.distributed.stats import RankStats
-from gbdnn.engine.memory import MEMORY
+from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import checked
 from gbdnn.engine.sources import as_source

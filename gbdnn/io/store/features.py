@@ -195,8 +195,6 @@ class StoredFeatures:
     array([0, 1, 2])
     """
 
-    is_checked = True
-
     def __init__(self, reader: Reader) -> None:
         if reader.kind != "features":
             raise FormatError(f"{reader.path}: the store contains {reader.kind!r}, not features")
@@ -314,8 +312,6 @@ class StoredRows:
     nvals : int
         Estimated number of stored values, as if they were spread evenly over all rows.
     """
-
-    is_checked = True
 
     def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:
         self.features, self.start, self.stop = features, start, stop

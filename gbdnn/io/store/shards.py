@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checked_rows import fault_of
-from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import FormatError, MissingFileError
 from gbdnn.io.files import output_errors
 from gbdnn.io.reading import foreign_errors

@@ -1,6 +1,5 @@
-"""Direct runs: dense features, a few layers, dense answers; compiled networks."""
+"""Dense features through shallow networks in a single window; compiled networks."""
 
-import itertools
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,34 +7,15 @@ import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import network, scheduled, uncompiled
+from conftest import network, regrouped, uncompiled
+from networks import pruned
 from oracles import Dense, dense_inference
 
 import gbdnn
-from gbdnn.engine import direct as module
-from gbdnn.engine.sources import DenseMatrixRows, DenseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.fused import FusedForm
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
-NUMPY = {"FP32": np.dtype("f4"), "FP64": np.dtype("f8")}
-
-
-def pruned(sizes, densities, *, seed=0, clip=None, bias=0.05):
-    """Layers, each with its density, some biases positive, a linear one at the end."""
-    random = np.random.default_rng(seed)
-    layers = []
-    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
-        density = densities[k % len(densities)]
-        W = random.normal(0, 1.4 / np.sqrt(max(1, density * n)), (n, m))
-        W[random.random((n, m)) >= density] = 0
-        b = random.normal(bias, 0.1, m)
-        last = k == len(sizes) - 2
-        W, b = (np.asarray(a, "f4").astype("f8") for a in (W, b))
-        activation = "identity" if last else "relu"
-        layers.append(Dense(W, b, activation=activation, clip=None if last else clip))
-    return layers
 
 
 def inputs(count, neurons, seed=1):
@@ -78,7 +58,7 @@ def test_values(dtype, count, sizes, densities):
 
 @BOTH
 def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
-    """In a block of any width, alone, and scheduled; neurons in their own order."""
+    """In a block of any width, alone, and regrouped; neurons in their own order."""
     net = network(MIXED, dtype)
     X = inputs(300, 50)
     monkeypatch.setattr(costs, "HAND_OVER", 0.0)
@@ -91,7 +71,7 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
         found = gbdnn.infer(net, X, engine="fused", nthreads=nthreads)
         np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
     np.testing.assert_array_equal([run(x) for x in X[:20]], whole[:20])
-    scheduled(monkeypatch)
+    regrouped(monkeypatch)
     found = gbdnn.infer(net, X, engine="fused", nthreads=2)
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
 
@@ -208,7 +188,7 @@ def test_whole_numbers(kind):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(("count", "at"), [(1, 0), (5, 3), (400, 399)])
 def test_what_is_not_finite_is_refused(dtype, bad, count, at):
-    X = inputs(count, 50).astype(NUMPY[dtype])
+    X = inputs(count, 50).astype({"FP32": "f4", "FP64": "f8"}[dtype])
     X[at, 49] = bad
     for run in (gbdnn.compile(network(MIXED, dtype)), lambda X: gbdnn.infer(network(MIXED), X)):
         with pytest.raises(gbdnn.ArgumentError, match=f"features: contains {bad}"):
@@ -238,20 +218,6 @@ def test_an_overflow_names_the_layer(count, sign):
     if sign > 0:
         with pytest.raises(gbdnn.NonFiniteError, match="layer 3"):
             gbdnn.infer(net, np.ones((count, 3)), engine="fused")
-
-
-def test_a_large_input_is_checked_and_a_small_one_is_not():
-    """The same answer by both chains of layers."""
-    net = network(MIXED)
-    chains = net.prepared(module._wide_chains)
-    assert 1 < chains.safe < 1e10
-    X = inputs(50, 50)
-    small = gbdnn.compile(net)(X)
-    X[7] = chains.safe * 2
-    large = gbdnn.compile(net)(X)
-    others = np.arange(50) != 7
-    np.testing.assert_array_equal(large[others], small[others])
-    assert np.isfinite(large).all()
 
 
 # What comes out
@@ -286,21 +252,6 @@ def test_an_answer_of_few_entries_is_sparse():
     close(Y.to_dense(fill_value=0), expected)
 
 
-@pytest.mark.parametrize("count", [1, 10, 64])
-def test_few_sparse_inputs(count, monkeypatch):
-    runs = taken(monkeypatch)
-    X = inputs(count, 50)
-    X[X < 0.5] = 0
-    expected = dense_inference(MIXED, X)
-    rows, columns = np.nonzero(X)
-    A = gb.Matrix.from_coo(rows, columns, X[rows, columns], nrows=count, ncols=50, dtype="FP32")
-    before = A.dup()
-    Y = gbdnn.infer(network(MIXED), A, engine="fused")
-    assert len(runs) == 1
-    close(Y.to_dense(fill_value=0), expected)
-    assert A.isequal(before)
-
-
 def test_inputs_that_die_leave_rows_of_zeros():
     """Dropped on the way, out of their order."""
     layers = pruned((30, 40, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
@@ -324,100 +275,84 @@ def test_no_inputs_and_no_neurons():
 # Where it is taken
 
 
-def taken(monkeypatch):
-    runs, plain = [], module.run_directly
+@pytest.mark.parametrize("count", [1, 10, 64])
+def test_few_sparse_inputs(count):
+    X = inputs(count, 50)
+    X[X < 0.5] = 0
+    A = gb.Matrix.from_dense(X, missing_value=0)
+    before = A.dup()
+    Y = gbdnn.infer(network(MIXED), A, engine="fused")
+    close(Y.to_dense(fill_value=0), dense_inference(MIXED, X))
+    assert A.isequal(before)
 
-    def run(net, *args, **options):
-        runs.append(args)
-        return plain(net, *args, **options)
 
-    monkeypatch.setattr("gbdnn.engine.run.run_directly", run)
-    return runs
+def test_a_large_input_is_checked():
+    """The same answer for the others, and an error where a sum overflows."""
+    net, X = network(MIXED), inputs(50, 50)
+    small = gbdnn.compile(net)(X)
+    X[7] = 1e10
+    large = gbdnn.compile(net)(X)
+    others = np.arange(50) != 7
+    np.testing.assert_array_equal(large[others], small[others])
+    X[7] = 3e38
+    with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+        gbdnn.compile(net)(X)
 
 
-def test_a_callback_or_deduplication_is_scheduled(monkeypatch):
-    runs, net, X = taken(monkeypatch), network(MIXED), inputs(90, 50)
+@pytest.mark.parametrize("options", [{"callback": lambda _: None}, {"compress": True}])
+def test_other_options_change_no_bit_and_no_format(options):
+    net, X = network(MIXED), inputs(90, 50)
     Y = gbdnn.infer(net, X, engine="fused")
-    assert len(runs) == 1
-    told = []
-    for options in ({"callback": told.append}, {"compress": True}):
-        found = gbdnn.infer(net, X, engine="fused", **options)
-        assert found.isclose(Y)
-        assert found.ss.format == Y.ss.format
-    assert len(runs) == 1
-    assert {record.layer for record in told} == {0, 1, 2, 3}
-
-
-def test_deep_networks_whose_inputs_die_are_scheduled(monkeypatch):
-    runs = taken(monkeypatch)
-    deep = gbdnn.radixnet(1024, 40)
-    X = (inputs(costs.FEW_INPUTS + 1, 1024) > 1.2).astype("f4")
-    assert np.isclose(gbdnn.infer(deep, X, engine="fused").nvals, 0, atol=X.size)
-    assert runs == []
-    gbdnn.infer(deep, X[:-1], engine="fused")
-    assert len(runs) == 1
+    found = gbdnn.infer(net, X, engine="fused", **options)
+    assert found.isequal(Y)
+    assert found.ss.format == Y.ss.format
 
 
 def test_without_compiled_code_dense_features_stay_dense(monkeypatch):
-    """By the full form."""
+    """By the full kernel."""
     uncompiled(monkeypatch)
-    runs, X = taken(monkeypatch), inputs(90, 50)
-    Y = gbdnn.infer(network(MIXED), X)
-    assert runs == []
+    Y = gbdnn.infer(network(MIXED), X := inputs(90, 50))
     assert Y.ss.format == "fullr"
     close(Y.to_dense(), dense_inference(MIXED, X))
 
 
-def test_small_calls_compile_in_the_end(monkeypatch):
-    """Once they have taken as long as that would."""
-    uncompiled(monkeypatch)
-    runs, net, X = taken(monkeypatch), network(MIXED), inputs(2, 50)
-    monkeypatch.setattr(costs, "COMPILE", 5 * costs.RUN_CALLS)
-    monkeypatch.setattr("gbdnn.kernels.fused.FUSED._without", {})
-    for _ in range(8):
-        gbdnn.infer(net, X)
-    assert len(runs) in (4, 3)
-
-
-def test_nearly_empty_arrays_go_as_rows(monkeypatch):
-    runs, sparse = taken(monkeypatch), np.zeros((3000, 400), "f4")
+def test_nearly_empty_arrays():
+    sparse = np.zeros((3000, 400), "f4")
     sparse[np.arange(3000), np.arange(3000) % 400] = 1
     W = np.where(np.random.default_rng(0).random((400, 400)) < 0.3, 0.5, 0).astype("f4")
     Y = gbdnn.infer([W], sparse)
-    assert runs == []
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), sparse @ W)
 
 
 @pytest.mark.parametrize("memory", [10_000_000, 600_000])
-def test_memory_is_kept(memory, monkeypatch):
-    made, plain = [], module.Buffers
-
-    def buffers(*args):
-        made.append(plain(*args))
-        return made[-1]
-
-    monkeypatch.setattr(module, "Buffers", buffers)
+def test_little_memory(memory):
     net, X = network(pruned((400, 500, 400), (0.1,))), inputs(3000, 400)
-    gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
-    assert made
-    assert sum(each.allocated for each in made) <= memory
+    Y = gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
+    assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
     with pytest.raises(gbdnn.ArgumentError, match="too small"):
         gbdnn.infer(net, X, engine="fused", memory=10_000)
 
 
 @pytest.mark.parametrize("make", [gb.Matrix.from_dense, bitmap])
-def test_a_matrix_beyond_the_memory_is_read_in_parts(make, monkeypatch):
-    runs, net = taken(monkeypatch), network(MIXED)
-    X = make(inputs(2000, 50))
+def test_a_matrix_beyond_the_memory_is_read_in_ranges(make):
+    net, X = network(MIXED), make(inputs(2000, 50))
     Y = gbdnn.infer(net, X, engine="fused", memory=200_000, nthreads=2)
-    assert isinstance(runs[0][0], DenseMatrixRows)
     assert Y.ss.format == "fullr"
     assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
-    assert not isinstance(runs[1][0], DenseMatrixRows)
     close(Y.to_dense(), dense_inference(MIXED, X.to_dense(fill_value=0)))
     X[1999, 49] = np.inf
     with pytest.raises(gbdnn.ArgumentError, match="features: contains inf"):
         gbdnn.infer(net, X, engine="fused", memory=200_000)
+
+
+def test_an_error_in_one_thread_ends_all(monkeypatch):
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    net, X = network(MIXED), inputs(5000, 50)
+    X[4000, 0] = np.nan
+    for _ in range(5):
+        with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
+            gbdnn.infer(net, X, engine="fused", nthreads=3)
+    assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
 
 
 def test_threads_share_a_network():
@@ -428,24 +363,6 @@ def test_threads_share_a_network():
         several = [pool.submit(run, X[: 1 + k % 7 * 40]) for k in range(200)]
         for k, each in enumerate(several):
             np.testing.assert_array_equal(each.result(), whole[: 1 + k % 7 * 40])
-
-
-def test_an_error_in_one_thread_ends_all(monkeypatch):
-    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
-    net, X = network(MIXED), inputs(5000, 50)
-    X[4000, 0] = np.nan
-    blocks = []
-    plain = DenseRows.dense_rows
-
-    def dense_rows(self, start, stop):
-        blocks.append(start)
-        return plain(self, start, stop)
-
-    monkeypatch.setattr(DenseRows, "dense_rows", dense_rows)
-    for _ in range(5):
-        with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
-            gbdnn.infer(net, X, engine="fused", nthreads=3)
-    assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
 
 
 # compile
@@ -555,25 +472,6 @@ def test_layers_that_blocks_cannot_take(dtype):
     expected = np.where(X, X / 2 + 0.5, 0).astype(dtype)
     np.testing.assert_array_equal(gbdnn.compile(net)(X), expected, strict=True)
     np.testing.assert_array_equal(gbdnn.compile(net)(X[0]), expected[0], strict=True)
-
-
-@pytest.mark.parametrize("inputs_of_first_call", [1, 2, 3, 40, 100])
-def test_compile_leaves_nothing_to_prepare(inputs_of_first_call, monkeypatch):
-    """Weights by columns, for narrow blocks and wide ones, and by rows, for single inputs."""
-    prepared = []
-    for name in ("prepare", "prepare_single"):
-        plain = getattr(FusedForm, name)
-
-        def observed(self, *args, plain=plain, name=name, **options):
-            prepared.append(name)
-            return plain(self, *args, **options)
-
-        monkeypatch.setattr(FusedForm, name, observed)
-    run = gbdnn.compile(network(MIXED))
-    assert set(prepared) == {"prepare", "prepare_single"}
-    prepared.clear()
-    run(inputs(inputs_of_first_call, 50))
-    assert prepared == []
 
 
 def deep():

@@ -1,0 +1,240 @@
+"""Layers with their weights: a whole network in memory, or the next layers of one on disk.
+
+A network on disk is loaded a group of consecutive layers at a time. While inputs go through one
+group, a thread reads and prepares the next.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gbdnn.arrays.sparse_rows import release
+from gbdnn.engine.choice import layer_bytes
+from gbdnn.kernels.form import ChainLayers
+from gbdnn.kernels.full import FULL, FullWeights
+from gbdnn.kernels.full_chain import FullChain
+from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.overflow import may_overflow
+from gbdnn.kernels.reorder import inverse, orders
+from gbdnn.model.layer import free
+from gbdnn.runtime.threads import engaged, unbind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.engine.choice import Choice
+    from gbdnn.kernels.form import BlockForm, Chain
+    from gbdnn.model.layer import Layer
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
+
+__all__ = ["LayerPlan", "Loaded", "Loader", "chain_of", "plan_layers", "prepared_weights"]
+
+_UNCOLLECTED = 64 << 20  # bytes of layers that Python's collector may leave in memory
+
+
+class LayerPlan(NamedTuple):
+    """What a run knows of a layer without its weights.
+
+    Attributes
+    ----------
+    info : LayerInfo
+    in_blocks : bool
+        Whether the run's block kernel computes the layer exactly.
+    droppable, droppable_after : bool
+        Whether an input without entries before, or after, the layer stays without to the end.
+    may_overflow : bool
+        Whether a sum may leave the dtype's range.
+    """
+
+    info: LayerInfo
+    in_blocks: bool
+    droppable: bool
+    droppable_after: bool
+    may_overflow: bool
+
+
+def plan_layers(net: Network, largest: float, kernel: BlockForm | None) -> list[LayerPlan]:
+    """Return the plans of a run on features of at most `largest` in absolute value."""
+    # Rounded up to a power of two, so that a network keeps few plans.
+    bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
+    return net.prepared(_Plan(kernel, bound))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    kernel: BlockForm | None
+    largest: float
+
+    def __call__(self, net: Network) -> list[LayerPlan]:
+        plans: list[LayerPlan] = []
+        overflow = may_overflow(net.infos, self.largest)
+        droppable = True
+        for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
+            info, after = layer.info, droppable
+            droppable = droppable and not info.revives
+            in_blocks = self.kernel is not None and self.kernel.is_exact(info)
+            plans.append(LayerPlan(info, in_blocks, droppable, after, check))
+        return plans[::-1]
+
+
+class Loaded(NamedTuple):
+    """Consecutive layers of a network in memory, the first of them layer `first`.
+
+    ``chain`` is the `Chain` that takes blocks through them; None if only the sparse kernel runs.
+    """
+
+    first: int
+    layers: Network
+    chain: Any
+
+    @property
+    def stop(self) -> int:
+        """The number of the layer after them."""
+        return self.first + len(self.layers)
+
+    def layer(self, k: int) -> Layer:
+        """Return layer `k` of the network."""
+        return self.layers[k - self.first]
+
+    def free(self) -> None:
+        """Free the memory of layers that nobody else holds."""
+        for layer in self.layers:
+            free(layer)
+        for weights in () if self.chain is None else self.chain.layers.weights:
+            if isinstance(weights, FullWeights):
+                release(weights.W)
+
+
+class Loader:
+    """The layers of a run; to be closed.
+
+    Parameters
+    ----------
+    net : Network
+    plans : sequence of LayerPlan
+    choice : Choice
+        Its sizes tell where groups of layers begin.
+    """
+
+    def __init__(self, net: Network, plans: Sequence[LayerPlan], choice: Choice) -> None:
+        self._net, self._plans, self._choice = net, plans, choice
+        self._starts, self._uncollected = choice.sizes.starts, 0
+        self._present: tuple[int, Loaded] | None = None
+        self._ahead: tuple[int, Future[Loaded]] | None = None
+        self._reader = None
+        if len(self._starts) > 1:
+            self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
+
+    def around(self, k: int) -> Loaded:
+        """Return the group with layer `k`, and begin to load the one after it."""
+        at = int(np.searchsorted(self._starts, k, side="right")) - 1
+        if self._present is None or self._present[0] != at:
+            self._forget_present()
+            if self._ahead is not None and self._ahead[0] == at:
+                found, self._ahead = self._ahead[1].result(), None
+            else:
+                self._forget_ahead()
+                found = self._load(at, self._choice.threads)
+            self._present = at, found
+            if self._reader is not None and at + 1 < len(self._starts):
+                self._ahead = at + 1, self._reader.submit(self._load, at + 1, 1)
+        return self._present[1]
+
+    def close(self) -> None:
+        """Stop loading, and free layers that nobody else holds."""
+        if self._reader is not None:
+            self._forget_ahead()
+            self._reader.shutdown()
+            self._forget_present()
+
+    def _load(self, at: int, nthreads: int) -> Loaded:
+        start, stop = (*self._starts, len(self._net))[at : at + 2]
+        part = self._net if len(self._starts) == 1 else self._net[start:stop]
+        choice = self._choice
+        with engaged(nthreads):
+            part = part.loaded()
+            if choice.kernel is None:
+                return Loaded(start, part, None)
+            weights, positions = prepared_weights(
+                part, choice.kernel, reordered=choice.reorders, wide=choice.is_wide
+            )
+        plans = self._plans[start:stop]
+        return Loaded(start, part, chain_of(choice.kernel, start, plans, weights, positions))
+
+    def _forget_present(self) -> None:
+        if self._present is not None:
+            self._forget(self._present[1])
+            self._present = None
+
+    def _forget_ahead(self) -> None:
+        if self._ahead is not None and not self._ahead[1].cancel():
+            self._ahead[1].add_done_callback(self._forget_read)
+        self._ahead = None
+
+    def _forget_read(self, future: Future[Loaded]) -> None:
+        if future.exception() is None:
+            self._forget(future.result())
+
+    def _forget(self, loaded: Loaded) -> None:
+        """Free layers; those that others may hold are left to the garbage collector."""
+        if self._net.reads_anew:
+            loaded.free()
+            return
+        # A graphblas.Matrix is part of a reference cycle.
+        self._uncollected += sum(map(layer_bytes, loaded.layers.infos))
+        if self._reader is not None and self._uncollected >= _UNCOLLECTED:
+            self._uncollected = 0
+            gc.collect()
+
+
+def chain_of(
+    kernel: BlockForm,
+    first: int,
+    plans: Sequence[LayerPlan],
+    weights: Sequence[Any],
+    positions: Sequence[np.ndarray | None],
+    *,
+    checked: Sequence[bool] | None = None,
+    droppable: Sequence[bool] | None = None,
+) -> Chain:
+    """Return the chain of some layers; by default `checked` and `droppable` as planned."""
+    layers = ChainLayers(
+        first=first,
+        infos=[plan.info for plan in plans],
+        weights=weights,
+        droppable=droppable or [plan.droppable_after for plan in plans],
+        checked=checked or [plan.may_overflow for plan in plans],
+        positions=positions,
+    )
+    return FullChain(layers) if kernel is FULL else FusedChain(layers)
+
+
+def prepared_weights(
+    net: Network, kernel: BlockForm, *, reordered: bool, wide: bool
+) -> tuple[list[Any], list[np.ndarray | None]]:
+    """Return weights as a kernel wants them, and the neurons' positions; the network keeps both."""
+    return net.prepared(_Prepare(kernel, reordered, wide))
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    kernel: BlockForm
+    reordered: bool
+    wide: bool
+
+    def __call__(self, net: Network) -> tuple[list[Any], list[np.ndarray | None]]:
+        order = orders(net) if self.reordered else [None] * (len(net) + 1)
+        weights = [
+            self.kernel.prepare(layer, order[k], order[k + 1], wide=self.wide)
+            if self.kernel.is_exact(layer)
+            else None
+            for k, layer in enumerate(net)
+        ]
+        return weights, [None if each is None else inverse(each) for each in order[:-1]]

@@ -1,0 +1,176 @@
+"""Dense inputs through the layers of a shallow network: one window, without regrouping.
+
+Inputs of a network of a few layers reach its end, or die too late for others to take their places.
+A block is read, goes through all layers in one compiled call, and is written into the answer. One
+or two inputs are multiplied by rows of W instead, which gives the same bits.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.engine.choice import NetworkFacts, division
+from gbdnn.engine.loader import chain_of, plan_layers, prepared_weights
+from gbdnn.engine.progress import UNWATCHED
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock
+from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.fused_chain import FusedSingle
+from gbdnn.kernels.overflow import may_overflow, non_finite
+from gbdnn.runtime.threads import on_threads
+
+if TYPE_CHECKING:
+    from gbdnn.engine.answer import DenseAnswer
+    from gbdnn.engine.progress import RunProgress
+    from gbdnn.engine.sources import DenseRows
+    from gbdnn.model.network import Network
+
+__all__ = ["is_shallow", "run_shallow"]
+
+_log = logging.getLogger("gbdnn.inference")
+
+_MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
+
+
+def is_shallow(net: Network) -> bool:
+    """Whether `run_shallow` computes a network exactly, whatever it costs."""
+    return net.in_memory and net.prepared(NetworkFacts.of).is_exact
+
+
+def run_shallow(
+    net: Network,
+    X: DenseRows,
+    answer: DenseAnswer,
+    *,
+    nthreads: int | None,
+    memory: int = 1 << 62,
+    progress: RunProgress = UNWATCHED,
+) -> None:
+    """Write the activations after the last layer into an answer of zeros.
+
+    Parameters
+    ----------
+    net : Network
+        `is_shallow`.
+    X : DenseRows
+    answer : DenseAnswer
+    nthreads : int, optional
+        As for `infer`.
+    memory : int
+        Bytes of blocks.
+    progress : RunProgress, optional
+    """
+    if X.nrows <= costs.SINGLES:
+        net.prepared(_Singles).run(X, answer)
+        progress.computed(0, [X.nrows] * len(net), X.nrows, FUSED.name)
+        return
+    facts = net.prepared(NetworkFacts.of)
+    width, workers = division(facts, net.shape[0], X.nrows, nthreads, memory)
+    _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
+    wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
+    chains, stop = net.prepared(_wide if wide else _narrow), len(net)
+    starts = iter(range(0, X.nrows, width))  # shared by the threads
+
+    def work(_: int) -> None:
+        wide, buffers = chains.buffers(width)
+        for start in starts:
+            rows = X.dense_rows(start, start + width)
+            ids = np.arange(start, start + len(rows))
+            Y = chains.checked.block(buffers, 0, wide)
+            largest = chains.checked.read_dense(Y, 0, rows, ids)
+            if not largest < np.inf:
+                X.require_finite(start, start + len(rows))
+            chain = chains.unchecked if largest <= chains.safe else chains.checked
+            counts = np.zeros((stop, 5), np.int64) if progress.is_watched else None
+            Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
+            if counts is not None:
+                progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
+            answer.write(partial(chain.write, Y))
+            buffers.put(Y)
+        chains.idle.append((wide, buffers))  # not after an error
+
+    if workers == 1:
+        work(0)
+    else:
+        on_threads(workers, work, stop=lambda: [None for _ in starts])
+
+
+class _Chains:
+    """The chains of a network's layers, which the network keeps.
+
+    Attributes
+    ----------
+    unchecked, checked : Chain
+        Without and with a check for sums beyond the dtype's range.
+    safe : float
+        The magnitude of features up to which no sum leaves the range.
+    idle : list of (int, Buffers)
+        Blocks of one thread each, and their width, for the next call. (`pop` and `append` of a list
+        are atomic.)
+    """
+
+    def __init__(self, net: Network, *, wide: bool) -> None:
+        plans = plan_layers(net, np.inf, FUSED)
+        weights, positions = prepared_weights(net, FUSED, reordered=False, wide=wide)
+        # To look for dead inputs takes time: every fourth layer is enough.
+        droppable = [plan.droppable_after and not k % 4 for k, plan in enumerate(plans)]
+        self.unchecked, self.checked = (
+            chain_of(
+                FUSED, 0, plans, weights, positions,
+                checked=[check] * len(plans), droppable=droppable,
+            )
+            for check in (False, True)
+        )  # fmt: skip
+        self.safe = max(
+            (x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0
+        )
+        self.idle: list[tuple[int, Buffers]] = []
+        self._facts = net.prepared(NetworkFacts.of)
+
+    def buffers(self, width: int) -> tuple[int, Buffers]:
+        """Return idle blocks of at least this width, or new ones, and their width."""
+        try:
+            wide, found = self.idle.pop()
+        except IndexError:
+            wide = 0
+        if wide >= width:
+            return wide, found
+        shape = self._facts.neurons, width
+        return width, Buffers(self._facts.dtype, 0, AlignedBlock, shape)
+
+
+def _narrow(net: Network) -> _Chains:
+    return _Chains(net, wide=False)
+
+
+def _wide(net: Network) -> _Chains:
+    return _Chains(net, wide=True)
+
+
+class _Singles:
+    """A network prepared for single inputs, which the network keeps."""
+
+    def __init__(self, net: Network) -> None:
+        self._infos = [info.info for info in net.infos]
+        self._weights = [FUSED.prepare_single(layer) for layer in net]
+        self._idle: list[FusedSingle] = []  # memory for the next call
+
+    def run(self, X: DenseRows, answer: DenseAnswer) -> None:
+        """Write the activations of each input."""
+        try:
+            single = self._idle.pop()
+        except IndexError:
+            single = FusedSingle(self._weights, self._infos)
+        for n, x in enumerate(X.dense_rows(0, X.nrows)):
+            faulty = single.run(x, answer.values[n])
+            if faulty == len(self._infos):
+                X.require_finite(0, X.nrows)
+            elif faulty >= 0:
+                raise non_finite(faulty, self._infos[faulty])
+        self._idle.append(single)
+        answer.note_entries()

@@ -1,0 +1,134 @@
+"""Equal inputs are computed once: the same bits as without merging."""
+
+import numpy as np
+import pytest
+from conftest import narrow, network, reordered
+from hypothesis import given
+from networks import converging
+from oracles import case
+from test_properties import ANY, problems
+
+import gbdnn
+
+ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
+@pytest.mark.parametrize("nthreads", [1, 3])
+@pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
+@pytest.mark.parametrize("compress", [True, "auto"])
+def test_bitwise_the_same_as_without(engine, nthreads, patches, compress, monkeypatch):
+    for patch in patches:
+        patch(monkeypatch)
+    net, X = converging()
+    plain = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=False)
+    assert 0 < len(gbdnn.categories(plain)) < len(X)
+    Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=compress)
+    assert Y.isequal(plain)
+
+
+@ENGINES
+def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
+    narrow(monkeypatch)
+    net, X = converging()
+    live = {}
+    for compress in (False, True):
+        stats = []
+        gbdnn.infer(net, X, engine=engine, compress=compress, callback=stats.append)
+        table = gbdnn.per_layer(stats)
+        live[compress] = table["live"].tolist()
+        if compress:
+            assert table["distinct"][-1] < 0.2 * table["live"][-1]
+            assert table["inputs"][-1] < 0.2 * table["live"][-1]
+        else:
+            assert table["distinct"].tolist() == live[False]
+    assert live[True] == live[False]
+
+
+@ENGINES
+def test_equal_fingerprints_of_distinct_inputs_merge_nothing(engine, monkeypatch):
+    narrow(monkeypatch)
+    monkeypatch.setattr("gbdnn.engine.merge._ODD", np.uint64(0))
+    monkeypatch.setattr("gbdnn.engine.merge._numbers", lambda count: np.zeros(count, np.uint64))
+    net, X = converging()
+    plain = gbdnn.infer(net, X, engine=engine, compress=False)
+    assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 22])
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch):
+    narrow(monkeypatch)
+    monkeypatch.setattr("gbdnn.engine.merge._CHUNK", chunk)
+    net, X = converging()
+    X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
+    stats = []
+    Y = gbdnn.infer(net, X, engine=engine, compress=True, nthreads=2, callback=stats.append)
+    table = gbdnn.per_layer(stats)
+    assert (table["inputs"][11], table["live"][11]) == (1, 200)
+    assert len(gbdnn.categories(Y)) == 200
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_the_order_of_the_inputs_does_not_matter(engine):
+    net, X = converging()
+    order = np.random.default_rng(3).permutation(len(X))
+    Y = gbdnn.infer(net, X, engine=engine, compress=True)
+    assert gbdnn.infer(net, X[order], engine=engine, compress=True).isequal(Y[order, :].new())
+
+
+@ANY
+@given(problems())
+def test_any_network(problem):
+    layers, X = problem
+    net, X = network(layers), np.repeat(X, 3, axis=0)
+    for engine in ("full", "fused", "sparse"):
+        plain = gbdnn.infer(net, X, engine=engine, compress=False)
+        assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+
+
+@ENGINES
+def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
+    """Inputs that differ in the sign of a zero have equal answers, merged or not."""
+    narrow(monkeypatch)
+    layer = gbdnn.Layer(np.array([[1.0, 0.5], [0.0, -1.0]], "f4"), activation="identity")
+    X = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, -0.0]] * 9, "f4")
+    Y = gbdnn.infer([layer] * 3, X, engine=engine, compress=True)
+    assert Y.isequal(gbdnn.infer([layer] * 3, X, engine=engine, compress=False))
+
+
+@pytest.mark.parametrize("flag", [True, np.bool_(True), np.bool_(False), False, "auto"])
+def test_flags(flag, monkeypatch):
+    """Equal inputs of a shallow network are merged only if that is asked for."""
+    narrow(monkeypatch)
+    net, X = converging(layers=3)
+    X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
+    stats = []
+    gbdnn.infer(net, X, compress=flag, callback=stats.append)
+    assert (gbdnn.per_layer(stats)["distinct"][-1] == 200) == (not flag)
+
+
+def test_invalid_compress():
+    with pytest.raises(ValueError, match="compress must be True, False or 'auto', not 'yes'"):
+        gbdnn.infer([np.eye(2)], np.eye(2), compress="yes")
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_official_bits(engine, official):
+    from gbdnn.challenge import read_challenge_network
+    from gbdnn.io import read_tsv
+
+    net = read_challenge_network(official, 1024)
+    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
+    plain = gbdnn.infer(net, X, engine=engine, compress=False)
+    for compress in (True, "auto"):
+        assert gbdnn.infer(net, X, engine=engine, compress=compress).isequal(plain)
+
+
+@pytest.mark.parametrize("engine", ["full", "fused"])
+def test_without_equal_inputs_nothing_changes(engine):
+    rough = case(31, exact=False, sizes=(60, 70, 50), inputs=70, density=0.1)
+    net = network(rough.layers)
+    plain = gbdnn.infer(net, rough.X, engine=engine, compress=False)
+    assert gbdnn.infer(net, rough.X, engine=engine, compress=True).isequal(plain)

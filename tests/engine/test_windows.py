@@ -1,0 +1,306 @@
+"""Windows of layers: networks on disk, little memory, and equal bits whatever the blocks."""
+
+import signal
+import threading
+from functools import partial
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import assert_answer, moved, narrow, network, regrouped, reordered
+from networks import converging, dying
+from oracles import case, dense_inference
+
+import gbdnn
+from gbdnn.engine.choice import layer_bytes
+
+BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
+BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+
+SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
+OPTIONS = {"sizes": SIZES, "inputs": 90, "density": 0.4, "exact": False}
+CASE = case(4, rule="entries", **OPTIONS)
+
+
+class Layers:
+    """A reader that counts what it is asked for."""
+
+    def __init__(self, net):
+        self.net, self.read = net, []
+
+    def __call__(self, k):
+        self.read.append(k)
+        return self.net[k]
+
+
+def lazy(net):
+    source = Layers(net)
+    return gbdnn.Network.lazy([layer.info for layer in net], source), source
+
+
+def room_for(net, layers):
+    """The memory of a run that holds so many layers in each of two groups."""
+    return 4 * layers * max(map(layer_bytes, net.infos)) + 4
+
+
+CONFIGURATIONS = {
+    "auto": ({}, []),
+    "sparse": ({"engine": "sparse"}, []),
+    "full": ({"engine": "full"}, []),
+    "full, narrow": ({"engine": "full", "nthreads": 3}, [narrow]),
+    "full, narrow, reordered": ({"engine": "full"}, [narrow, reordered]),
+    "full, moved": ({"engine": "full"}, [narrow, moved]),
+    "fused": ({"engine": "fused"}, []),
+    "fused, narrow": ({"engine": "fused", "nthreads": 3}, [narrow]),
+    "fused, narrow, reordered": ({"engine": "fused"}, [narrow, reordered]),
+}
+
+
+@pytest.fixture(params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def infer(request, monkeypatch):
+    options, patches = request.param
+    for patch in patches:
+        patch(monkeypatch)
+    return partial(gbdnn.infer, **options)
+
+
+# Networks on disk
+
+
+@pytest.mark.pairwise
+@pytest.mark.parametrize("layers", [1, 2, 4, 9])
+@pytest.mark.parametrize(("rule", "bias"), [("entries", "negative"), ("all", "mixed vector")])
+def test_any_number_of_layers_in_memory(infer, layers, rule, bias):
+    a_case = case(0, rule=rule, bias=bias, **OPTIONS)
+    net = network(a_case.layers)
+    streamed, source = lazy(net)
+    assert_answer(infer(streamed, a_case.X, memory=room_for(net, layers)), a_case)
+    assert set(source.read) == set(range(9))
+
+
+@BLOCKS
+def test_layers_are_read_once_where_memory_allows(engine, monkeypatch):
+    narrow(monkeypatch)
+    net = network(CASE.layers)
+    streamed, source = lazy(net)
+    assert_answer(gbdnn.infer(streamed, CASE.X, engine=engine, memory=10**6), CASE)
+    assert sorted(source.read) == list(range(9))
+
+
+@pytest.mark.parametrize("engine", ["auto", "full", "fused"])
+def test_little_memory_costs_passes_not_answers(engine, monkeypatch):
+    """Inputs are read in several parts, and layers more than once."""
+    narrow(monkeypatch)
+    net = network(CASE.layers)
+    streamed, source = lazy(net)
+    memory = room_for(net, 1)
+    assert_answer(gbdnn.infer(streamed, CASE.X, engine=engine, nthreads=1, memory=memory), CASE)
+    assert len(source.read) > 9
+
+
+def test_a_layer_too_large_for_the_memory_is_named():
+    net = network(CASE.layers)
+    streamed, _ = lazy(net)
+    needed = layer_bytes(net.infos[0])
+    with pytest.raises(ValueError, match=rf"layer 0 .* takes {needed} bytes; pass memory="):
+        gbdnn.infer(streamed, CASE.X, memory=3 * needed)
+
+
+def test_an_error_of_the_reader_reaches_the_caller():
+    """A layer that is read ahead by another thread; no thread is left behind."""
+    net = network(CASE.layers)
+
+    def read(k):
+        if k == 7:
+            raise OSError("the disk is gone")
+        return net[k]
+
+    streamed = gbdnn.Network.lazy([layer.info for layer in net], read)
+    with pytest.raises(OSError, match="the disk is gone"):
+        gbdnn.infer(streamed, CASE.X, memory=room_for(net, 2))
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
+
+
+KILL = gbdnn.Layer(np.eye(3), -10.0, dtype="FP32")
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "full", "fused"])
+@pytest.mark.parametrize(("bias", "value"), [(0.0, 0.0), (0.5, 0.5)])
+def test_all_inputs_die_between_windows(engine, bias, value, monkeypatch):
+    """Dead inputs are not lost where a later layer has a positive bias."""
+    narrow(monkeypatch)
+    last = gbdnn.Layer(np.eye(3), bias, dtype="FP32")
+    streamed, _ = lazy(gbdnn.Network([KILL, KILL, last]))
+    Y = gbdnn.infer(streamed, np.ones((5, 3)), engine=engine, memory=room_for(streamed, 1) * 8)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.full((5, 3), value))
+
+
+@BLOCKS
+def test_equal_inputs_across_windows(engine):
+    net, streamed = gbdnn.radixnet(1024, 120), gbdnn.radixnet(1024, 120, lazy=True)
+    random = np.random.default_rng(0)
+    X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
+    plain = gbdnn.infer(net, X, compress=False, engine=engine)
+    assert plain.nvals > 0
+    memory = room_for(net, 30)
+    for compress in (True, False, "auto"):
+        found = gbdnn.infer(streamed, X, compress=compress, engine=engine, memory=memory)
+        assert found.isequal(plain)
+
+
+@pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
+@pytest.mark.parametrize("anew", [True, False])
+def test_only_layers_that_nobody_else_holds_are_freed(engine, anew):
+    made, held = [], gbdnn.radixnet(1024, 9)
+
+    class Reader:
+        reads_anew = anew
+
+        def __call__(self, k):
+            layer = held[k]
+            made.append(gbdnn.Layer(layer.W, layer.bias, bias_rule="entries", clip=32))
+            return made[-1]
+
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024, inputs=300)
+    net = gbdnn.Network.lazy(held.infos, Reader())
+    Y = gbdnn.infer(net, X, engine=engine, memory=16 << 20)
+    assert Y.isequal(gbdnn.infer(held, X, engine=engine))
+    assert len(made) >= 9
+    assert {int(layer.W.nvals) for layer in made} == {0 if anew else held[0].edges}
+
+
+# Bits and memory
+
+
+@BOTH
+@BLOCKS
+@pytest.mark.parametrize("memory", [40_000, 60_000, 10**6, None])
+def test_little_memory_makes_narrow_blocks_not_other_bits(engine, dtype, memory):
+    rough = case(9, exact=False, sizes=(50, 40, 30), inputs=300, density=0.1)
+    net = network(rough.layers, dtype)
+    whole = gbdnn.infer(net, rough.X, engine=engine)
+    assert whole.nvals > 0
+    options = {} if memory is None else {"memory": memory * (2 if dtype == "FP64" else 1)}
+    for nthreads in (1, 4, 64):
+        Y = gbdnn.infer(net, rough.X, engine=engine, nthreads=nthreads, **options)
+        assert Y.isequal(whole)
+
+
+@pytest.mark.parametrize("patches", [[regrouped], [narrow], [narrow, reordered]])
+@BLOCKS
+def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
+    a_case = case(9, exact=False, sizes=(100, 90, 80, 70), inputs=90, density=0.1)
+    net = network(a_case.layers)
+    if reordered in patches:  # edges are added in another order
+        reordered(monkeypatch)
+    regrouped(monkeypatch)
+    plain = gbdnn.infer(net, a_case.X, engine=engine, nthreads=1)
+    for patch in patches:
+        patch(monkeypatch)
+    Y = gbdnn.infer(net, a_case.X, engine=engine, nthreads=3)
+    assert Y.isequal(plain)
+    for rows in ([7], [80, 3, 4], range(20, 60)):
+        part = gbdnn.infer(net, a_case.X[list(rows)], engine=engine)
+        assert part.isequal(Y[list(rows), :].new())
+
+
+@pytest.mark.parametrize("nthreads", [1, 3])
+@pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
+@pytest.mark.parametrize("compress", [True, False, "auto"])
+def test_a_callback_changes_no_bit(nthreads, patches, compress, monkeypatch):
+    for patch in patches:
+        patch(monkeypatch)
+    net, X = converging(layers=30)
+    options = {"engine": "fused", "nthreads": nthreads, "compress": compress}
+    plain = gbdnn.infer(net, X, **options)
+    stats = []
+    assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
+    assert {s.form for s in stats} == {"fused"}
+    table = gbdnn.per_layer(stats)
+    assert table["live"][29] == len(gbdnn.categories(plain)) > 0
+    if compress is False:
+        assert table["entries"][29] == plain.nvals
+        full = []
+        gbdnn.infer(net, X, engine="full", compress=False, callback=full.append)
+        for name in ("live", "distinct", "entries"):
+            assert table[name].tolist() == gbdnn.per_layer(full)[name].tolist()
+
+
+@BLOCKS
+@pytest.mark.parametrize("patches", [[], [narrow]])
+def test_deep_networks_with_few_survivors(engine, patches, monkeypatch):
+    """Survivors of all blocks are regrouped many times, and keep their ids."""
+    for patch in patches:
+        patch(monkeypatch)
+    keep = range(0, 300, 11)
+    layers, X = dying(300, at=17, layers=40, survivors=keep)
+    for nthreads in (1, 4):
+        Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads, compress=False)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
+        assert gbdnn.categories(Y).tolist() == list(keep)
+
+
+@pytest.mark.parametrize("engine", ["auto", "full", "fused", "sparse"])
+def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
+    net, X = network(case(1).layers), case(1).X
+    with pytest.raises(ValueError, match=r"memory=1000 is too small: .* pass memory=\d+") as told:
+        gbdnn.infer(net, X, engine=engine, memory=1000, callback=lambda _: None)
+    needed = int(str(told.value).rpartition("memory=")[2].split()[0])
+    assert 1000 < needed < 100_000
+    if engine in ("full", "fused"):
+        assert gbdnn.infer(net, X, engine=engine, memory=needed).isequal(gbdnn.infer(net, X))
+
+
+@pytest.mark.parametrize(
+    ("memory", "error"), [(1.5, TypeError), ("1 GB", TypeError), (True, TypeError), (0, ValueError)]
+)
+def test_invalid_memory(memory, error):
+    with pytest.raises(error, match="memory"):
+        gbdnn.infer([np.eye(2)], np.eye(2), memory=memory, callback=lambda _: None)
+
+
+def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
+    n = 1 << 18
+    step = np.arange(n)
+    W = gb.Matrix.from_coo(step, (step + 1) % n, np.float32(0.5), nrows=n, ncols=n)
+    X = gb.Matrix.from_coo([0, 1], [7, n - 1], np.float32(1), nrows=2, ncols=n)
+    net = gbdnn.Network([gbdnn.Layer(W, copy=False)] * 3)
+    Y = gbdnn.infer(net, X, memory=16 << 20)
+    assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
+    with pytest.raises(gbdnn.ArgumentError, match="too small"):
+        gbdnn.infer(net, X, memory=16 << 20, engine="fused")
+
+
+# Errors
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("options", [{}, {"clip": 2.0}])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("patches", [[], [narrow]])
+def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkeypatch):
+    """Layer 2 overflows in one input of 90, and hides it: by a clip, or by the ReLU."""
+    for patch in patches:
+        patch(monkeypatch)
+    big = float(np.finfo(dtype).max) / 8
+    keep, grow = np.eye(3), np.eye(3) * big
+    grow[0, 0] *= sign
+    layers = [gbdnn.Layer(W, dtype=np.dtype(dtype), clip=16.0) for W in (keep, keep)]
+    layers += [gbdnn.Layer(W, dtype=np.dtype(dtype), **options) for W in (grow, keep)]
+    X = np.zeros((90, 3))
+    X[:, 1] = 0.5
+    X[77, 0] = 15.0
+    for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
+        with pytest.raises(gbdnn.NonFiniteError, match="layer 2"):
+            gbdnn.infer(gbdnn.Network(layers), X, engine=engine, nthreads=nthreads)
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
+
+
+@BLOCKS
+def test_ctrl_c_ends_all_threads(engine):
+    net = gbdnn.radixnet(1024, 6)
+    X = np.ones((3000, 1024), "f4")
+    options = {"engine": engine, "nthreads": 2, "compress": False}
+    with pytest.raises(KeyboardInterrupt):
+        gbdnn.infer(net, X, callback=lambda _: signal.raise_signal(signal.SIGINT), **options)
+    assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]

@@ -1,0 +1,56 @@
+"""Networks with a property that tests need."""
+
+import itertools
+
+import numpy as np
+from oracles import Dense, dyadic
+
+import gbdnn
+
+
+def converging(inputs=200, layers=12, neurons=40, seed=0):
+    """A network under which inputs become equal one after the other, and inputs with repeats."""
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(layers):
+        W = (random.random((neurons, neurons)) < 0.3) * random.integers(1, 4, (neurons, neurons))
+        made.append(gbdnn.Layer(W / 2, -0.5, bias_rule="entries", clip=4.0))
+    X = (random.random((inputs, neurons)) < 0.15) * random.integers(1, 3, (inputs, neurons))
+    X[::7] = 0
+    return gbdnn.Network(made), X[random.integers(0, inputs, inputs)].astype(np.float32)
+
+
+def dying(inputs, *, at, layers=6, neurons=40, survivors=()):
+    """Inputs that all die in layer `at`, except for the survivors; FP32 sums are exact."""
+    random = np.random.default_rng(at)
+    made = []
+    for _ in range(layers):
+        W = dyadic(random, (neurons, neurons), 0.2, low=1)
+        np.fill_diagonal(W, 1.0)
+        made.append(Dense(W, -0.125, "entries", "relu", 4.0))
+    X = dyadic(random, (inputs, neurons), 0.3, low=16, high=32)
+    # Only neuron 0 survives layer `at`, and it is on in the survivors alone.
+    X[:, 0] = 0
+    X[list(survivors), 0] = 2.0
+    for k in range(at + 1):
+        made[k].W[0, 1:] = 0
+        made[k].W[1:, 0] = 0
+        made[k].b = 0.0
+    made[at].W[1:, :] = 0
+    return made, X
+
+
+def pruned(sizes, densities, *, seed=0, clip=None, bias=0.05):
+    """Layers of given densities with some positive biases, the last of them linear."""
+    random = np.random.default_rng(seed)
+    layers = []
+    for k, (n, m) in enumerate(itertools.pairwise(sizes)):
+        density = densities[k % len(densities)]
+        W = random.normal(0, 1.4 / np.sqrt(max(1, density * n)), (n, m))
+        W[random.random((n, m)) >= density] = 0
+        b = random.normal(bias, 0.1, m)
+        last = k == len(sizes) - 2
+        W, b = (np.asarray(a, "f4").astype("f8") for a in (W, b))
+        activation = "identity" if last else "relu"
+        layers.append(Dense(W, b, activation=activation, clip=None if last else clip))
+    return layers
