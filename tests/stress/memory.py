@@ -1,7 +1,7 @@
 """Compare the peak memory of runs with what `memory=` allows: at most 1.5 times as much.
 
     python tests/stress/memory.py               # the whole grid; Linux only
-    python tests/stress/memory.py fused graph   # only this engine, and graph convolutions
+    python tests/stress/memory.py fused full    # these engines only
 
 Every case runs in its own process. A line is printed for each case that exceeds its limits.
 """
@@ -64,30 +64,7 @@ def inference(folder, engine, mib, features, bias, lazy, dtype):
     return {"memory=": [taken - answer, 1.5 * (mib << 20)]}
 
 
-def convolution(_, aggregate, own):
-    """Return what a graph convolution took beyond what it needs in any case, and its limit."""
-    import graphblas as gb
-
-    nodes, rng = 60_000, np.random.default_rng(0)
-    rows, columns = rng.integers(0, nodes, (2, 15 * nodes))
-    values = rng.random(15 * nodes, np.float32)
-    A = gb.Matrix.from_coo(rows, columns, values, nrows=nodes, ncols=nodes, dup_op="first")
-    A.wait()
-    X = rng.normal(size=(nodes, 96)).astype(np.float32)
-    weights = [rng.normal(size=shape).astype(np.float32) for shape in ((96, 128), (128, 64))]
-    layers = [gbdnn.graph.Convolution(W, own=W if own else None) for W in weights]
-    options = {"aggregate": aggregate, "nthreads": 2}
-    few = gb.Matrix.from_dense(np.eye(96, dtype=np.float32))
-    gbdnn.graph.infer(layers, np.eye(96, dtype=np.float32), few, **options)
-    budget = 8 << 20
-    Y, taken = peak(lambda: gbdnn.graph.infer(layers, X, A, memory=budget, **options))
-    needed = 12 * A.nvals + 4 * nodes * (128 + 64)  # a copy of A, activations of all nodes
-    return {"memory=": [taken - Y.nrows * Y.ncols * 5 - needed, 1.5 * budget]}
-
-
 def grid(name):
-    if name == "graph":
-        return list(product(["sum", "max"], [0, 1]))
     kinds = [*product(["matrix", "array", "scipy"], [0.02, -0.3], [0, 1], ["FP32"])]
     return list(product([name], [32, 64, 512], [*kinds, ("matrix", 0.02, 0, "FP64")]))
 
@@ -112,9 +89,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["case"]:
         first, *more = json.loads(sys.argv[2])
         with tempfile.TemporaryDirectory() as folder:
-            if first in ("sum", "max"):
-                print(json.dumps(convolution(folder, first, *more)))
-            else:
-                print(json.dumps(inference(folder, first, more[0], *more[1])))
+            print(json.dumps(inference(folder, first, more[0], *more[1])))
     else:
-        main(sys.argv[1:] or ["auto", "sparse", "full", "fused", "graph"])
+        main(sys.argv[1:] or ["auto", "sparse", "full", "fused"])
