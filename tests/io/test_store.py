@@ -83,6 +83,12 @@ def test_networks_round_trip(net, most):
             assert len(os.listdir(folder)) == len(net) + 1  # noqa: PTH208
 
 
+def test_a_layer_without_neurons_keeps_its_bias(tmp_path):
+    net = Network([Layer(np.zeros((3, 0)), bias=0.5)])
+    gbdnn.save(net, tmp_path)
+    assert_same(gbdnn.load(tmp_path), net)
+
+
 @st.composite
 def matrices(draw):
     n, m = draw(st.integers(0, 12)), draw(st.integers(0, 5))

@@ -86,8 +86,8 @@ class _StoredLayers:
     def __call__(self, k: int, /) -> Layer:
         info, entry, where = self.infos[k], self._entries[k], f"layer {k}"
         columns = read_rows(self._reader.shards, entry, info.shape[::-1], info.edges, where)
-        bias: float | np.ndarray = info.lowest_bias
-        if entry["has_vector"]:
+        bias: Any = entry["bias"]
+        if bias is None:
             (bias,) = self._reader.shards.arrays(entry, ["bias"], where)
         if columns.dtype != info.dtype or np.size(bias) not in (1, info.ncols):
             raise FormatError(f"{self._reader.path}: {where}: the shard and the index differ")
@@ -103,9 +103,9 @@ def _written(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
     told = {name: getattr(layer, name) for name in _FIELDS}
     told["dtype"] = layer.dtype.name
     told["gain"] = layer.gain if math.isfinite(layer.gain) else None
-    bias = {"bias": layer.bias} if isinstance(layer.bias, np.ndarray) else {}
-    told["has_vector"] = bool(bias)
-    return {**write_rows(writer, f"layer.{k}", columns, **bias), **told}
+    vector = {"bias": layer.bias} if isinstance(layer.bias, np.ndarray) else {}
+    told["bias"] = None if vector else layer.bias
+    return {**write_rows(writer, f"layer.{k}", columns, **vector), **told}
 
 
 def _info(entry: dict[str, Any]) -> LayerInfo:
