@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.row_store import RowStore
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
@@ -109,23 +110,9 @@ class DenseAnswer:
                 entries += int(np.count_nonzero(present[some]))
         del self.values, self.present
         if sparse or not entries or not costs.dense_answer_pays(values.size, entries):
-            return _sparse_rows(values, present).matrix()
+            return as_matrix(values, what="the answer")
         if entries == values.size:
             return gb.Matrix.ss.import_fullr(values, take_ownership=True)
         return gb.Matrix.ss.import_bitmapr(
             values=values, bitmap=present, nvals=entries, take_ownership=True
         )
-
-
-def _sparse_rows(values: np.ndarray, present: np.ndarray) -> SparseRows:
-    """Return the values that are present as sparse rows."""
-    nrows, ncols = values.shape
-    indptr = np.zeros(nrows + 1, np.int64)
-    np.cumsum([np.count_nonzero(row) for row in present], out=indptr[1:])
-    columns, found = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], values.dtype)
-    for start in range(0, nrows, _AT_ONCE):
-        some = slice(start, min(start + _AT_ONCE, nrows))
-        entries = slice(indptr[some.start], indptr[some.stop])
-        columns[entries] = np.nonzero(present[some])[1]
-        found[entries] = values[some][present[some]]
-    return SparseRows(indptr.view(np.uint64), columns, found, ncols)

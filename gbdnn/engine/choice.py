@@ -54,8 +54,8 @@ class Sizes(NamedTuple):
         Inputs per block.
     workers, threads_each : int
         Blocks that are computed side by side, and threads within the product of each.
-    working, waiting : int
-        Bytes of all activations, and of those that wait between two windows.
+    working, waiting, block : int
+        Bytes of all activations, of those that wait between two windows, and of a block.
     """
 
     starts: tuple[int, ...]
@@ -64,6 +64,7 @@ class Sizes(NamedTuple):
     threads_each: int
     working: int
     waiting: int
+    block: int
 
 
 def sizes(
@@ -109,32 +110,26 @@ def sizes(
         used += needed
     neurons, dtype = max(max(*info.shape, 1) for info in infos), infos[0].dtype
     if kernel is None:
-        return Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2)
-    count = 4 if kernel is FUSED else 5
-    narrowest = step = 64 // dtype.itemsize if kernel is FUSED else 16
-    least = count * _block_bytes(kernel, neurons, narrowest, dtype)
-    if working < least:
-        raise ArgumentError(
-            f"memory={memory} is too small: {count} blocks of {narrowest} inputs x {neurons}"
-            f" neurons take {least} bytes; pass memory={least if in_memory else 2 * least} or more"
-        )
+        return Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1)
+    count, step = (4, 64 // dtype.itemsize) if kernel is FUSED else (5, 16)
     if kernel is FUSED:
         width = costs.fused_width(neurons, dtype.itemsize, inputs, threads)
     else:
-        step, width = 32, costs.block_width(neurons, dtype.itemsize, inputs)
-    while width > narrowest and count * _block_bytes(kernel, neurons, width, dtype) > working:
-        width = max(narrowest, width - step)
+        width = costs.block_width(neurons, dtype.itemsize, inputs)
+    row = (1 if in_memory else 2) * count * neurons * dtype.itemsize
+    width = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
+    width = width // step * step if kernel is FUSED else padded(width - 31)
     blocks = -(-inputs // width)
     workers, inner = min(threads, blocks), 1
     if kernel is FULL:
         edges = max(info.edges for info in infos)
         workers, inner = costs.inner_threads(threads, blocks, width, edges)
-    block = _block_bytes(kernel, neurons, width, dtype)
+    block = (AlignedBlock if kernel is FUSED else Block).size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block
     if in_memory:
         waiting = min(waiting, max(_WAITING, 8 * workers * block))
-    return Sizes(tuple(starts), width, workers, inner, working, waiting)
+    return Sizes(tuple(starts), width, workers, inner, working, waiting, block)
 
 
 def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
@@ -158,12 +153,6 @@ def layer_bytes(info: LayerInfo) -> int:
     """Return the bytes of a layer in memory, as it was read and as its block kernel wants it."""
     pointers = 8 * (info.ncols + 1)
     return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
-
-
-def _block_bytes(kernel: BlockForm, neurons: int, width: int, dtype: np.dtype) -> int:
-    if kernel is FUSED:
-        return AlignedBlock.size(neurons, width, dtype)
-    return Block.size(neurons, padded(width), dtype)
 
 
 class NetworkFacts(NamedTuple):
@@ -228,7 +217,7 @@ class Choice:
     sizes : Sizes
     reorders, is_wide : bool
         Whether neurons are reordered, and whether weights are prepared for wide blocks.
-    threads : int
+    threads, memory : int
     dtype : numpy.dtype
     """
 
@@ -243,6 +232,7 @@ class Choice:
         may_be_shallow: bool,
     ) -> None:
         self._facts, self._engine, self._inputs = net.prepared(NetworkFacts.of), engine, X.nrows
+        self.memory = memory
         self.dtype = self._facts.dtype
         self.shallow: DenseRows | None = None
         if may_be_shallow and engine in ("auto", "fused") and net.in_memory and X.nrows:
@@ -328,12 +318,6 @@ class Choice:
             shape = self._facts.neurons, self.sizes.width
             return Buffers(self.dtype, self.sizes.working, AlignedBlock, shape)
         return Buffers(self.dtype, self.sizes.working)
-
-    def block_bytes(self) -> int:
-        """Return the bytes of one block at the widest layer."""
-        if self.kernel is None:
-            return 1
-        return _block_bytes(self.kernel, self._facts.neurons, self.sizes.width, self.dtype)
 
 
 def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:

@@ -6,16 +6,15 @@ group, a thread reads and prepares the next.
 
 from __future__ import annotations
 
-import gc
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.engine.choice import layer_bytes
 from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.full import FULL, FullWeights
 from gbdnn.kernels.full_chain import FullChain
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = ["LayerPlan", "Loaded", "Loader", "chain_of", "plan_layers", "prepared_weights"]
-
-_UNCOLLECTED = 64 << 20  # bytes of layers that Python's collector may leave in memory
 
 
 class LayerPlan(NamedTuple):
@@ -125,9 +122,9 @@ class Loader:
 
     def __init__(self, net: Network, plans: Sequence[LayerPlan], choice: Choice) -> None:
         self._net, self._plans, self._choice = net, plans, choice
-        self._starts, self._uncollected = choice.sizes.starts, 0
-        self._present: tuple[int, Loaded] | None = None
-        self._ahead: tuple[int, Future[Loaded]] | None = None
+        self._starts, self._at = choice.sizes.starts, -1
+        self._present: Loaded | None = None
+        self._ahead: Future[Loaded] | None = None
         self._reader = None
         if len(self._starts) > 1:
             self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
@@ -135,24 +132,25 @@ class Loader:
     def around(self, k: int) -> Loaded:
         """Return the group with layer `k`, and begin to load the one after it."""
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
-        if self._present is None or self._present[0] != at:
-            self._forget_present()
-            if self._ahead is not None and self._ahead[0] == at:
-                found, self._ahead = self._ahead[1].result(), None
+        if self._present is None or at != self._at:
+            self._free(self._present)
+            self._present, ahead = None, self._ahead if at == self._at + 1 else None
+            if ahead is None:
+                self._drop_ahead()
+                self._present = self._load(at, self._choice.threads)
             else:
-                self._forget_ahead()
-                found = self._load(at, self._choice.threads)
-            self._present = at, found
+                self._ahead, self._present = None, ahead.result()
+            self._at = at
             if self._reader is not None and at + 1 < len(self._starts):
-                self._ahead = at + 1, self._reader.submit(self._load, at + 1, 1)
-        return self._present[1]
+                self._ahead = self._reader.submit(self._load, at + 1, 1)
+        return self._present
 
     def close(self) -> None:
         """Stop loading, and free layers that nobody else holds."""
         if self._reader is not None:
-            self._forget_ahead()
+            self._drop_ahead()
             self._reader.shutdown()
-            self._forget_present()
+            self._free(self._present)
 
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
@@ -168,30 +166,16 @@ class Loader:
         plans = self._plans[start:stop]
         return Loaded(start, part, chain_of(choice.kernel, start, plans, weights, positions))
 
-    def _forget_present(self) -> None:
-        if self._present is not None:
-            self._forget(self._present[1])
-            self._present = None
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not ahead.cancel():
+            with suppress(Exception):  # raised when these layers are needed
+                self._free(ahead.result())
 
-    def _forget_ahead(self) -> None:
-        if self._ahead is not None and not self._ahead[1].cancel():
-            self._ahead[1].add_done_callback(self._forget_read)
-        self._ahead = None
-
-    def _forget_read(self, future: Future[Loaded]) -> None:
-        if future.exception() is None:
-            self._forget(future.result())
-
-    def _forget(self, loaded: Loaded) -> None:
-        """Free layers; those that others may hold are left to the garbage collector."""
-        if self._net.reads_anew:
+    def _free(self, loaded: Loaded | None) -> None:
+        """Free layers unless others may hold them."""
+        if loaded is not None and self._net.reads_anew:
             loaded.free()
-            return
-        # A graphblas.Matrix is part of a reference cycle.
-        self._uncollected += sum(map(layer_bytes, loaded.layers.infos))
-        if self._reader is not None and self._uncollected >= _UNCOLLECTED:
-            self._uncollected = 0
-            gc.collect()
 
 
 def chain_of(

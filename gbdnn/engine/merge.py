@@ -28,7 +28,8 @@ __all__ = ["Merged"]
 
 _WORTH = 0.75  # share of distinct inputs up to which merging pays
 _FIRST = 8  # blocks that are looked at before all of them
-_CHUNK = 4 << 20  # bytes of activations that are compared at a time
+_CHUNK = 4 << 20  # bytes of leaders that others are compared with at a time
+_COLUMNS = 64  # columns that are compared with them at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -93,19 +94,11 @@ class Merged:
         leaders = np.unique(first[repeats])
         for at in range(0, len(leaders), step):
             some = leaders[at : at + step]
-            columns = [_bits(Y, _within(some, starts, b) - starts[b]) for b, Y in enumerate(blocks)]
-            bits = np.concatenate(columns, axis=1)
             theirs = repeats[np.isin(first[repeats], some)]
-
-            def compare(b: int, some: np.ndarray = some, theirs: Any = theirs, bits: Any = bits):  # type: ignore[no-untyped-def]
-                here = _within(theirs, starts, b)
-                for at in range(0, len(here), 64):
-                    these = here[at : at + 64]
-                    which = np.searchsorted(some, first[these])
-                    same = _bits(blocks[b], these - starts[b]) == np.take(bits, which, axis=1)
-                    stays[these] = ~same.all(axis=0)
-
-            each(compare, len(blocks))
+            parts = [_bits(Y, _within(some, starts, b)) for b, Y in enumerate(blocks)]
+            bits = np.concatenate(parts, axis=1)
+            which = np.searchsorted(some, first)
+            each(partial(_compare, blocks, starts, theirs, bits, which, stays), len(blocks))
         gone = np.flatnonzero(~stays)
         ids = np.concatenate([Y.inputs for Y in blocks])
         self._merge(ids[gone], ids[first[gone]])
@@ -116,11 +109,14 @@ class Merged:
         if not len(ids) or (_distinct_at_least(Y) > _WORTH * len(ids) and not self._always):
             return Y, ids
         rows = SparseRows.from_matrix(Y, ids)
-        first, gone = _equal_rows(rows)
+        seen: dict[tuple[bytes, bytes], int] = {}
+        first = np.empty(len(ids), np.int64)
+        for i, (a, b) in enumerate(pairwise(rows.indptr.tolist())):
+            bits = rows.columns[a:b].tobytes(), rows.values[a:b].tobytes()
+            first[i] = seen.setdefault(bits, i)
+        gone = np.flatnonzero(first != np.arange(len(ids)))
         self._merge(ids[gone], ids[first[gone]])
-        stays = np.ones(len(ids), bool)
-        stays[gone] = False
-        rows = rows.take(np.flatnonzero(stays))
+        rows = rows.take(np.delete(np.arange(len(ids)), gone))
         ids = rows.ids
         return rows.matrix(), ids
 
@@ -130,14 +126,28 @@ class Merged:
 
 
 def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> np.ndarray:
-    """Return those of some ascending positions that are in block `b`."""
-    return positions[slice(*np.searchsorted(positions, starts[b : b + 2]))]
+    """Return the columns of block `b` that are among some ascending positions."""
+    first, last = np.searchsorted(positions, starts[b : b + 2])
+    found: np.ndarray = positions[first:last] - starts[b]
+    return found
 
 
 def _bits(Y: Any, columns: np.ndarray) -> np.ndarray:
     array = Y.array.view(f"u{Y.array.itemsize}")
     found: np.ndarray = np.take(array, columns, axis=1, mode="wrap")
     return found
+
+
+def _compare(
+    blocks: Sequence[Any], starts: np.ndarray, repeats: np.ndarray, bits: np.ndarray,
+    which: np.ndarray, stays: np.ndarray, b: int,
+) -> None:  # fmt: skip
+    """Note which repeats in block `b` have the bits of column ``which`` of their leaders."""
+    columns = _within(repeats, starts, b)
+    for at in range(0, len(columns), _COLUMNS):
+        these = columns[at : at + _COLUMNS]
+        theirs = np.take(bits, which[these + starts[b]], axis=1)
+        stays[these + starts[b]] = (_bits(blocks[b], these) != theirs).any(axis=0)
 
 
 def _column_marks(blocks: Sequence[Any], b: int) -> np.ndarray:
@@ -159,30 +169,6 @@ def _first_of_equal(marks: np.ndarray) -> tuple[np.ndarray, int]:
     """Return for each mark the position of the first equal one, and how many are distinct."""
     _, first, which = np.unique(marks, return_index=True, return_inverse=True)
     return first[which], len(first)
-
-
-def _equal_rows(rows: SparseRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row a candidate for the first equal one, and the rows that do equal it."""
-    starts, counts = rows.indptr.view(np.int64), rows.degrees
-    bits = np.ascontiguousarray(rows.values).view(f"u{rows.values.itemsize}")
-    marks = np.zeros(len(counts), np.uint64)
-    with np.errstate(over="ignore"):
-        entry = (bits.astype(np.uint64) + rows.columns * _ODD + np.uint64(1)) * _ODD
-        entry = (entry ^ np.right_shift(entry, 29)) * _ODD
-        if len(some := np.flatnonzero(counts)):
-            marks[some] = np.add.reduceat(entry, starts[some])
-    first, _ = _first_of_equal(marks)
-    repeats = np.flatnonzero((first != np.arange(len(first))) & (counts == counts[first]))
-    here, there = (_ranges(starts[these], counts[repeats]) for these in (repeats, first[repeats]))
-    differs = (rows.columns[here] != rows.columns[there]) | (bits[here] != bits[there])
-    owner = np.repeat(np.arange(len(repeats)), counts[repeats])
-    return first, np.delete(repeats, owner[differs])
-
-
-def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return ``starts[i], starts[i] + 1, ...``, `counts[i]` of them, for each i."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def _distinct_at_least(Y: gb.Matrix) -> int:

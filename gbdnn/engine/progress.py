@@ -33,18 +33,20 @@ class RunProgress:
         Edges processed, summed over inputs.
     forms : dict of str to int
         Edges processed in all runs, by kernel.
+    is_watched : bool
+        Whether anything is recorded.
     """
 
-    is_watched = True
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, *, is_watched: bool = True) -> None:
+        self._lock, self.is_watched = threading.Lock(), is_watched
         self._edges = np.empty(0, np.int64)
         self.runs = self.finished = self.done = self._inputs = self._passed = 0
         self.ended, self.forms = True, dict[str, int]()
 
     def begin(self, infos: Sequence[LayerInfo], inputs: int) -> None:
         """Begin a run of `inputs` inputs."""
+        if not self.is_watched:
+            return
         self._edges = np.array([info.edges for info in infos], np.int64)
         self._inputs = inputs
         self.finished = self.done = self._passed = 0
@@ -52,6 +54,8 @@ class RunProgress:
 
     def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int, kernel: str) -> None:
         """Record the inputs that layer `k` and the next ones computed, and how many are left."""
+        if not self.is_watched:
+            return
         counts = np.asarray(counts, np.int64)
         stop = k + len(counts)
         done = int(counts @ self._edges[k:stop])
@@ -82,23 +86,7 @@ class RunProgress:
         self.ended = True
 
 
-class _Unwatched(RunProgress):
-    is_watched = False
-
-    def begin(self, infos: Sequence[LayerInfo], inputs: int) -> None:
-        pass
-
-    def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int, kernel: str) -> None:
-        pass
-
-    def dropped(self, k: int, inputs: int) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-
-UNWATCHED = _Unwatched()
+UNWATCHED = RunProgress(is_watched=False)
 _CURRENT: ContextVar[RunProgress] = ContextVar("gbdnn_progress", default=UNWATCHED)
 
 

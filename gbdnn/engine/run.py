@@ -1,7 +1,7 @@
 """One call of `infer`: inputs go through a window of layers in blocks, then they are regrouped.
 
-    window    consecutive layers: to layer 6, 10, 14, 20, then each time half as far again; of a
-              network on disk, no further than the layers that are in memory
+    window    consecutive layers: to layer 6, 10, 14, 20, then each time half as far again (earlier
+              in the full kernel); of a network on disk, no further than those in memory
     blocks    dense activations of some inputs, each on one thread, independent of the others; the
               survivors of blocks with few of them are poured together
     regroup   between two windows: equal inputs are merged, and blocks are cut anew if threads would
@@ -35,19 +35,21 @@ from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.sources import as_source
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.kernels.full import FULL
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.threads import engaged, on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.engine.loader import Loaded
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.kernels.form import Chain
+    from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
 __all__ = ["checked", "checked_options", "infer_network"]
@@ -61,7 +63,8 @@ _OPTIONS = {
     "callback": None,
 }
 _TEMPORARIES = 4  # matrices with the entries of a layer that the sparse kernel holds at a time
-_STOPS = (6, 10, 14, 20)  # layers before which the first windows end
+_STOPS = (6, 10, 14, 20)  # layers before which the first windows end,
+_EARLY = (3, 5, 8, 12, 18)  # and in the full kernel, which moves the living at a higher cost
 _FEW = 0.75  # of a block's width: fewer survivors are poured together with others
 _UNEVEN = 1.1  # times an equal share: if a thread has more, blocks are cut anew
 _NARROW = 32  # inputs for which no further thread helps
@@ -97,7 +100,7 @@ def infer_network(
     else:
         merged = Merged(X.nrows, always=always) if compress else None
         with engaged(nthreads):
-            Y = _Run(net, X, choice, memory, merged, callback).answer()
+            Y = _Run(net, X, choice, merged, callback).answer()
     progress.end()
     return Y
 
@@ -116,7 +119,7 @@ def checked(
     ):
         raise ArgumentError(f"compress must be True, False or 'auto', not {shown(compress)}")
     require_callable(callback, "callback")
-    return whole_number(memory, "memory"), as_nthreads(nthreads)
+    return whole_number(memory, "memory", least=1), as_nthreads(nthreads)
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
@@ -137,8 +140,9 @@ class _Window(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows of a source from `start` on."""
+    """Rows that wait before layer `k`: those of a source from `start` on."""
 
+    k: int
     source: Any
     start: int
 
@@ -154,32 +158,22 @@ class _Rows(NamedTuple):
 class _Run:
     """Inputs on their way through the layers.
 
-    ``rows`` and ``blocks`` are what waits, by the layer that it waits at.
+    ``rows`` and ``blocks`` (by layer) are all that waits.
     """
 
     def __init__(
-        self,
-        net: Network,
-        X: RowSource,
-        choice: Choice,
-        memory: int,
-        merged: Merged | None,
-        callback: Callable[[LayerStats], object] | None,
+        self, net: Network, X: RowSource, choice: Choice, merged: Merged | None, callback: Any
     ) -> None:
-        self.choice, self.memory, self.merged, self.callback = choice, memory, merged, callback
+        self.X, self.choice, self.merged, self.callback = X, choice, merged, callback
         self.sizes, self.progress, self.layers = choice.sizes, current(), len(net)
         self.plans = plan_layers(net, X.largest, choice.kernel)
-        self.loader = Loader(net, self.plans, choice)
+        self.loader, self.buffers = Loader(net, self.plans, choice), choice.buffers()
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
         self.sink: Any = kind(X.nrows, net.shape[1], choice.dtype)
-        self.rows: dict[int, list[_Rows]] = {}
+        self.rows: list[_Rows] = []
         self.blocks: dict[int, list[Any]] = {}
-        self.X, self.rows_share = X, 2 if net.in_memory else 4
-        self._wait(0, X, 0)
-        self.buffers, self.block_bytes = choice.buffers(), choice.block_bytes()
-        self.stands = np.ones(X.nrows if callback else 0, np.int64)
-        if merged is not None:
-            self.stands = merged.weights
+        self._wait(0, X)
+        self.stands = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.records: list[tuple[int, int, np.ndarray, str, float]] = []
         self.numbers, self.lock, self.failed = count(), threading.Lock(), False
 
@@ -188,22 +182,19 @@ class _Run:
         try:
             while self.rows or self.blocks:
                 k = self._next()
-                loaded = self.loader.around(k)
+                loaded, info = self.loader.around(k), self.plans[k].info
                 if k in self.blocks:
                     window = self._window(loaded, k)
-                    waiting = iter(self.blocks.pop(k))  # shared by the threads
-                    self._regroup(
-                        window, self._through(window, partial(self._placed, window, waiting))
-                    )
+                    blocks = self._placed(window, self.blocks.pop(k))
+                    self._regroup(window, self._through(window, blocks))
                     continue
-                rows = self._taken(k)
+                rows = self.rows.pop([rows.k for rows in self.rows].index(k))
                 dense = hasattr(rows.source, "dense_rows")
-                if self.choice.is_sparse(
-                    self.plans[k].info, rows.inputs, rows.entries, dense=dense
-                ):
-                    self._sparse(loaded, k, rows)
+                if self.choice.is_sparse(info, rows.inputs, rows.entries, dense=dense):
+                    self._sparse(loaded, rows)
                 else:
-                    self._read(self._window(loaded, k), rows)
+                    window = self._window(loaded, k)
+                    self._regroup(window, self._read(window, rows))
         finally:
             self.loader.close()
             self.buffers.release()
@@ -214,55 +205,45 @@ class _Run:
 
     def _next(self) -> int:
         """Return the layer whose inputs are next."""
-        k = min((*self.rows, *self.blocks))
         held = self._held()
-        if k in self.rows and sum(held.values()) > 3 * self.sizes.waiting // 4:
+        k = min(held)
+        if k not in self.blocks and sum(held.values()) > 3 * self.sizes.waiting // 4:
             k = max(held, key=lambda k: (held[k], k))
         return k
 
-    def _held(self) -> dict[int, float]:
+    def _held(self) -> dict[int, int]:
         """Return the bytes that wait at each layer."""
-        held = {k: float(len(blocks) * self.block_bytes) for k, blocks in self.blocks.items()}
-        for k, some in self.rows.items():
-            nbytes = (rows.source.nbytes for rows in some if rows.source is not self.X)
-            held[k] = held.get(k, 0.0) + sum(nbytes)
+        held = {k: len(blocks) * self.sizes.block for k, blocks in self.blocks.items()}
+        for rows in self.rows:
+            nbytes = 0 if rows.source is self.X else rows.source.nbytes
+            held[rows.k] = held.get(rows.k, 0) + nbytes
         return held
 
-    def _wait(self, k: int, source: RowSource, start: int) -> None:
+    def _wait(self, k: int, source: RowSource, start: int = 0) -> None:
         """Let the rows of a source from `start` on wait at layer `k`."""
         if start < source.nrows:
-            self.rows.setdefault(k, []).append(_Rows(source, start))
-
-    def _taken(self, k: int) -> _Rows:
-        rows = self.rows[k].pop()
-        if not self.rows[k]:
-            del self.rows[k]
-        return rows
+            self.rows.append(_Rows(k, source, start))
 
     def _window(self, loaded: Loaded, k: int) -> _Window:
         stop = k + 1
-        while not is_stop(stop) and stop < loaded.stop and self.plans[stop].in_blocks:
+        early = loaded.chain.name == FULL.name
+        while not is_stop(stop, early=early) and stop < loaded.stop and self.plans[stop].in_blocks:
             stop += 1
         return _Window(loaded.chain, k, stop, stop == self.layers)
 
     # Blocks through a window
 
-    def _read(self, window: _Window, rows: _Rows) -> None:
-        """Take rows through a window, until the survivors fill the memory."""
-        source, place = rows.source, rows.start
-        width = self._balanced(rows.inputs)
-        held = sum(self._held().values())
-        most = max(1, (self.sizes.waiting - held) // self.block_bytes)
+    def _read(self, window: _Window, rows: _Rows) -> list[Any]:
+        """Take rows through a window, until the survivors fill the memory; return these."""
+        source, place, width = rows.source, rows.start, self._balanced(rows.inputs)
+        most = max(1, (self.sizes.waiting - sum(self._held().values())) // self.sizes.block)
         step, dense = width, getattr(source, "dense_rows", None)
-        if dense is None:
+        if dense is None:  # rows of several blocks are read at once
             each = rows.entries / rows.inputs * width * (8 + self.choice.dtype.itemsize)
-            some = self.sizes.working / (16 * self.sizes.workers * max(each, 1))
+            fits = self.sizes.working / (16 * self.sizes.workers * max(each, 1))
             fair = rows.inputs // (4 * self.sizes.workers * width)
-            step *= max(1, int(min(_AT_ONCE, some, fair)))
-        _log.debug(
-            "layers %d to %d: %s kernel, %d threads, blocks of %d of %d inputs", window.first,
-            window.stop - 1, window.chain.name, self.sizes.workers, width, rows.inputs,
-        )  # fmt: skip
+            step *= max(1, int(min(_AT_ONCE, fits, fair)))
+        _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
         out: list[Any] = []
 
         def blocks() -> Iterator[Any]:
@@ -273,51 +254,44 @@ class _Run:
                     if start == source.nrows or (start > rows.start and len(out) >= most):
                         return
                     place = stop = min(start + step, source.nrows)
-                if dense is not None:
-                    array = dense(start, stop)
-                    Y = window.chain.block(self.buffers, window.first, width)
-                    window.chain.read_dense(Y, window.first, array, np.arange(start, stop))
-                    yield Y
-                    continue
-                several = source.sparse_rows(start, stop)
+                some = (dense or source.sparse_rows)(start, stop)
                 for at in range(0, stop - start, width):
                     Y = window.chain.block(self.buffers, window.first, width)
-                    part = several.sparse_rows(at, min(at + width, several.nrows))
-                    window.chain.read(Y, window.first, part)
+                    if dense is not None:
+                        window.chain.read_dense(Y, window.first, some, np.arange(start, stop))
+                    else:
+                        part = some.sparse_rows(at, min(at + width, some.nrows))
+                        window.chain.read(Y, window.first, part)
                     yield Y
 
         self._through(window, blocks, out)
         self._wait(window.first, source, place)
-        self._regroup(window, out)
+        return out
 
-    def _placed(self, window: _Window, blocks: Iterable[Any]) -> Iterator[Any]:
-        """Yield blocks with the neurons where the window's first layer reads them.
+    def _placed(self, window: _Window, blocks: list[Any]) -> Callable[[], Iterator[Any]]:
+        """Return a function that yields blocks, shared by the threads that call it.
 
-        The layers that were loaded together have an order of neurons in common; before the first
-        and after the last of them, neurons are in their own order.
+        Layers that were loaded together have an order of neurons in common; before the first and
+        after the last of them, neurons are in their own order.
         """
-        layers = window.chain.layers
+        layers, waiting = window.chain.layers, iter(blocks)
         position = layers.position(window.first) if window.first == layers.first else None
-        for Y in blocks:
-            if position is None:
+
+        def placed() -> Iterator[Any]:
+            for Y in waiting:
+                if position is not None:
+                    Z = window.chain.block(self.buffers, window.first, Y.width)
+                    Z.array[position], Z.inputs = Y.array, Y.inputs
+                    self.buffers.put(Y)
+                    Y = Z
                 yield Y
-                continue
-            Z = window.chain.block(self.buffers, window.first, Y.width)
-            Z.array[position] = Y.array
-            Z.inputs = Y.inputs
-            self.buffers.put(Y)
-            yield Z
+
+        return placed
 
     def _through(
-        self,
-        window: _Window,
-        blocks: Callable[[], Iterable[Any]],
-        out: list[Any] | None = None,
+        self, window: _Window, blocks: Callable[[], Iterator[Any]], out: list[Any] | None = None
     ) -> list[Any]:
-        """Take blocks through a window, side by side, and return the survivors as blocks.
-
-        Each thread calls `blocks` for those that it takes.
-        """
+        """Take blocks through a window, side by side, and return the survivors as blocks."""
         out = [] if out is None else out
 
         def work(_: int) -> None:
@@ -327,9 +301,7 @@ class _Run:
                     if self.failed:
                         return
                     Y = self._advanced(window, Y)
-                    if not len(Y.inputs):
-                        self.buffers.put(Y)
-                    elif window.ends:
+                    if window.ends and len(Y.inputs):
                         self._finish(window, Y)
                     elif len(Y.inputs) > _FEW * self.sizes.width:
                         out.append(Y)
@@ -345,18 +317,16 @@ class _Run:
     def _advanced(self, window: _Window, Y: Any) -> Any:
         """Return a block after a window, without dead inputs."""
         chain, first, stop, ends = window
-        began, counts, told = perf_counter(), None, self.callback is not None
+        began, told, counts = perf_counter(), self.callback is not None, None
         if told or self.progress.is_watched:
             counts = np.zeros((stop - first, 5), np.int64)
-        Y = chain.run(
-            Y, first, stop, self.buffers, tidy=not ends, counts=counts,
-            stands=self.stands if told else None,
-        )  # fmt: skip
+        stands = self.stands if told else None
+        Y = chain.run(Y, first, stop, self.buffers, tidy=not ends, counts=counts, stands=stands)
         if counts is not None:
             self.progress.computed(first, counts[:, 0], len(Y.inputs), chain.name)
-        if counts is not None and told:
-            number = next(self.numbers)
-            self.records.append((number, first, counts, chain.name, perf_counter() - began))
+            if told:
+                seconds = perf_counter() - began
+                self.records.append((next(self.numbers), first, counts, chain.name, seconds))
         return Y
 
     def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
@@ -402,63 +372,59 @@ class _Run:
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
         self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
         if keeps is not None or not self._is_even(sizes):
-            blocks = self._recut(window, blocks, keeps)
+            blocks = self._recut(window, blocks, sizes, keeps)
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
-    def _is_even(self, sizes: Sequence[int]) -> bool:
-        """Whether threads have equal shares in so many inputs a block, and few blocks are thin."""
+    def _is_even(self, sizes: list[int]) -> bool:
+        """Whether threads have equal shares of blocks with so many inputs, and few are thin."""
         loads, inputs = [0] * self.sizes.workers, sum(sizes)
         for n in sorted(sizes, reverse=True):
             loads[loads.index(min(loads))] += n
         share = max(inputs / self.sizes.workers, _NARROW)
-        blocks = inputs // self.sizes.width
-        return max(loads) <= _UNEVEN * share and len(sizes) <= 2 * blocks + 1 + self.sizes.workers
+        most = 2 * (inputs // self.sizes.width) + 1 + self.sizes.workers
+        return max(loads) <= _UNEVEN * share and len(sizes) <= most
 
     def _recut(
-        self, window: _Window, blocks: list[Any], keeps: list[np.ndarray] | None
+        self, window: _Window, blocks: list[Any], sizes: list[int], keeps: list[np.ndarray] | None
     ) -> list[Any]:
         """Return blocks of equal shares with the inputs, or with the columns that are kept."""
-        sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
-        ends, width = np.cumsum(sizes), self._balanced(sum(sizes))
+        ends, width, left = np.cumsum(sizes), self._balanced(sum(sizes)), sizes.copy()
         arrays = [Y.array for Y in blocks]  # a block may have to be moved out of GraphBLAS: once
-        left = sizes.copy()  # columns of each block that have not been copied
 
         def cut(n: int) -> Any:
             start, stop = n * width, min((n + 1) * width, int(ends[-1]))
-            first, last = np.searchsorted(ends, (start, stop - 1), side="right")
             Z, ids = window.chain.block(self.buffers, window.stop, width), []
+            first, last = np.searchsorted(ends, (start, stop - 1), side="right")
             for b in range(first, last + 1):
-                Y, begin = blocks[b], ends[b] - sizes[b]
+                begin = ends[b] - sizes[b]
                 a, z = max(start, begin) - begin, min(stop, ends[b]) - begin
-                array, inputs = arrays[b][:, a:z], Y.inputs[a:z]
+                array, inputs = arrays[b][:, a:z], blocks[b].inputs[a:z]
                 if keeps is not None:  # np.take is fast into contiguous memory only
                     some = keeps[b][a:z]
-                    array, inputs = np.take(arrays[b], some, axis=1, mode="wrap"), Y.inputs[some]
-                at = begin + a - start
-                Z.array[:, at : at + z - a] = array
+                    array, inputs = np.take(arrays[b], some, axis=1), blocks[b].inputs[some]
+                Z.array[:, begin + a - start : begin + z - start] = array
                 ids.append(inputs)
                 with self.lock:
                     left[b] -= z - a
-                    if not left[b]:
-                        self.buffers.put(Y)
+                if not left[b]:
+                    self.buffers.put(blocks[b])
             Z.inputs = np.concatenate(ids)
             return Z
 
-        for b, size in enumerate(sizes):
+        for Y, size in zip(blocks, sizes, strict=True):
             if not size:
-                self.buffers.put(blocks[b])
+                self.buffers.put(Y)
         return self._each(cut, -(-int(ends[-1]) // width))
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Let the inputs of blocks wait as sparse rows."""
-        k = window.stop
-        droppable = self.plans[k].droppable
-        rows = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
-        found = SparseRows.joined(rows)
-        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - found.nrows)
+        k, droppable = window.stop, self.plans[window.stop].droppable
+        found = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
+        rows = SparseRows.joined(found)
+        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
         for Y in blocks:
             self.buffers.put(Y)
-        self._wait(k, found, 0)
+        self._wait(k, rows)
 
     def _balanced(self, inputs: int) -> int:
         """Return a width that gives all threads the same share of so many inputs."""
@@ -483,9 +449,8 @@ class _Run:
         def work(_: int) -> None:
             with self._context():
                 for i in numbers:
-                    if self.failed:
-                        return
-                    found[i] = function(i)
+                    if not self.failed:
+                        found[i] = function(i)
 
         on_threads(min(self.sizes.workers, n), work, stop=self._fail)
         return found
@@ -494,32 +459,33 @@ class _Run:
         self.failed = True
 
     def _tell(self) -> None:
-        """Call the callback for what threads have recorded."""
-        if self.callback is not None:
-            for number, first, counts, name, seconds in self.records:
-                for each in layer_stats(first, counts, number, name, seconds):
-                    self.callback(each)
+        """Call the callback for what was recorded."""
+        for number, first, counts, name, seconds in self.records:
+            for each in layer_stats(first, counts, number, name, seconds):
+                self.callback(each)
         self.records.clear()
 
     # The sparse kernel
 
-    def _sparse(self, loaded: Loaded, k: int, rows: _Rows) -> None:
+    def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
         """Take as many rows as there is memory for through layers in the sparse kernel."""
-        some = self._fitting(loaded, k, rows)
-        rest = rows.start + some.nrows
-        self._wait(k, rows.source, rest)
+        k, number = rows.k, next(self.numbers)
+        _log.debug("layer %d: sparse kernel, %d inputs", k, rows.inputs)
+        most = self.sizes.working // (2 * _TEMPORARIES * (8 + self.choice.dtype.itemsize))
+        some = self._fitting(loaded.layer(k), rows, most)
+        self._wait(k, rows.source, rows.start + some.nrows)
         if self.plans[k].droppable:
             inputs, some = some.nrows, some.without_empty_rows()
             self.progress.dropped(k, inputs - some.nrows)
-        first, number, ids, Y = k, next(self.numbers), some.ids, some.matrix()
-        _log.debug("layer %d: sparse kernel, %d inputs", k, Y.nrows)
+        ids, Y = some.ids, some.matrix()
         while k < loaded.stop:
             plan, layer, began = self.plans[k], loaded.layer(k), perf_counter()
-            if k > first:
-                most = SPARSE.most_entries_in_all(layer, int(Y.nvals), Y.nrows)
-                if most > self._most_entries() or not self.choice.is_sparse(
-                    plan.info, self._living(plan, Y), int(Y.nvals)
-                ):
+            if k > rows.k:
+                fits = SPARSE.most_entries_in_all(layer, int(Y.nvals), Y.nrows) <= most
+                inputs = len(ids)
+                if plan.droppable:
+                    inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
+                if not fits or not self.choice.is_sparse(plan.info, inputs, int(Y.nvals)):
                     break
             if self.merged is not None and is_stop(k):
                 inputs = len(ids)
@@ -530,51 +496,40 @@ class _Run:
             release(Y)
             self.progress.computed(k, [len(ids)], len(ids), SPARSE.name)
             if self.callback is not None:
-                live = ids[Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0].view("i8")]
-                living = self.stands[live].sum()
-                counts = np.array([[len(ids), len(live), living, int(Z.nvals), 0]])
-                seconds = perf_counter() - began
-                self.records.append((number, k, counts, SPARSE.name, seconds))
+                rows_of_Z = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
+                live = ids[rows_of_Z.astype(np.int64)]
+                stands = self.stands[live].sum()
+                counts = np.array([[len(ids), len(live), stands, int(Z.nvals), 0]])
+                self.records = [(number, k, counts, SPARSE.name, perf_counter() - began)]
                 self._tell()
             Y, k = Z, k + 1
         found = SparseRows.from_matrix(Y, ids)
         if k == self.layers:
             self.sink.add(found)
         else:
-            self._wait(k, found, 0)
+            self._wait(k, found)
 
-    def _fitting(self, loaded: Loaded, k: int, rows: _Rows) -> SparseRows:
-        """Return the first rows whose entries after layer `k` fit the memory."""
-        layer, most = loaded.layer(k), self._most_entries()
+    def _fitting(self, layer: Layer, rows: _Rows, most: int) -> SparseRows:
+        """Return the first rows that have at most so many entries after a layer."""
         guess = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         inputs = max(1, min(rows.inputs, int(most / max(guess, 1))))
         some = rows.source.sparse_rows(rows.start, rows.start + inputs)
         entries = np.cumsum(SPARSE.most_entries(some, layer))
-        fits = int(np.searchsorted(entries, most, side="right"))
-        if not fits:
-            needed = int(entries[0]) * self._entry_bytes()
+        if entries[0] > most:
+            needed = int(entries[0]) * _TEMPORARIES * (8 + self.choice.dtype.itemsize)
+            memory = self.choice.memory
+            least = needed * (2 * memory // self.sizes.working)
             raise ArgumentError(
-                f"memory={self.memory} is too small: an input takes up to {needed} bytes in the"
-                f" sparse kernel at layer {k}; pass memory={self.rows_share * needed} or more"
+                f"memory={memory} is too small: an input takes up to {needed} bytes in the sparse"
+                f" kernel at layer {rows.k}; pass memory={least} or more"
             )
-        return some.sparse_rows(0, fits) if fits < some.nrows else some
-
-    def _living(self, plan: Any, Y: gb.Matrix) -> int:
-        """Return how many rows blocks would take."""
-        if plan.droppable and plan.in_blocks:
-            return int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-        return int(Y.nrows)
-
-    def _entry_bytes(self) -> int:
-        return _TEMPORARIES * (8 + self.choice.dtype.itemsize)
-
-    def _most_entries(self) -> int:
-        return self.memory // (self.rows_share * self._entry_bytes())
+        return some.sparse_rows(0, int(np.searchsorted(entries, most, side="right")))
 
 
-def is_stop(k: int) -> bool:
+def is_stop(k: int, *, early: bool = False) -> bool:
     """Whether a window ends before layer `k`: 6, 10, 14, 20, 30, 45, ..."""
-    stop = _STOPS[-1]
+    first = _EARLY if early else _STOPS
+    stop = first[-1]
     while stop < k:
         stop += stop // 2
-    return k == stop or k in _STOPS
+    return k == stop or k in first

@@ -162,9 +162,13 @@ def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
     converted. A full or bitmap matrix becomes an array of at most `room` bytes.
     """
     first, dtype = net.infos[0], net.infos[0].dtype
-    features = as_held(features, "features")
-    is_stored = hasattr(features, "sparse_rows")
-    nrows, ncols = (features.nrows, features.ncols) if is_stored else shape_of(features, "features")
+    is_array = type(features) is np.ndarray and features.ndim == 2
+    features = features if is_array else as_held(features, "features")
+    is_stored = not is_array and hasattr(features, "sparse_rows")
+    if is_stored:
+        nrows, ncols = features.nrows, features.ncols
+    else:
+        nrows, ncols = features.shape if is_array else shape_of(features, "features")
     if ncols != first.nrows:
         raise ShapeError(
             f"features are {nrows} x {ncols} but layer 0, {first.nrows} x {first.ncols},"

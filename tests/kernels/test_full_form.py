@@ -186,7 +186,7 @@ def test_the_cheaper_form_is_chosen():
 def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
     """Dense features, then one neuron in 4096: the blocks become rows."""
     regrouped(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda k: k == 2)
+    monkeypatch.setattr("gbdnn.engine.run.is_stop", lambda k, **_: k == 2)
     n = 4096
     wide = gb.Matrix.from_coo(
         np.repeat(np.arange(n), 32), np.arange(32 * n) * 97 % n, np.ones(32 * n), dup_op="plus"
@@ -211,7 +211,7 @@ def test_choices_are_logged(engine, caplog, monkeypatch):
     regrouped(monkeypatch)
     with caplog.at_level("DEBUG", logger="gbdnn"):
         gbdnn.infer([np.eye(3, dtype="f4")], np.eye(3), engine=engine)
-    assert f"layers 0 to 0: {engine} kernel, 1 threads, blocks of 16 of 3 inputs" in caplog.text
+    assert f"layer 0: {engine} kernel, blocks of 16" in caplog.text
 
 
 @pytest.mark.parametrize("patch", [moved, reordered])
