@@ -114,7 +114,7 @@ def test_the_outcome_is_saved_before_the_check(tmp_path, monkeypatch):
         (["challenge", "--mpi"], "mpiexec -n 5 python -m mpi4py.futures"),
         (["dance"], "dance"),
         (["infer"], "NETWORK"),
-        (["infer", "nowhere", "X.tsv", "-o", "Y.tsv"], "nowhere: the folder does not exist"),
+        (["infer", "nowhere", "X.tsv", "-o", "Y.tsv"], "nowhere: no such file or folder"),
         (["info"], "missing argument PATH"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",

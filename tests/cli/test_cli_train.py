@@ -180,10 +180,10 @@ def test_a_killed_command_continues_from_its_checkpoint(tmp_path):
     [
         (["X.npy", "short.npy"], "X.npy: 1797 x 64, not 1796 rows"),
         (["X.npy", "reals.npy"], "reals.npy: "),
-        (["X.npy", "negative.npy"], "label -1 of input 0"),
-        (["X.npy", "X.npy"], "labels have one dimension"),
+        (["X.npy", "negative.npy"], "label -1 is negative"),
+        (["X.npy", "X.npy"], "one dimension is needed"),
         (["X.npy", "two.npz"], "two.npz: "),
-        (["y.npy", "y.npy"], "features have two dimensions"),
+        (["y.npy", "y.npy"], "two dimensions are needed"),
         (["labels.txt", "y.npy"], "labels.txt, line 1: "),
         (["nothing.npy", "y.npy"], "nothing.npy: "),
         (["begin", "y.npy"], "begin"),
