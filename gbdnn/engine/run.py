@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-__all__ = ["checked", "checked_options", "infer_network"]
+__all__ = ["checked_options", "infer_network"]
 
 _ENGINES = get_args(Engine)
 _OPTIONS = {
@@ -105,29 +105,20 @@ def infer_network(
     return Y
 
 
-def checked(
-    engine: Any = "auto",
-    compress: Any = "auto",
-    memory: Any = MEMORY,
-    nthreads: Any = None,
-    callback: Any = None,
-) -> tuple[int, int | None]:
-    """Return `memory` and `nthreads` as ints, or raise what `infer` raises for its options."""
-    as_word(engine, "engine", _ENGINES)
-    if not isinstance(compress, bool | np.bool_) and not (
-        isinstance(compress, str) and compress == "auto"
-    ):
-        raise ArgumentError(f"compress must be True, False or 'auto', not {shown(compress)}")
-    require_callable(callback, "callback")
-    return whole_number(memory, "memory", least=1), as_nthreads(nthreads)
-
-
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
     """Return all options of a run, or raise what `infer` raises for those that were given."""
     for name in options.keys() - _OPTIONS.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    memory, nthreads = checked(**options)
-    return _OPTIONS | options | {"memory": memory, "nthreads": nthreads}
+    found = _OPTIONS | options
+    as_word(found["engine"], "engine", _ENGINES)
+    compress = found["compress"]
+    if not isinstance(compress, bool | np.bool_ | str) or (
+        isinstance(compress, str) and compress != "auto"
+    ):
+        raise ArgumentError(f"compress must be True, False or 'auto', not {shown(compress)}")
+    require_callable(found["callback"], "callback")
+    memory = whole_number(found["memory"], "memory", least=1)
+    return found | {"memory": memory, "nthreads": as_nthreads(found["nthreads"])}
 
 
 class _Window(NamedTuple):

@@ -131,7 +131,8 @@ class Chain(Protocol):
         buffers : Buffers
             The memory of blocks.
         tidy : bool
-            Whether all inputs without entries after the last layer are dropped, if they may be.
+            Whether inputs without entries after the last layer are dropped, if they may be: all, or
+            in the full kernel if there are many.
         counts : ndarray of int64, shape (stop - first, 5), optional
             Incremented, for each layer, by the inputs computed; with `stands` also by those of them
             that live after it, the inputs that these stand for, their entries, and ticks of a

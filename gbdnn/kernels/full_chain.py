@@ -30,6 +30,7 @@ __all__ = ["FullChain"]
 
 _FILLED = 1 << 16  # entries of sparse rows that become a block's at a time
 _LONGEST_PAUSE = 4  # layers between two looks for the dead
+_FEW = 0.75  # of the inputs live, or fewer: the living are moved at the end of a run of layers
 
 
 class FullChain:
@@ -94,14 +95,13 @@ class FullChain:
             Y = Z
             if counts is not None:
                 _count(Y, counts[k - first], stands, began)
-            if not layers.droppable[at]:
-                continue
-            if k + 1 == stop:
-                return self._compacted(Y, k + 1, buffers) if tidy else Y
-            if k + 1 < look:
+            ends = k + 1 == stop
+            if not layers.droppable[at] or (k + 1 < look and not ends) or (ends and not tidy):
                 continue
             count = len(Y.inputs)
             live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # from below
+            if ends:
+                return self._compacted(Y, stop, buffers) if live <= _FEW * count else Y
             # Where nothing has died, the next look can wait.
             look = k + 1 + (1 if live < count else pause)
             pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)

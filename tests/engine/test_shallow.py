@@ -76,50 +76,6 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
 
 
-def test_dense_and_sparse_layers_give_the_same_bits(monkeypatch):
-    X = inputs(100, 50)
-    answers = []
-    for share in (0.0, 0.4, 2.0):
-        monkeypatch.setattr(costs, "DENSE_LAYER", share)
-        monkeypatch.setattr(costs, "DENSE_ROW", share)
-        run = gbdnn.compile(network(MIXED))
-        answers.append(np.concatenate((run(X), run(X[0])[np.newaxis])))
-    for other in answers[1:]:
-        np.testing.assert_array_equal(other, answers[0])
-    assert not np.array_equal(answers[0][0], answers[0][1])
-
-
-def test_neurons_that_are_computed_together_have_equally_many_edges():
-    """Columns of 0 to 9 edges in no order: groups of four, two, and single ones."""
-    random = np.random.default_rng(5)
-    W = np.zeros((40, 203))
-    for j in range(203):
-        W[random.choice(40, random.integers(0, 10), replace=False), j] = random.normal(0, 1)
-    layers = [Dense(W, random.normal(0, 0.3, 203))]
-    X = inputs(131, 40)
-    close(gbdnn.compile(network(layers))(X), dense_inference(layers, X))
-
-
-def test_more_neurons_than_two_bytes_number():
-    random = np.random.default_rng(6)
-    wide = gb.Matrix.from_coo(
-        random.integers(0, 5, 3000),
-        random.permutation(70_000)[:3000],
-        random.normal(0, 1, 3000).astype("f4"),
-        nrows=5,
-        ncols=70_000,
-    )
-    narrow = gb.Matrix.from_coo(
-        np.arange(70_000), np.arange(70_000) % 3, np.float32(0.01), ncols=3, nrows=70_000
-    )
-    net = gbdnn.Network([gbdnn.Layer(wide), gbdnn.Layer(narrow, activation="identity")])
-    X = inputs(20, 5)
-    expected = np.maximum(X @ wide.to_dense(fill_value=0), 0) @ narrow.to_dense(fill_value=0)
-    run = gbdnn.compile(net)
-    close(run(X), expected)
-    np.testing.assert_array_equal([run(x) for x in X], run(X))
-
-
 # What goes in
 
 HELD = {
@@ -176,12 +132,6 @@ def test_however_features_are_held(held, count):
         assert X.ss.format == before.ss.format
     elif not hasattr(X, "nvals"):
         np.testing.assert_array_equal(np.array(X, "f8"), before)
-
-
-@pytest.mark.parametrize("kind", ["bool", "u1", "i8", "i2"])
-def test_whole_numbers(kind):
-    X = (inputs(70, 50) * 3).astype(kind)
-    close(gbdnn.compile(network(MIXED))(X), dense_inference(MIXED, X.astype("f8")))
 
 
 @BOTH
@@ -241,17 +191,6 @@ def test_a_dense_answer_stays_dense():
     assert nothing.shape == (200, 30)
 
 
-def test_an_answer_of_few_entries_is_sparse():
-    layers = pruned((20, 30), (0.5,), bias=-3.2)
-    layers[0].activation = "relu"
-    X = inputs(500, 20)
-    expected = dense_inference(layers, X)
-    assert 5 < np.count_nonzero(expected) < expected.size / 20
-    Y = gbdnn.infer(network(layers), X, engine="fused")
-    assert "bitmap" not in Y.ss.format
-    close(Y.to_dense(fill_value=0), expected)
-
-
 def test_inputs_that_die_leave_rows_of_zeros():
     """Dropped on the way, out of their order."""
     layers = pruned((30, 40, 40, 40, 40, 40, 40, 12), (0.1,), bias=-0.9)
@@ -264,12 +203,6 @@ def test_inputs_that_die_leave_rows_of_zeros():
     close(gbdnn.compile(network(layers))(X), expected)
     Y = gbdnn.infer(network(layers), X, engine="fused")
     assert set(gbdnn.categories(Y)) == set(np.flatnonzero(alive))
-
-
-def test_no_inputs_and_no_neurons():
-    run = gbdnn.compile(network(MIXED))
-    assert run(np.empty((0, 50))).shape == (0, 10)
-    assert gbdnn.infer(network(MIXED), np.empty((0, 50))).shape == (0, 10)
 
 
 # Where it is taken
@@ -314,14 +247,6 @@ def test_without_compiled_code_dense_features_stay_dense(monkeypatch):
     Y = gbdnn.infer(network(MIXED), X := inputs(90, 50))
     assert Y.ss.format == "fullr"
     close(Y.to_dense(), dense_inference(MIXED, X))
-
-
-def test_nearly_empty_arrays():
-    sparse = np.zeros((3000, 400), "f4")
-    sparse[np.arange(3000), np.arange(3000) % 400] = 1
-    W = np.where(np.random.default_rng(0).random((400, 400)) < 0.3, 0.5, 0).astype("f4")
-    Y = gbdnn.infer([W], sparse)
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), sparse @ W)
 
 
 @pytest.mark.parametrize("memory", [10_000_000, 600_000])

@@ -4,24 +4,17 @@ import hashlib
 import os
 import re
 import socket
-import stat
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 from forked import Forked
 
-import gbdnn
-from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
 from gbdnn.kernels.compiled.functions import library
-from gbdnn.kernels.compiled.library import Library, cache_folder
-from gbdnn.kernels.fused import FusedForm
+from gbdnn.kernels.compiled.library import cache_folder
 
 TELL = """
 import sys
@@ -287,82 +280,6 @@ for _ in range(2):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_library_that_fails_is_tried_once(monkeypatch):
-    tried = []
-
-    def fail(dtype):
-        tried.append(dtype)
-        raise OSError("no code can be made executable here")
-
-    monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", fail)
-    form, single = FusedForm(), np.dtype("f4")
-    assert form.is_due(single, 1e12)
-    with pytest.warns(RuntimeWarning, match="no fused form.*OSError: no code can be made"):
-        assert not form.has_loaded(single)
-    for _ in range(2):
-        assert not form.has_loaded(single)
-        assert not form.is_due(single, 1e12)
-        with pytest.raises(gbdnn.MissingPackageError, match="numba: OSError: no code can be made"):
-            form.load(np.dtype("f4"))
-    assert tried == ["float32"]
-
-
-def test_to_ask_for_a_file_once_more_takes_no_time(monkeypatch, tmp_path):
-    """Small work asks at every call, as long as there is none."""
-    monkeypatch.setenv("GBDNN_CACHE_DIR", str(tmp_path))
-    sources = [tmp_path / "source.py"]
-    sources[0].write_text("pass")
-    code = Library(dict, {}, sources, "float32")
-    assert not code.is_at_hand
-    assert code.file.parent == tmp_path
-    monkeypatch.setattr("gbdnn.kernels.compiled.library.version", None)
-    assert not code.is_at_hand
-    tmp_path.chmod(0o700)
-    code.file.write_bytes(b"some")
-    assert code.is_at_hand
-
-
-@pytest.mark.parametrize(("folder", "compiled"), [("", []), ("kept", ["float32"])])
-def test_code_is_made_beforehand_where_it_is_kept(folder, compiled, monkeypatch, tmp_path):
-    monkeypatch.setenv("GBDNN_CACHE_DIR", folder and str(tmp_path / folder))
-    made = []
-    monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", made.append)
-    form = FusedForm()
-    form.keep_code(np.dtype("f4"))
-    assert made == compiled
-
-
-def test_while_one_thread_compiles_others_go_on_without(monkeypatch):
-    begun, done = threading.Event(), threading.Event()
-
-    def compiling(dtype):
-        begun.set()
-        assert done.wait(60)
-
-    monkeypatch.setattr("gbdnn.kernels.compiled.functions.functions", compiling)
-    form = FusedForm()
-    monkeypatch.setattr(form, "_is_at_hand", lambda _: done.is_set())
-    with ThreadPoolExecutor(1) as pool:
-        assert form.is_due(np.dtype("f4"), 1e12)
-        large = pool.submit(form.has_loaded, np.dtype("f4"))
-        assert begun.wait(60)
-        assert not form.is_due(np.dtype("f4"), 1e12)
-        done.set()
-        assert large.result()
-    assert form.is_due(np.dtype("f4"), 1.0)
-
-
-def test_to_ask_whether_it_is_due_changes_nothing():
-    """However often a call asks: what counts is what was computed without."""
-    form, single = FusedForm(), np.dtype("f4")
-    form._is_at_hand = lambda _: False
-    for _ in range(100):
-        assert not form.is_due(single, 0.9 * costs.COMPILE)
-    form.went_without(single, 0.2 * costs.COMPILE)
-    assert form.is_due(single, 0.9 * costs.COMPILE)
-    assert not form.is_due(np.dtype("f8"), 0.9 * costs.COMPILE)
-
-
 FAILS_ONCE = """
 import numba
 def fail(*args, **options):
@@ -497,35 +414,6 @@ def test_only_a_folder_that_nobody_else_may_write_is_used(mode, kept):
     assert kept.path.read_bytes() == before
     kept.path.parent.chmod(0o755)
     assert kept.read() == b"machine code"
-
-
-@pytest.mark.parametrize("of", ["folder", "file"])
-def test_what_is_another_users_is_not_read(of, kept, monkeypatch):
-    """The folder, or the file alone."""
-    own, plain = os.geteuid(), os.fstat
-
-    def fstat(descriptor):
-        found = list(plain(descriptor))
-        if stat.S_ISDIR(found[stat.ST_MODE]) == (of == "folder"):
-            found[stat.ST_UID] = own + 1
-        return os.stat_result(found)
-
-    monkeypatch.setattr(os, "fstat", fstat)
-    assert not kept.is_there
-    with pytest.raises(UntrustedError, match="is another user's"):
-        kept.read()
-
-
-def test_a_folder_that_is_made_is_private(tmp_path, monkeypatch):
-    previous = os.umask(0)
-    try:
-        file = CodeFile(tmp_path / "a" / "gbdnn", "float32", b"key")
-        file.write(b"code")
-    finally:
-        os.umask(previous)
-    assert file.read() == b"code"
-    assert stat.S_IMODE(file.path.parent.stat().st_mode) == 0o700
-    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
 def test_old_files_and_those_of_killed_writers_are_removed(kept):

@@ -8,11 +8,8 @@ from networks import dying
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
-from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import blocks, costs, full
+from gbdnn.kernels import blocks, full
 from gbdnn.kernels.buffers import Buffers
-from gbdnn.kernels.form import ChainLayers
-from gbdnn.kernels.full_chain import FullChain
 from gbdnn.kernels.reorder import inverse, orders
 
 
@@ -52,24 +49,6 @@ def test_the_kernel_computes_a_row_by_itself():
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("inputs", [[0, 1, 2], [0, 1, 2, 3]])
-@pytest.mark.parametrize("parts", [[[2, 0, 1]], [[2], [0, 1]]])
-def test_rows_come_out_in_the_order_of_the_inputs(inputs, parts):
-    """Survivors of several blocks leave in any order, also all of them in one block."""
-    dense = np.array([[0, 1, 0], [2, 0, 3], [0, 0, 4], [0, 0, 0]], "f4")
-    left, info = [], gbdnn.LayerInfo((3, 3), 1, 1.0, "FP32")
-    layers = ChainLayers(
-        first=0, infos=[info], weights=[None], droppable=[True], checked=[False], positions=[None]
-    )
-    for part in parts:
-        block = blocks.Block(3, 16, np.dtype("f4"))
-        block.array[:, : len(part)] = dense[part].T
-        block.inputs = np.array(part)
-        left += FullChain(layers).rows(block, 0, droppable=False)
-    Y = SparseRows.stacked(left, len(inputs), 3, np.dtype("f4")).matrix()
-    np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense[: len(inputs)])
-
-
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_padding_never_surfaces(engine):
     """A positive bias fills the padding of a block; the answer has the inputs alone."""
@@ -103,26 +82,6 @@ def test_a_product_that_is_not_in_place_is_noticed(monkeypatch):
     assert not blocks.in_place.__wrapped__("float32")
 
 
-@pytest.mark.parametrize("count", range(1, 130))
-def test_padded_widths_are_odd_multiples_of_16(count):
-    width = blocks.padded(count)
-    assert width >= count
-    assert width % 32 == 16
-    assert width - 32 < count
-
-
-def test_buffers_are_used_again_and_freed_beyond_the_budget():
-    buffers = Buffers(np.dtype("f4"), 10 * 64 * 16 * 4)
-    first = buffers.get(64, 16)
-    buffers.put(first)
-    assert buffers.get(64, 16) is first
-    held = [buffers.get(64, 16) for _ in range(9)]
-    for block in held:
-        buffers.put(block)
-    buffers.get(256, 16)
-    assert buffers.allocated <= 10 * 64 * 16 * 4
-
-
 def test_reordering_changes_no_answer_and_no_edge():
     rough = case(21, sizes=(50, 70, 60, 40), bias="mixed vector", density=0.08)
     net = network(rough.layers)
@@ -139,34 +98,11 @@ def test_reordering_changes_no_answer_and_no_edge():
     assert (places[-1] == np.arange(40)).all()
 
 
-def test_reordering_puts_neurons_with_the_same_readers_side_by_side():
-    net = gbdnn.radixnet(1024, 6)
-    order = orders(net)
-    W = full.FULL.prepare(net[3], *order[3:5]).W.to_dense(fill_value=0) != 0
-    groups = 1 + np.count_nonzero((W[1:] != W[:-1]).any(axis=1))
-    assert groups == len(np.unique(W, axis=0))
-
-
 def test_engine_without_meaning():
     with pytest.raises(
         ValueError, match="engine is 'auto', 'sparse', 'full' or 'fused', not 'dense'"
     ):
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
-
-
-def test_few_inputs_and_many_threads_share_a_product():
-    assert costs.inner_threads(8, 1, 16, 10**6) == (1, 8)
-    assert costs.inner_threads(8, 2, 240, 32768) == (2, 4)
-    assert costs.inner_threads(2, 100, 240, 32768) == (2, 1)
-    assert costs.inner_threads(1, 100, 240, 32768) == (1, 1)
-    workers, inner = costs.inner_threads(64, 250, 240, 32768)
-    assert 4 <= workers < 64
-    assert workers * inner <= 64
-
-
-@pytest.mark.parametrize(("neurons", "width"), [(1024, 240), (4096, 80), (16384, 48), (65536, 16)])
-def test_block_widths_of_the_challenge(neurons, width):
-    assert costs.block_width(neurons, 4, 60_000) == width
 
 
 def test_the_cheaper_form_is_chosen():

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import sys
 
 import graphblas as gb
 import numpy as np
@@ -12,7 +11,7 @@ from oracles import Dense, dense_inference, dense_layer
 
 import gbdnn
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs, fused_chain
+from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.compiled.record import FIELDS
@@ -188,23 +187,6 @@ def test_pairs_change_no_bit(dtype):
     np.testing.assert_array_equal(advance(weights, X, dtype)[0], found)
 
 
-def test_pairs_are_neighbours_of_equal_rows_and_share_no_neuron():
-    random = np.random.default_rng(4)
-    columns = random.random((30, 5)) < 0.3
-    pattern = columns[:, random.integers(0, 5, 64)]
-    (made,) = prepared([Dense(pattern * random.normal(0, 1, (30, 64)))])
-    starts = np.flatnonzero(made.arrays["PAIRS"])
-    assert len(starts) >= (64 - 5) // 2
-    assert (np.diff(starts) > 1).all()
-    indptr = made.arrays["INDPTR"]
-    rows = np.split(made.arrays["ROWS"][: indptr[-1]], indptr[1:-1])
-    for j in starts:
-        np.testing.assert_array_equal(rows[j], rows[j + 1])
-    assert sorted(made.arrays["PLACES"].tolist()) == list(range(64))
-    for j, place in enumerate(made.arrays["PLACES"]):
-        assert rows[j].tolist() == np.flatnonzero(pattern[:, place]).tolist()
-
-
 @BOTH
 def test_an_input_has_its_bits_wherever_it_is(dtype):
     random = np.random.default_rng(5)
@@ -277,18 +259,6 @@ def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, sign, at, column)
     assert advance([first, then, last], X, dtype)[2] == -1
 
 
-def test_padding_that_overflows_is_nobodys_fault():
-    """What stands beyond the inputs is not looked at."""
-    weights = prepared([Dense(np.eye(5) * 3e38)] * 2)
-    Y, Z = (AlignedBlock(5, 16, np.dtype("f4")) for _ in range(2))
-    Y.flat[:] = 3e38
-    Y.inputs = np.arange(3)
-    Y.filled[:] = 0
-    Y, faulty = through(weights, Y, Z, "FP32", tidy=True)
-    assert faulty == -1
-    assert not Y.filled.any()
-
-
 @BOTH
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("iso", [False, True])
@@ -322,19 +292,6 @@ def test_rows_into_a_block_and_out_of_it(dtype, shuffled, iso):
     found = back.matrix().to_dense(fill_value=0)
     np.testing.assert_array_equal(found, dense[5:70])
     assert some.matrix().nvals == np.count_nonzero(dense[5:70])
-
-
-@BOTH
-@pytest.mark.parametrize("width", [1, 8, 15, 16, 17, 32, 33, 191, 192])
-def test_aligned_blocks(dtype, width):
-    block = AlignedBlock(5, width, NUMPY[dtype])
-    assert block.address % 64 == 0
-    assert block.array.ctypes.data == block.address
-    assert block.array.shape == (5, width)
-    line = 64 // NUMPY[dtype].itemsize
-    assert block.stride >= width
-    assert block.stride // line % 2 == 1
-    assert block.stride % line == 0
 
 
 @pytest.mark.slow
@@ -375,21 +332,3 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     np.testing.assert_allclose(answers[0], expected, rtol=0, atol=tolerance)
     for k, answer in enumerate(answers):
         np.testing.assert_array_equal(answer, answers[0][: len(answer)], err_msg=str(k))
-
-
-def test_neurons_in_their_own_order_are_enough_whatever_other_threads_ask_for(monkeypatch):
-    """Compiled code reads as many numbers as it was told; here a smaller one comes at each line."""
-    monkeypatch.setattr(fused_chain, "_natural", (np.arange(0), 0))
-
-    def other_thread(frame, event, _):
-        if event == "line" and frame.f_code is fused_chain.natural_order.__code__:
-            fused_chain._natural = (np.arange(0), 0)
-        return other_thread
-
-    sys.settrace(other_thread)
-    try:
-        found, address = fused_chain.natural_order(100)
-    finally:
-        sys.settrace(None)
-    np.testing.assert_array_equal(found[:100], np.arange(100))
-    assert address == found.ctypes.data

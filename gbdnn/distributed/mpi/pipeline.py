@@ -18,7 +18,7 @@ from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cu
 from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
-from gbdnn.engine.run import checked
+from gbdnn.engine.run import checked_options
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_network
@@ -159,7 +159,7 @@ class _Pipeline:
 
     def check(self, layers: Any, features: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Check the arguments; return those that all ranks must agree on, and the inputs."""
-        checked(**self._options)
+        self._options = checked_options(self._options, "pipeline")
         require_callable(given["report"], "report")
         if given["batch"] is not None:
             whole_number(given["batch"], "batch", least=1)
