@@ -166,7 +166,8 @@ def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
             writer.flush()
             write_json(path, {"shards": writer.shards, "parts": parts})
         except BaseException:
-            writer.discard()
+            if not path.exists():  # an interrupt after the index was written leaves a whole part
+                writer.discard()
             raise
 
 
