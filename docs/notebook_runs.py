@@ -4,8 +4,8 @@
     python docs/notebook_runs.py inside forms  # runs these
 
 The notebooks in the repository have outputs, because code hosts show a notebook as it is kept, and
-one without pictures says little. The site runs them again when it is built. A fingerprint of all
-sources is kept with the outputs; a test compares it, so that they belong to the cells above them.
+one without pictures says little; the site shows the same outputs. A fingerprint of all sources is
+kept with the outputs; a test compares it, so that they belong to the cells above them.
 """
 
 from __future__ import annotations

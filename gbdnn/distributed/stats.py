@@ -204,7 +204,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     stats : iterable of BatchStats
         Records of one call, in any order.
     workers : int, optional
-        Number of workers; those without a batch count as 0 (default: the workers in `stats`).
+        Number of workers; those without a batch count as 0 (default: the workers of the records).
 
     Returns
     -------
