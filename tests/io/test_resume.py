@@ -12,6 +12,7 @@ import pytest
 import gbdnn
 from gbdnn.errors import MissingFileError, OutputError
 from gbdnn.io.store import features
+from gbdnn.io.store import parts as store_parts
 
 for package in ("safetensors", "xxhash"):
     pytest.importorskip(package)
@@ -50,6 +51,23 @@ def parts(out):
 
 def shards_of(part):
     return [part.parent / each["file"] for each in json.loads(part.read_text())["shards"]]
+
+
+def test_ctrl_c_after_the_index_of_a_part_keeps_the_part(tmp_path, monkeypatch):
+    write = store_parts.write_json
+
+    def interrupted(path, content):
+        write(path, content)
+        if path.name.startswith("part-"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_parts, "write_json", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            gbdnn.infer_to_store(NET, X, tmp_path / "Y", batch=10)
+    Y, done = counted(tmp_path / "Y", batch=10)
+    assert done == 10
+    assert Y.isequal(EXPECTED)
 
 
 @pytest.mark.parametrize("size", [1 << 22, 7])
