@@ -117,7 +117,8 @@ def infer(
         them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
         equal, and not at all for dense features in a shallow network.
     memory : int, default 512 MiB
-        Budget in bytes beyond weights, features and result; the peak is at most 1.5 times as much.
+        Budget in bytes beyond weights, features and result. It is not a strict limit; the aim is
+        a peak of at most 1.5 times as much.
         A network that is not in memory is read within it, some layers at a time: more memory means
         fewer passes over the weights. Compiling the fused kernel, once per machine, takes up to
         64 MiB more.
