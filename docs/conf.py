@@ -50,7 +50,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|graphblas|torch|onnx)(\..*)?"),
     (r"py:.*", r"(collections\.abc|typing)\..*"),
     # attributes, named in the description of another one
-    (r"py:obj", r"compress|live|begin|end|every|factor"),
+    (r"py:obj", r"deduplicate|live|begin|end|every|factor"),
     # of estimators, which describe them in their own docstrings
     (r"py:obj", r"(network|history|n_iter)_"),
 ]

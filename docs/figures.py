@@ -63,7 +63,7 @@ def _save(figure: Figure, file: Path) -> None:
 
 def life() -> Figure:
     """Inputs alive and distinct, and how full the living are, after each layer."""
-    kept, merged = _totals(compress=False), _totals(compress=True)
+    kept, merged = _totals(deduplicate=False), _totals(deduplicate=True)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     left, right = figure.subplots(1, 2)
     after = np.arange(1, LAYERS + 1)
@@ -80,7 +80,7 @@ def life() -> Figure:
 
 def compaction() -> Figure:
     """Inputs computed beside inputs alive: blocks carry their dead until compaction pays."""
-    kept = _totals(compress=False)
+    kept = _totals(deduplicate=False)
     first = 24
     after = np.arange(1, first + 1)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
@@ -141,27 +141,27 @@ def _seconds(net: gbdnn.Network, X: np.ndarray, form: str) -> float:
     """Return the seconds of the layer alone, as its record has them."""
     told: list[gbdnn.LayerStats] = []
     began = perf_counter()
-    gbdnn.infer(net, X, engine=form, compress=False, nthreads=1, callback=told.append)
+    gbdnn.infer(net, X, engine=form, deduplicate=False, nthreads=1, callback=told.append)
     return min(sum(record.seconds for record in told), perf_counter() - began)
 
 
 _KEPT: dict[bool, dict[str, np.ndarray]] = {}
 
 
-def _totals(*, compress: bool) -> dict[str, np.ndarray]:
+def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
     """Return inputs computed, live, distinct and entries per layer, over all blocks of a run."""
-    if compress not in _KEPT:
+    if deduplicate not in _KEPT:
         told: list[gbdnn.LayerStats] = []
         X = features_from_images(digits(), NEURONS, inputs=INPUTS)
         net = gbdnn.radixnet(NEURONS, LAYERS)
-        gbdnn.infer(net, X, engine="full", compress=compress, callback=told.append)
+        gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=told.append)
         names = ("inputs", "live", "distinct", "entries")
         sums: dict[str, Any] = {name: np.zeros(LAYERS) for name in names}
         for record in told:
             for name in names:
                 sums[name][record.layer] += getattr(record, name)
-        _KEPT[compress] = sums
-    return _KEPT[compress]
+        _KEPT[deduplicate] = sums
+    return _KEPT[deduplicate]
 
 
 def _by_layer(*several: Axes) -> None:

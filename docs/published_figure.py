@@ -106,16 +106,18 @@ def _ours(axes: Axes, runs: list[dict[str, Any]], layers: int) -> list[End]:
     strong = {"color": OURS, "linewidth": 2, "markersize": 6, "zorder": 3}
     every, once = Look("gbdnn, 2 cores", "o"), Look("gbdnn, 2 cores, effective", "o", "--")
     return [
-        *_line(axes, _best(runs, layers, compress=True), once, markerfacecolor="white", **strong),
-        *_line(axes, _best(runs, layers, compress=False), every, **strong),
+        *_line(
+            axes, _best(runs, layers, deduplicate=True), once, markerfacecolor="white", **strong
+        ),
+        *_line(axes, _best(runs, layers, deduplicate=False), every, **strong),
     ]
 
 
-def _best(runs: list[dict[str, Any]], layers: int, *, compress: bool) -> dict[int, float]:
+def _best(runs: list[dict[str, Any]], layers: int, *, deduplicate: bool) -> dict[int, float]:
     """Return our least seconds by neurons."""
     found: dict[int, float] = {}
     for run in runs:
-        if (run["layers"], run["compress"], run["inputs"]) == (layers, compress, 60_000):
+        if (run["layers"], run["deduplicate"], run["inputs"]) == (layers, deduplicate, 60_000):
             neurons = run["neurons"]
             found[neurons] = min(run["seconds"], found.get(neurons, run["seconds"]))
     return dict(sorted(found.items()))

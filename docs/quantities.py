@@ -36,7 +36,7 @@ def _challenge() -> dict[str, str]:
     """Return what `results.toml` says of the challenge's networks, on Zen 3 if nothing is said."""
     found = _read("results.toml")
     run = {
-        (each["setup"], each["neurons"], each["layers"], each["compress"]): each
+        (each["setup"], each["neurons"], each["layers"], each["deduplicate"]): each
         for each in reversed(found["runs"])  # the first one counts
     }
     seconds = {key: each["seconds"] for key, each in run.items()}

@@ -100,5 +100,5 @@ def _problem(report: dict[str, Any]) -> str:
 
 def _form(report: dict[str, Any]) -> str:
     words = [report["engine"]]
-    words += [] if report["compress"] else ["every input"]
+    words += [] if report["deduplicate"] else ["every input"]
     return ", ".join([*words, *(["weak"] if report["weak"] else [])])

@@ -52,7 +52,7 @@ def require_sound(found: dict[str, Any]) -> None:
     """Raise ValueError unless every run has all that is shown, and refers to what is there."""
     for run in found["runs"]:
         where = f"{run.get('neurons')} x {run.get('layers')}"
-        keys = {"neurons", "layers", "inputs", "weights", "threads", "seconds", "of", "compress"}
+        keys = {"neurons", "layers", "inputs", "weights", "threads", "seconds", "of", "deduplicate"}
         if missing := (keys | {"setup", "date", "command"}) - run.keys():
             raise ValueError(f"results.toml, run {where}: {', '.join(sorted(missing))} missing")
         if run["neurons"] not in NEURONS or run["layers"] not in LAYERS:
@@ -61,8 +61,8 @@ def require_sound(found: dict[str, Any]) -> None:
             raise ValueError(f"results.toml, run {where}: unknown setup or command")
         if (run["threads"], run["inputs"]) != (THREADS, INPUTS):
             raise ValueError(f"results.toml, run {where}: not {THREADS} threads, {INPUTS} inputs")
-        if not isinstance(run["compress"], bool) or not run["seconds"] > 0:
-            raise ValueError(f"results.toml, run {where}: compress or seconds make no sense")
+        if not isinstance(run["deduplicate"], bool) or not run["seconds"] > 0:
+            raise ValueError(f"results.toml, run {where}: deduplicate or seconds make no sense")
 
 
 def edge_rate(run: dict[str, Any]) -> float:
@@ -82,7 +82,11 @@ def runs(found: dict[str, Any], group: str) -> str:
             [
                 str(neurons),
                 str(layers),
-                *(cell for compress in (False, True) for cell in _measured(of, which, compress)),
+                *(
+                    cell
+                    for deduplicate in (False, True)
+                    for cell in _measured(of, which, deduplicate)
+                ),
                 which,
             ]
             for which in dict.fromkeys(run["of"] for run in of)
@@ -90,10 +94,10 @@ def runs(found: dict[str, Any], group: str) -> str:
     return table(head, rows, right=tuple(range(8)))
 
 
-def _measured(runs: list[dict[str, Any]], which: str, compress: bool) -> list[str]:
+def _measured(runs: list[dict[str, Any]], which: str, deduplicate: bool) -> list[str]:
     """Return seconds, edge rate and memory of the run that there is, or nothing thrice."""
     for run in runs:
-        if (run["of"], run["compress"]) == (which, compress):
+        if (run["of"], run["deduplicate"]) == (which, deduplicate):
             memory = f"{run['gib']:.1f}" if "gib" in run else ""
             rate = f"{edge_rate(run):.3g}".replace("e+", "e")
             return [f"{run['seconds']:.3f}", rate, memory]
@@ -244,7 +248,7 @@ def line_of(found: dict[str, Any], command: str | None = None) -> str:
         "seconds": round(median(seconds), 3),
         "of": ("first run" if first else _of(len(seconds))) + streamed,
         **beside,
-        "compress": found["compress"],
+        "deduplicate": found["deduplicate"],
         "setup": "NAME",
         "date": date.today().isoformat(),
         "command": command
@@ -306,7 +310,7 @@ def row_of(found: dict[str, Any]) -> list[str]:
     problem, seconds = found["problem"], seconds_of(found)
     return [
         f"{problem['neurons']} x {problem['layers']}",
-        "equal once" if found["compress"] else "every",
+        "equal once" if found["deduplicate"] else "every",
         f"{median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})",
         f"{found['edges_per_second']:.3g}",
         f"{found['memory_peak'] / 2**30:.2f}",

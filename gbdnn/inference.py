@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         clip: float | None
         dtype: Any
         engine: Engine
-        compress: bool | Literal["auto"]
+        deduplicate: bool | Literal["auto"]
         memory: int
         nthreads: int | None
         callback: Callable[[LayerStats], object] | None
@@ -76,7 +76,7 @@ def infer(
     clip: float | None = None,
     dtype: Any = None,
     engine: Engine = "auto",
-    compress: bool | Literal["auto"] = "auto",
+    deduplicate: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
@@ -112,7 +112,7 @@ def infer(
         of their edges or more as dense ones. A layer whose answer block
         forms cannot give (a positive bias under the rule ``"entries"``) is always computed in the
         sparse form.
-    compress : {"auto", True, False}, default "auto"
+    deduplicate : {"auto", True, False}, default "auto"
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
         them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
         equal, and not at all for dense features in a shallow network.
@@ -212,7 +212,7 @@ def infer(
     require_callable(stats, "stats")
     given = {
         "engine": engine,
-        "compress": compress,
+        "deduplicate": deduplicate,
         "memory": memory,
         "nthreads": nthreads,
         "callback": callback,
@@ -356,7 +356,7 @@ def infer_to_store(
     ------
     OutputError
         The folder contains another store or a different run: another network or features, another
-        ``engine``, ``compress`` or version of gbdnn, or with `batch` parts of another size. The
+        ``engine``, ``deduplicate`` or version of gbdnn, or with `batch` parts of another size. The
         message names the difference. Or the folder cannot be written.
     GbdnnError
         As `infer` and `save`. Finished parts are kept.

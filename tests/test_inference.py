@@ -227,7 +227,7 @@ def test_a_record_names_the_block_that_goes_through_layers_together(engine):
     net = gbdnn.Network([gbdnn.Layer(np.eye(64), 0.25, dtype="FP32")] * 3)
     stats = []
     gbdnn.infer(
-        net, np.eye(64)[np.arange(300) % 64], engine=engine, compress=False, nthreads=2,
+        net, np.eye(64)[np.arange(300) % 64], engine=engine, deduplicate=False, nthreads=2,
         callback=stats.append, memory=200_000 if engine == "sparse" else 64 << 20,
     )  # fmt: skip
     ways = {s.block: [] for s in stats}

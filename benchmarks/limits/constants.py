@@ -53,7 +53,7 @@ def main(
         return median(repeated(call, rounds)) * 1e9 / (inputs * layers * neurons)
 
     def full(net: gbdnn.Network) -> Callable[[], object]:
-        return lambda: gbdnn.infer(net, X, engine="full", nthreads=1, compress=False)
+        return lambda: gbdnn.infer(net, X, engine="full", nthreads=1, deduplicate=False)
 
     def fused(net: gbdnn.Network) -> Callable[[], object]:
         call = gbdnn.compile(net, nthreads=1)

@@ -10,8 +10,8 @@ from the first (`hardware`); for T threads it is that of T threads side by side.
 and after every inference, for a machine that others share is not as fast in one minute as in
 the next.
 
-Inputs that have become equal count each: where gbdnn computes them once (`compress`), it may take
-less than the floor, so all engines are timed without that, and auto with it, too.
+Inputs that have become equal count each: where gbdnn computes them once (`deduplicate`), it may
+take less than the floor, so all engines are timed without that, and auto with it, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Way(NamedTuple):
 
     nthreads: int
     engine: str
-    compress: bool
+    deduplicate: bool
 
     @property
     def options(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Way(NamedTuple):
         return {
             "nthreads": self.nthreads,
             "engine": self.engine,
-            **problems.merging(self.compress),
+            **problems.merging(self.deduplicate),
         }
 
 
@@ -84,10 +84,10 @@ def main(
     right = truth is None or np.array_equal(gbdnn.categories(Y), truth)
     found["check"] = "NOT CHECKED" if truth is None else "PASSED" if right else "FAILED"
     ways = [
-        Way(count, each, compress)
+        Way(count, each, deduplicate)
         for count in counts
         for each in engines
-        for compress in ((True, False) if each == "auto" else (False,))
+        for deduplicate in ((True, False) if each == "auto" else (False,))
     ]
     for way in ways:  # prepares the network, and loads or compiles what is to be compiled
         answer = gbdnn.infer(problem.network, problem.features, **way.options)
@@ -124,7 +124,7 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
     def count(stats: LayerStats) -> None:
         living[stats.layer + 1] += stats.live
 
-    Y = gbdnn.infer(problem.network, problem.features, callback=count, compress=False)
+    Y = gbdnn.infer(problem.network, problem.features, callback=count, deduplicate=False)
     return living[:-1], Y
 
 
@@ -160,7 +160,7 @@ def _print(found: dict[str, Any]) -> None:
         rows.append(
             (
                 row["engine"],
-                "yes" if row["compress"] else "no",
+                "yes" if row["deduplicate"] else "no",
                 row["nthreads"],
                 f"{row['seconds_median']:.3f}",
                 f"{row['seconds_min']:.3f}",
@@ -175,12 +175,12 @@ def _print(found: dict[str, Any]) -> None:
         )
     report.table(head, rows)
     print()
-    first = {(row["engine"], row["compress"]): row for row in found["summary"][::-1]}
+    first = {(row["engine"], row["deduplicate"]): row for row in found["summary"][::-1]}
     for row in found["summary"]:
-        base = first[row["engine"], row["compress"]]
+        base = first[row["engine"], row["deduplicate"]]
         if row["nthreads"] != base["nthreads"]:
             gain = median(a / b for a, b in zip(base["seconds"], row["seconds"], strict=True))
-            merging = "" if row["compress"] else ", compress=False"
+            merging = "" if row["deduplicate"] else ", deduplicate=False"
             print(
                 f"{row['engine']}{merging}: {row['nthreads']} threads x {gain:.2f} as fast as"
                 f" {base['nthreads']}"

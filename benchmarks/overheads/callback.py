@@ -67,7 +67,7 @@ def _infer(problem: Problem, engine: str, nthreads: int, kept: list[Any] | None 
     import gbdnn
 
     gbdnn.infer(
-        problem.network, problem.features, engine=engine, nthreads=nthreads, compress=False,
+        problem.network, problem.features, engine=engine, nthreads=nthreads, deduplicate=False,
         callback=None if kept is None else kept.append,
     )  # fmt: skip
     return kept

@@ -1,6 +1,6 @@
 """Gbdnn on the larger networks: its engines in turn, memory, and the peers beside it.
 
-    python benchmarks/scale/larger.py --neurons 4096 --no-compress --peers 20000 --json 4096.json
+    python benchmarks/scale/larger.py --neurons 4096 --no-deduplicate --peers 20000 --json 4096.json
     python benchmarks/scale/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
 With `--store` the network is not in memory: it is streamed from a store, which is made if it is not
@@ -54,7 +54,7 @@ def main(
         int,
         typer.Option(min=0, help="Runs of each engine after its first, and of each peer."),
     ] = 1,
-    compress: problems.Compress = True,
+    deduplicate: problems.Deduplicate = True,
     store: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Stream the network from this store.")
     ] = None,
@@ -103,7 +103,9 @@ def main(
             features=X,
             seed=seed,
         )
-    found = report.facts(problem, nthreads=nthreads, compress=compress, streamed=store is not None)
+    found = report.facts(
+        problem, nthreads=nthreads, deduplicate=deduplicate, streamed=store is not None
+    )
     report.heading(found)
 
     truth = None
@@ -115,7 +117,7 @@ def main(
     budget_bytes = int(budget * 2**30)
     before = memory.now()
     engines = problems.words(engine, ["auto"])
-    options = problems.merging(compress) | {"memory": budget_bytes, "nthreads": nthreads}
+    options = problems.merging(deduplicate) | {"memory": budget_bytes, "nthreads": nthreads}
     with memory.Peak() as peak:
         first = {engines[0]: _run(problem, engines[0], options)}
     first |= {each: _run(problem, each, options) for each in engines[1:]}

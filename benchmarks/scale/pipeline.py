@@ -35,7 +35,7 @@ def main(
         typer.Option(metavar="K,...", help="First layers of ranks 1, 2, ...; by repetition."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 3,
-    compress: problems.Compress = True,
+    deduplicate: problems.Deduplicate = True,
     json_file: problems.Json = None,
 ) -> None:
     """Run one process and the pipeline in turn, and report medians."""
@@ -47,7 +47,7 @@ def main(
     # Ranks but the first need the network alone.
     given = (inputs, data, images) if comm.rank == 0 else (1, data, None)
     problem = problems.build(neurons, layers, *given, seed)
-    net, X, options = problem.network, problem.features, problems.merging(compress)
+    net, X, options = problem.network, problem.features, problems.merging(deduplicate)
     asked = [None, *(list(map(int, each.split(","))) for each in cuts or [])]
     reports: dict[str, Any] = {}
     expected = None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)

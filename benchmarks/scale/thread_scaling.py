@@ -36,7 +36,7 @@ def main(
     nthreads: problems.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs on each number.")] = 5,
     engine: Annotated[str, typer.Option(help="auto, full or sparse.")] = "auto",
-    compress: problems.Compress = True,
+    deduplicate: problems.Deduplicate = True,
     weak: Annotated[bool, typer.Option("--weak", help="As many inputs for each thread.")] = False,
     check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
     json_file: problems.Json = None,
@@ -48,10 +48,10 @@ def main(
     cores = int(machine()["cores"] or 1)
     counts = problems.thread_counts(nthreads, list(range(1, cores + 1)))
     problem = problems.build(neurons, layers, inputs, data, images, seed)
-    found = report.facts(problem, rounds=rounds, engine=engine, compress=compress, weak=weak)
+    found = report.facts(problem, rounds=rounds, engine=engine, deduplicate=deduplicate, weak=weak)
     part = {n: problem.inputs * n // max(counts) if weak else problem.inputs for n in counts}
     features = {n: problem.features[: part[n], :].new() for n in counts}
-    options = {"engine": engine} | problems.merging(compress)
+    options = {"engine": engine} | problems.merging(deduplicate)
     report.heading(found)
     print({name: found["environment"][name] for name in ("OMP_PROC_BIND", "OMP_PLACES")})
     truth = problems.true_categories(problem)[0] if check else None

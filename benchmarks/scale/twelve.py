@@ -72,7 +72,7 @@ def main(
         if not is_official and ENTRY * edges > memory() / 4:
             options += ["--store", store, "--memory", 4]
         options += ["--rounds", 3 if edges < 1 << 26 else 1 if edges < 1 << 28 else 0]
-        for kind in ("no-compress", "compress"):
+        for kind in ("no-deduplicate", "deduplicate"):
             measure(results / f"{neurons}x{layers}-{kind}.json", [*options, f"--{kind}"])
         left[neurons] -= 1
         if not keep:
@@ -109,7 +109,7 @@ def show(results: Path) -> None:
     rows: list[list[str]] = []
     lines: list[str] = []
     for neurons, layers in NETWORKS:
-        for kind in ("no-compress", "compress"):
+        for kind in ("no-deduplicate", "deduplicate"):
             file = results / f"{neurons}x{layers}-{kind}.json"
             if file.exists():
                 found = json.loads(file.read_text(encoding="utf-8"))

@@ -237,7 +237,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         )
     print(
         "\nto distinct, to default: seconds per input over those of gbdnn auto in the same round,"
-        "\nmedian; with compress=False (every input computed), and as it is by default."
+        "\nmedian; with deduplicate=False (every input computed), and as it is by default."
         "\nPrograms that ran on fewer inputs say so; their seconds are not scaled."
     )
     for nthreads in counts:
@@ -245,7 +245,7 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         if best is not None:
             print(
                 f"strongest peer beside {nthreads} threads: {best['title']}, batches of"
-                f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn compress=False,"
+                f" {best['batch']}: x {best['to_distinct']:.2f} gbdnn deduplicate=False,"
                 f" x {best['to_default']:.2f} by default"
             )
     for row in rows:

@@ -43,7 +43,7 @@ Images = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of the generated network.")]
-Compress = Annotated[bool, typer.Option(help="Compute equal inputs once, as is the default.")]
+Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs once, as is the default.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers.")]
 Threads = Annotated[
     list[str] | None,
@@ -164,9 +164,9 @@ def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str
     return found
 
 
-def merging(compress: bool) -> dict[str, Any]:
+def merging(deduplicate: bool) -> dict[str, Any]:
     """Return the option of `infer`: its own default, or that every input is computed."""
-    return {} if compress else {"compress": False}
+    return {} if deduplicate else {"deduplicate": False}
 
 
 def save(problem: Problem, folder: Path) -> None:

@@ -59,11 +59,11 @@ def _peer(title: str, prepare: str, drop: bool, *, serial: bool = False, slow: b
     )
 
 
-def _gbdnn(engine: str, *, compress: bool, slow: bool = False) -> Program:
+def _gbdnn(engine: str, *, deduplicate: bool, slow: bool = False) -> Program:
     return Program(
-        title=f"gbdnn {engine}" + ("" if compress else ", compress=False"),
+        title=f"gbdnn {engine}" + ("" if deduplicate else ", deduplicate=False"),
         prepare="gbdnn",
-        options={"engine": engine} | ({} if compress else {"compress": False}),
+        options={"engine": engine} | ({} if deduplicate else {"deduplicate": False}),
         batched=False,
         slow=slow,
         own=True,
@@ -78,10 +78,10 @@ _MKL_DENSE, _MKL_CSR = "MKL CSR x dense", "MKL CSR x CSR"
 _SCIPY_DENSE, _SCIPY_CSR = "SciPy CSR x dense", "SciPy CSR x CSR"
 
 PROGRAMS = {
-    DISTINCT: _gbdnn("auto", compress=False),
-    DEFAULT: _gbdnn("auto", compress=True),
-    "gbdnn-full": _gbdnn("full", compress=False),
-    "gbdnn-sparse": _gbdnn("sparse", compress=False, slow=True),
+    DISTINCT: _gbdnn("auto", deduplicate=False),
+    DEFAULT: _gbdnn("auto", deduplicate=True),
+    "gbdnn-full": _gbdnn("full", deduplicate=False),
+    "gbdnn-sparse": _gbdnn("sparse", deduplicate=False, slow=True),
     "lagraph": Program(title="LAGraph form", prepare="lagraph", at_once=True),
     "torch+drop": _peer(_TORCH, "torch_dense", True, slow=False),
     "mkl-dense+drop": _peer(_MKL_DENSE, "mkl_dense", True, slow=False),

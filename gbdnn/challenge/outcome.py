@@ -78,7 +78,7 @@ class Outcome:
         Part of the processed edges that each form computed, ``{"fused": 1.0}``.
     compiling : float
         Seconds in which the fused form's code was compiled; 0 if it was on disk.
-    compress : bool
+    deduplicate : bool
         Whether equal inputs were computed once.
     processed : int, optional
         Edges processed in the last run, summed over the inputs computed: fewer than `edges` times
@@ -107,7 +107,7 @@ class Outcome:
     checked_against: str
     nthreads: int
     engine: Engine
-    compress: bool = False
+    deduplicate: bool = False
     forms: dict[str, float] = field(default_factory=dict)
     compiling: float = 0.0
     check_seconds: float | None = None
@@ -182,7 +182,7 @@ class Outcome:
             "engine": self.engine,
             "forms": self.forms,
             "compile_seconds": self.compiling,
-            "compress": self.compress,
+            "deduplicate": self.deduplicate,
             "edges_processed": self.processed,
             "workers": None if self.balances is None else len(self.balances[0].workers),
             "busy_seconds": None if self.balances is None else [_spread(b) for b in self.balances],
@@ -202,7 +202,7 @@ def run(
     *,
     nthreads: int | None = None,
     engine: Engine = "auto",
-    compress: bool = False,
+    deduplicate: bool = False,
     memory: int = MEMORY,
     repeat: int = 1,
     check: bool = True,
@@ -219,7 +219,7 @@ def run(
         From `official` or `generated`.
     nthreads, engine, memory
         As for `infer`.
-    compress : bool, default False
+    deduplicate : bool, default False
         Compute equal inputs once. The edge rate, which counts every input, is then effective.
     repeat : int, default 1
         Number of timed runs.
@@ -255,13 +255,13 @@ def run(
     """
     require_kind(problem, Problem, "problem is a Problem")
     whole_number(repeat, "repeat", least=1)
-    for name, flag in (("compress", compress), ("check", check), ("record", record)):
+    for name, flag in (("deduplicate", deduplicate), ("check", check), ("record", record)):
         as_flag(flag, name)
     require_callable(progress, "progress")
     require_callable(stats, "stats")
     options: dict[str, Any] = {
         "engine": engine,
-        "compress": "auto" if compress else False,
+        "deduplicate": "auto" if deduplicate else False,
         "memory": memory,
         "nthreads": nthreads,
     }
@@ -300,7 +300,7 @@ def run(
         engine=engine,
         forms=_shares(work.forms if executor is None else forms(batches)),
         compiling=FUSED.seconds_compiling(dtype) - before,
-        compress=compress,
+        deduplicate=deduplicate,
         balances=balances or None,
         processed=processed,
         records=records if record else None,

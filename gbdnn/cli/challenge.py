@@ -39,9 +39,9 @@ def challenge(
     engine: options.Engine = "auto",
     memory: options.Memory = "512MiB",
     nthreads: options.NThreads = None,
-    compress: Annotated[
+    deduplicate: Annotated[
         bool,
-        Option("--compress", help="Compute equal inputs once; the edge rate is then effective."),
+        Option("--deduplicate", help="Compute equal inputs once; the edge rate is then effective."),
     ] = False,
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
     check: Annotated[bool, Option(help="Compare the categories with the truth.")] = True,
@@ -88,7 +88,7 @@ def challenge(
             )
         with bar.inference():
             outcome = problems.run(
-                problem, engine=engine, memory=memory, nthreads=nthreads, compress=compress,
+                problem, engine=engine, memory=memory, nthreads=nthreads, deduplicate=deduplicate,
                 repeat=repeat, check=False, record=plot is not None, executor=executor,
             )  # fmt: skip
         if plot is not None:
@@ -132,7 +132,7 @@ def _facts(outcome: problems.Outcome) -> dict[str, Any]:
     problem, machine, busy = outcome.problem, outcome.machine, outcome.balance
     edges = problem.network.edges
     rate = f"{outcome.edge_rate:.4g} edges/s"
-    if outcome.compress:
+    if outcome.deduplicate:
         rate += " EFFECTIVE: equal inputs computed once"
     if outcome.processed is not None:
         rate += f"; {outcome.processed:.4g} edges processed"

@@ -57,7 +57,7 @@ __all__ = ["checked_options", "infer_network"]
 _ENGINES = get_args(Engine)
 _OPTIONS = {
     "engine": "auto",
-    "compress": "auto",
+    "deduplicate": "auto",
     "memory": MEMORY,
     "nthreads": None,
     "callback": None,
@@ -78,7 +78,7 @@ def infer_network(
     features: MatrixLike,
     *,
     engine: Engine = "auto",
-    compress: bool | Literal["auto"] = "auto",
+    deduplicate: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
@@ -86,7 +86,7 @@ def infer_network(
     """Return what `infer` returns, for a network with at least one layer and checked options."""
     with engaged(None if type(features) is np.ndarray else nthreads):
         X = as_source(features, net, room=memory // 4)
-    always = not isinstance(compress, str) and bool(compress)
+    always = not isinstance(deduplicate, str) and bool(deduplicate)
     may_be_shallow = not always and callback is None
     choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
     progress = current()
@@ -98,7 +98,7 @@ def infer_network(
         )
         Y = answer.matrix(sparse=choice.shallow is not X)
     else:
-        merged = Merged(X.nrows, always=always) if compress else None
+        merged = Merged(X.nrows, always=always) if deduplicate else None
         with engaged(nthreads):
             Y = _Run(net, X, choice, merged, callback).answer()
     progress.end()
@@ -111,11 +111,11 @@ def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
     found = _OPTIONS | options
     as_word(found["engine"], "engine", _ENGINES)
-    compress = found["compress"]
-    if not isinstance(compress, bool | np.bool_ | str) or (
-        isinstance(compress, str) and compress != "auto"
+    deduplicate = found["deduplicate"]
+    if not isinstance(deduplicate, bool | np.bool_ | str) or (
+        isinstance(deduplicate, str) and deduplicate != "auto"
     ):
-        raise ArgumentError(f"compress must be True, False or 'auto', not {shown(compress)}")
+        raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(found["callback"], "callback")
     memory = whole_number(found["memory"], "memory", least=1)
     return found | {"memory": memory, "nthreads": as_nthreads(found["nthreads"])}

@@ -216,7 +216,7 @@ def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
 
 def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
     """Return a network's answer to an array, as an array."""
-    Y = infer_network(net, X, compress=False, nthreads=nthreads)
+    Y = infer_network(net, X, deduplicate=False, nthreads=nthreads)
     if Y.ss.format.startswith(("full", "bitmap")):
         return array_of(Y)
     found: np.ndarray = Y.to_dense(fill_value=0)

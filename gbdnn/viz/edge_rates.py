@@ -130,7 +130,7 @@ def _rate(outcome: Mapping[str, Any]) -> Rate:
             inputs=problem["inputs"],
             edges=problem["edges"],
             seconds=outcome["seconds_median"],
-            effective=outcome["compress"],
+            effective=outcome["deduplicate"],
         )
     except (KeyError, TypeError) as err:
         raise ArgumentError(f"rates: not what gbdnn challenge --json writes: no {err}") from err

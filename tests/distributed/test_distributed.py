@@ -667,7 +667,13 @@ def test_hashing_is_for_infer(net, X, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"engine": "fast"}, {"compress": "no"}, {"memory": "1"}, {"nthreads": 0}, {"dtype": "INT8"}],
+    [
+        {"engine": "fast"},
+        {"deduplicate": "no"},
+        {"memory": "1"},
+        {"nthreads": 0},
+        {"dtype": "INT8"},
+    ],
 )
 @pytest.mark.parametrize("executor", [None, Pickling()], ids=["here", "executor"])
 def test_infer_batches_checks_its_options_at_the_call(options, executor, net):

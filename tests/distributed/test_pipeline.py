@@ -45,7 +45,7 @@ def test_a_stored_network(tmp_path):
             assert before[3] == after[2]
     _, _, inputs, survivors, sent = outcome["[3, 4]"][1][0]
     assert 0 < survivors < inputs  # inputs without entries are not sent
-    entries = gbdnn.infer(gbdnn.load(tmp_path / "net")[:3], X, compress=False).nvals
+    entries = gbdnn.infer(gbdnn.load(tmp_path / "net")[:3], X, deduplicate=False).nvals
     # 6 bytes per entry (16-bit columns, FP32), 6 per row (16-bit ids, 32-bit pointers).
     assert 6 * entries + 5 * survivors < sent < 6 * entries + 6 * survivors + 100
 

@@ -17,14 +17,14 @@ ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 @pytest.mark.parametrize("engine", ["full", "fused", "sparse", "auto"])
 @pytest.mark.parametrize("nthreads", [1, 3])
 @pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
-@pytest.mark.parametrize("compress", [True, "auto"])
-def test_bitwise_the_same_as_without(engine, nthreads, patches, compress, monkeypatch):
+@pytest.mark.parametrize("deduplicate", [True, "auto"])
+def test_bitwise_the_same_as_without(engine, nthreads, patches, deduplicate, monkeypatch):
     for patch in patches:
         patch(monkeypatch)
     net, X = converging()
-    plain = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=False)
+    plain = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, deduplicate=False)
     assert 0 < len(gbdnn.categories(plain)) < len(X)
-    Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, compress=compress)
+    Y = gbdnn.infer(net, X, engine=engine, nthreads=nthreads, deduplicate=deduplicate)
     assert Y.isequal(plain)
 
 
@@ -33,12 +33,12 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
     narrow(monkeypatch)
     net, X = converging()
     live = {}
-    for compress in (False, True):
+    for deduplicate in (False, True):
         stats = []
-        gbdnn.infer(net, X, engine=engine, compress=compress, callback=stats.append)
+        gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate, callback=stats.append)
         table = gbdnn.per_layer(stats)
-        live[compress] = table["live"].tolist()
-        if compress:
+        live[deduplicate] = table["live"].tolist()
+        if deduplicate:
             assert table["distinct"][-1] < 0.2 * table["live"][-1]
             assert table["inputs"][-1] < 0.2 * table["live"][-1]
         else:
@@ -52,8 +52,8 @@ def test_equal_fingerprints_of_distinct_inputs_merge_nothing(engine, monkeypatch
     monkeypatch.setattr("gbdnn.engine.merge._ODD", np.uint64(0))
     monkeypatch.setattr("gbdnn.engine.merge._numbers", lambda count: np.zeros(count, np.uint64))
     net, X = converging()
-    plain = gbdnn.infer(net, X, engine=engine, compress=False)
-    assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+    plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
+    assert gbdnn.infer(net, X, engine=engine, deduplicate=True).isequal(plain)
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 22])
@@ -64,7 +64,7 @@ def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch)
     net, X = converging()
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
-    Y = gbdnn.infer(net, X, engine=engine, compress=True, nthreads=2, callback=stats.append)
+    Y = gbdnn.infer(net, X, engine=engine, deduplicate=True, nthreads=2, callback=stats.append)
     table = gbdnn.per_layer(stats)
     assert (table["inputs"][11], table["live"][11]) == (1, 200)
     assert len(gbdnn.categories(Y)) == 200
@@ -74,8 +74,8 @@ def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch)
 def test_the_order_of_the_inputs_does_not_matter(engine):
     net, X = converging()
     order = np.random.default_rng(3).permutation(len(X))
-    Y = gbdnn.infer(net, X, engine=engine, compress=True)
-    assert gbdnn.infer(net, X[order], engine=engine, compress=True).isequal(Y[order, :].new())
+    Y = gbdnn.infer(net, X, engine=engine, deduplicate=True)
+    assert gbdnn.infer(net, X[order], engine=engine, deduplicate=True).isequal(Y[order, :].new())
 
 
 @ANY
@@ -84,8 +84,8 @@ def test_any_network(problem):
     layers, X = problem
     net, X = network(layers), np.repeat(X, 3, axis=0)
     for engine in ("full", "fused", "sparse"):
-        plain = gbdnn.infer(net, X, engine=engine, compress=False)
-        assert gbdnn.infer(net, X, engine=engine, compress=True).isequal(plain)
+        plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
+        assert gbdnn.infer(net, X, engine=engine, deduplicate=True).isequal(plain)
 
 
 @ENGINES
@@ -94,8 +94,8 @@ def test_zeros_of_both_signs_are_distinct_bits(engine, monkeypatch):
     narrow(monkeypatch)
     layer = gbdnn.Layer(np.array([[1.0, 0.5], [0.0, -1.0]], "f4"), activation="identity")
     X = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, -0.0]] * 9, "f4")
-    Y = gbdnn.infer([layer] * 3, X, engine=engine, compress=True)
-    assert Y.isequal(gbdnn.infer([layer] * 3, X, engine=engine, compress=False))
+    Y = gbdnn.infer([layer] * 3, X, engine=engine, deduplicate=True)
+    assert Y.isequal(gbdnn.infer([layer] * 3, X, engine=engine, deduplicate=False))
 
 
 @pytest.mark.parametrize("flag", [True, np.bool_(True), np.bool_(False), False, "auto"])
@@ -105,13 +105,13 @@ def test_flags(flag, monkeypatch):
     net, X = converging(layers=3)
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
-    gbdnn.infer(net, X, compress=flag, callback=stats.append)
+    gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
     assert (gbdnn.per_layer(stats)["distinct"][-1] == 200) == (not flag)
 
 
 def test_invalid_compress():
-    with pytest.raises(ValueError, match="compress must be True, False or 'auto', not 'yes'"):
-        gbdnn.infer([np.eye(2)], np.eye(2), compress="yes")
+    with pytest.raises(ValueError, match="deduplicate must be True, False or 'auto', not 'yes'"):
+        gbdnn.infer([np.eye(2)], np.eye(2), deduplicate="yes")
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
@@ -121,14 +121,14 @@ def test_official_bits(engine, official):
 
     net = read_challenge_network(official, 1024)
     X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
-    plain = gbdnn.infer(net, X, engine=engine, compress=False)
-    for compress in (True, "auto"):
-        assert gbdnn.infer(net, X, engine=engine, compress=compress).isequal(plain)
+    plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
+    for deduplicate in (True, "auto"):
+        assert gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate).isequal(plain)
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_without_equal_inputs_nothing_changes(engine):
     rough = case(31, exact=False, sizes=(60, 70, 50), inputs=70, density=0.1)
     net = network(rough.layers)
-    plain = gbdnn.infer(net, rough.X, engine=engine, compress=False)
-    assert gbdnn.infer(net, rough.X, engine=engine, compress=True).isequal(plain)
+    plain = gbdnn.infer(net, rough.X, engine=engine, deduplicate=False)
+    assert gbdnn.infer(net, rough.X, engine=engine, deduplicate=True).isequal(plain)

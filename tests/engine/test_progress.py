@@ -8,11 +8,11 @@ from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.gallery import digits, features_from_images
 
 
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("deduplicate", [False, True])
 @pytest.mark.parametrize("engine", ["sparse", "full", "fused"])
-def test_edges_processed_are_those_that_a_callback_gets(engine, compress):
+def test_edges_processed_are_those_that_a_callback_gets(engine, deduplicate):
     net, X = gbdnn.radixnet(1024, 24), features_from_images(digits(), 1024, inputs=1500)
-    options = {"engine": engine, "compress": compress, "nthreads": 1}
+    options = {"engine": engine, "deduplicate": deduplicate, "nthreads": 1}
     records = []
     with watched(RunProgress()) as work:
         gbdnn.infer(net, X, callback=records.append, **options)

@@ -232,7 +232,7 @@ def test_a_large_input_is_checked():
         gbdnn.compile(net)(X)
 
 
-@pytest.mark.parametrize("options", [{"callback": lambda _: None}, {"compress": True}])
+@pytest.mark.parametrize("options", [{"callback": lambda _: None}, {"deduplicate": True}])
 def test_other_options_change_no_bit_and_no_format(options):
     net, X = network(MIXED), inputs(90, 50)
     Y = gbdnn.infer(net, X, engine="fused")

@@ -140,11 +140,11 @@ def test_equal_inputs_across_windows(engine):
     net, streamed = gbdnn.radixnet(1024, 120), gbdnn.radixnet(1024, 120, lazy=True)
     random = np.random.default_rng(0)
     X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
-    plain = gbdnn.infer(net, X, compress=False, engine=engine)
+    plain = gbdnn.infer(net, X, deduplicate=False, engine=engine)
     assert plain.nvals > 0
     memory = room_for(net, 30)
-    for compress in (True, False, "auto"):
-        found = gbdnn.infer(streamed, X, compress=compress, engine=engine, memory=memory)
+    for deduplicate in (True, False, "auto"):
+        found = gbdnn.infer(streamed, X, deduplicate=deduplicate, engine=engine, memory=memory)
         assert found.isequal(plain)
 
 
@@ -206,22 +206,22 @@ def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
 
 @pytest.mark.parametrize("nthreads", [1, 3])
 @pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
-@pytest.mark.parametrize("compress", [True, False, "auto"])
-def test_a_callback_changes_no_bit(nthreads, patches, compress, monkeypatch):
+@pytest.mark.parametrize("deduplicate", [True, False, "auto"])
+def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     for patch in patches:
         patch(monkeypatch)
     net, X = converging(layers=30)
-    options = {"engine": "fused", "nthreads": nthreads, "compress": compress}
+    options = {"engine": "fused", "nthreads": nthreads, "deduplicate": deduplicate}
     plain = gbdnn.infer(net, X, **options)
     stats = []
     assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
     assert {s.form for s in stats} == {"fused"}
     table = gbdnn.per_layer(stats)
     assert table["live"][29] == len(gbdnn.categories(plain)) > 0
-    if compress is False:
+    if deduplicate is False:
         assert table["entries"][29] == plain.nvals
         full = []
-        gbdnn.infer(net, X, engine="full", compress=False, callback=full.append)
+        gbdnn.infer(net, X, engine="full", deduplicate=False, callback=full.append)
         for name in ("live", "distinct", "entries"):
             assert table[name].tolist() == gbdnn.per_layer(full)[name].tolist()
 
@@ -235,7 +235,7 @@ def test_deep_networks_with_few_survivors(engine, patches, monkeypatch):
     keep = range(0, 300, 11)
     layers, X = dying(300, at=17, layers=40, survivors=keep)
     for nthreads in (1, 4):
-        Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads, compress=False)
+        Y = gbdnn.infer(network(layers), X, engine=engine, nthreads=nthreads, deduplicate=False)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), dense_inference(layers, X))
         assert gbdnn.categories(Y).tolist() == list(keep)
 
@@ -300,7 +300,7 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkey
 def test_ctrl_c_ends_all_threads(engine):
     net = gbdnn.radixnet(1024, 6)
     X = np.ones((3000, 1024), "f4")
-    options = {"engine": engine, "nthreads": 2, "compress": False}
+    options = {"engine": engine, "nthreads": 2, "deduplicate": False}
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer(net, X, callback=lambda _: signal.raise_signal(signal.SIGINT), **options)
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]

@@ -47,7 +47,7 @@ def test_mistakes_at_once():
 
 
 WRONG = {
-    "engine": "fast", "compress": 3, "memory": "1", "nthreads": 0, "callback": 3, "foo": 1,
+    "engine": "fast", "deduplicate": 3, "memory": "1", "nthreads": 0, "callback": 3, "foo": 1,
     "clip": -1, "dtype": "INT8",
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ KINDS = {
     "seconds": [*NUMBERS, 0, -1], "clip": NUMBERS, "weight": NUMBERS, "threshold": NUMBERS,
     "gain": NUMBERS, "lowest_bias": NUMBERS, "highest_bias": NUMBERS,
     "bias": ["1", object(), 1j, float("nan"), {}], "bias_rule": NAMES, "activation": NAMES,
-    "last_activation": NAMES, "engine": NAMES, "compress": ["no", 3, [], object(), np.ones(2)],
+    "last_activation": NAMES, "engine": NAMES, "deduplicate": ["no", 3, [], object(), np.ones(2)],
     "orientation": NAMES, "order": NAMES, "layout": NAMES, "answer": NAMES, "of": NAMES,
     "verify": FLAGS, "restart": FLAGS, "resumes": FLAGS,
     "allow_empty": FLAGS, "sparse": FLAGS, "logits": FLAGS, "truth": FLAGS, "check": FLAGS,
@@ -143,7 +143,7 @@ def calls(tmp_path_factory):
     )
     options = {
         "bias": -0.5, "bias_rule": "all", "clip": 1.0, "dtype": "FP32", "engine": "sparse",
-        "compress": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
+        "deduplicate": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
     }  # fmt: skip
     over = {"executor": None, "stats": None}
     of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
@@ -251,7 +251,7 @@ def calls(tmp_path_factory):
             "directory": folder, "neurons": 1024, "layers": 1, "images": None, "inputs": 3,
             "truth": True, "progress": None}, deep),
         "gbdnn.challenge.run": (gbdnn.challenge.run, {
-            "problem": problem, "nthreads": 1, "engine": "sparse", "compress": False,
+            "problem": problem, "nthreads": 1, "engine": "sparse", "deduplicate": False,
             "memory": 1 << 24, "repeat": 1, "check": True, "record": False,
             "progress": None, "executor": None, "stats": None}, {"stats": "callback"}),
         "gbdnn.distributed.balance": (

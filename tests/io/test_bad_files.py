@@ -30,7 +30,7 @@ def test_no_neurons(engine, make, inputs, tmp_path):
     gbdnn.save(net, tmp_path / "net")
     X = make(np.zeros((inputs, 0)))
     for each in (net, gbdnn.load(tmp_path / "net", lazy=True)):
-        for options in ({}, {"nthreads": 1}, {"compress": True}, {"callback": lambda _: None}):
+        for options in ({}, {"nthreads": 1}, {"deduplicate": True}, {"callback": lambda _: None}):
             Y = gbdnn.infer(each, X, engine=engine, **options)
             assert Y.shape == (inputs, 0)
     assert [Y.shape for Y in gbdnn.infer_batches(net, [X])] == [(inputs, 0)]

@@ -129,7 +129,7 @@ OTHERS = {
     "network": {"net": gbdnn.radixnet(1024, 3)},
     "features": {"inputs": X[::-1].copy()},
     "engine auto, not sparse": {"engine": "sparse"},
-    "compress auto, not False": {"compress": False},
+    "deduplicate auto, not False": {"deduplicate": False},
 }
 
 

@@ -134,7 +134,7 @@ def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
     stats = []
     layers = [(0.0, wide), (bias, wide), (0.0, wide)]
     net = gbdnn.Network([gbdnn.Layer(W, b, dtype="FP32") for b, W in layers])
-    Y = gbdnn.infer(net, X, compress=False, callback=stats.append)
+    Y = gbdnn.infer(net, X, deduplicate=False, callback=stats.append)
     forms = {k: {s.form for s in stats if s.layer == k} for k in range(3)}
     assert forms[0] == forms[1]
     assert forms[1] in ({"full"}, {"fused"})

@@ -38,7 +38,7 @@ def cases(folder):
     lazy = gbdnn.load(folder / "net", lazy=True)
     few, one = X[:500, :].new(), dense[:1]
     return {
-        "fused": lambda: gbdnn.infer(net, X, engine="fused", compress=False, nthreads=1),
+        "fused": lambda: gbdnn.infer(net, X, engine="fused", deduplicate=False, nthreads=1),
         "single": lambda: [compiled(one) for _ in range(3000)],
         "dense": lambda: gbdnn.infer(pruned, dense, engine="fused", nthreads=1),
         "train": lambda: gbdnn.train(pruned, dense, y, epochs=1, nthreads=1),

@@ -57,7 +57,7 @@ def matrix(rng, folder):
         for i, j in np.argwhere(values).tolist():
             A[i, j] = float(values[i, j])
     *weights, features = pending
-    found = together(lambda n: gbdnn.infer(weights, features, clip=4, compress=bool(n % 2)))
+    found = together(lambda n: gbdnn.infer(weights, features, clip=4, deduplicate=bool(n % 2)))
     return all(np.array_equal(Y.to_dense(fill_value=0), oracle(layers, X)) for Y in found)
 
 

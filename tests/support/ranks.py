@@ -23,7 +23,7 @@ RANK, LAST = COMM.rank, COMM.size - 1
 def same(net, X, *, expected=None, **options):
     """Whether the pipeline gives what `infer` gives, and the reports of all ranks."""
     reports = []
-    kept = {key: options[key] for key in ("engine", "compress") if key in options}
+    kept = {key: options[key] for key in ("engine", "deduplicate") if key in options}
     expected = gbdnn.infer(net, X, **kept) if expected is None else expected
     mine = X if RANK == 0 else None
     Y = gbdnn.pipeline(net, mine, comm=COMM, report=reports.extend, **options)

@@ -39,7 +39,7 @@ RECORDS = [
 ]
 
 
-def outcome(neurons=1024, *, compress=False, inputs=60_000, seconds=2.0):
+def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0):
     """What gbdnn challenge --json writes, but for what is not plotted."""
     return {
         "problem": {
@@ -51,7 +51,7 @@ def outcome(neurons=1024, *, compress=False, inputs=60_000, seconds=2.0):
         "machine": {"processor": "Mine"},
         "versions": {"gbdnn": "9.9"},
         "nthreads": 2,
-        "compress": compress,
+        "deduplicate": deduplicate,
         "seconds_median": seconds,
     }
 
@@ -91,19 +91,21 @@ def test_per_layer_adds_up_blocks():
     assert table["seconds"].tolist() == [0.5, 1.25, 0, 0.25]
 
 
-@pytest.mark.parametrize("compress", [False, True])
-def test_per_layer_of_a_run_tells_what_lives(compress):
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_per_layer_of_a_run_tells_what_lives(deduplicate):
     problem = challenge.generated(1024, 40, inputs=700)
     stats = []
-    Y = gbdnn.infer(problem.network, problem.features, compress=compress, callback=stats.append)
+    Y = gbdnn.infer(
+        problem.network, problem.features, deduplicate=deduplicate, callback=stats.append
+    )
     table = gbdnn.per_layer(stats, 40)
     assert table["live"][-1] == len(gbdnn.categories(Y)) > 1
     assert (table["distinct"] <= table["live"]).all()
-    assert (table["distinct"][-1] == table["live"][-1]) != compress
+    assert (table["distinct"][-1] == table["live"][-1]) != deduplicate
     for k in (0, 5):
-        early = gbdnn.infer(problem.network[: k + 1], problem.features, compress=False)
+        early = gbdnn.infer(problem.network[: k + 1], problem.features, deduplicate=False)
         assert table["live"][k] == len(gbdnn.categories(early))
-        if not compress:
+        if not deduplicate:
             assert table["entries"][k] == early.nvals
 
 
@@ -160,7 +162,7 @@ def test_edge_rates():
 
 
 def test_effective_rates_are_marked():
-    ax = viz.plot_edge_rates([outcome(), outcome(compress=True), outcome(inputs=50)])
+    ax = viz.plot_edge_rates([outcome(), outcome(deduplicate=True), outcome(inputs=50)])
     for bar in ax.containers:
         effective = "EFFECTIVE" in bar.get_label()
         assert all((patch.get_hatch() is not None) == effective for patch in bar.patches)
@@ -190,7 +192,7 @@ def test_published_rates_have_machine_and_source():
 
 def test_an_outcome_is_plotted_as_it_is_told():
     problem = challenge.generated(1024, 6, inputs=100)
-    done = challenge.run(problem, compress=True, record=True)
+    done = challenge.run(problem, deduplicate=True, record=True)
     assert done.records
     assert "records" not in done.as_json()
     heights = list(bars(viz.plot_edge_rates([done.as_json()], published=())).values())

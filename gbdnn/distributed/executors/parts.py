@@ -98,7 +98,7 @@ def _run(net: Network, X: SentFeatures, options: dict[str, Any]) -> dict[str, st
         "network": of_network(net),
         "features": of_features(X),
         "engine": str(options["engine"]),
-        "compress": str(options["compress"]),
+        "deduplicate": str(options["deduplicate"]),
         "version": __version__,
     }
 

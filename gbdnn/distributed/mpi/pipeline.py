@@ -53,7 +53,7 @@ def pipeline(
     root: int = 0,
     batch: int | None = None,
     engine: Engine = "auto",
-    compress: bool | Literal["auto"] = "auto",
+    deduplicate: bool | Literal["auto"] = "auto",
     memory: int = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
@@ -83,7 +83,7 @@ def pipeline(
         The rank that gets it.
     batch : int, optional
         Inputs that rank 0 computes at a time (default: 2,048 to 8,192).
-    engine, compress, memory, nthreads, callback
+    engine, deduplicate, memory, nthreads, callback
         As for `infer`, on each rank. Ranks on one machine share its cores; set `nthreads`
         accordingly.
     report : callable, optional
@@ -127,7 +127,7 @@ def pipeline(
     """
     options: dict[str, Any] = {
         "engine": engine,
-        "compress": compress,
+        "deduplicate": deduplicate,
         "memory": memory,
         "nthreads": nthreads,
         "callback": callback,
