@@ -97,8 +97,9 @@ def infer(
         CSR with sorted indices are read where they are; other matrices are converted. Stored
         features, ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are
         read, when the block is computed.
-    bias : float, or a sequence with one item (a number or a vector) per layer, optional
-        Only with bare matrices (default: 0).
+    bias : float, or a sequence with one item per layer, optional
+        Only with bare matrices (default: 0). An item is a number, a vector or LAGraph's diagonal
+        Matrix, as for `Layer`.
     bias_rule : {"all", "entries"}, optional
         Only with bare matrices (default: ``"all"``). See `Layer`.
     clip : float, optional

@@ -472,11 +472,12 @@ class _Run:
         while k < loaded.stop:
             plan, layer, began = self.plans[k], loaded.layer(k), perf_counter()
             if k > rows.k:
-                fits = SPARSE.most_entries_in_all(layer, int(Y.nvals), Y.nrows) <= most
-                inputs = len(ids)
-                if plan.droppable:
+                entries, inputs = int(Y.nvals), len(ids)
+                if SPARSE.most_entries_in_all(layer, entries, Y.nrows) > most:
+                    break
+                if plan.droppable and self.choice.kernel is not None:
                     inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-                if not fits or not self.choice.is_sparse(plan.info, inputs, int(Y.nvals)):
+                if not self.choice.is_sparse(plan.info, inputs, entries):
                     break
             if self.merged is not None and is_stop(k):
                 inputs = len(ids)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_dtype, as_flag, finite, floating, require_room
-from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, shape_of
+from gbdnn.arrays.matrices import as_columns, as_held, dtype_of, is_graphblas, shape_of
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.errors import ShapeError
+from gbdnn.errors import ArgumentError, ShapeError
 from gbdnn.model.layer_info import Activation, BiasRule, LayerInfo
 from gbdnn.runtime.first_use import complete, gb, is_object
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Activation", "BiasLike", "BiasRule", "Layer", "Prepared"]
 
 T = TypeVar("T")
-BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | list[float] | tuple[float, ...]"
+BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | gb.Matrix | list[float] | tuple[float, ...]"
 
 
 class Prepared:
@@ -63,9 +63,10 @@ class Layer(LayerInfo):
     weights : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, ncols)
         ``W(i, j)`` is the edge from neuron i of the layer before to neuron j of this one. Stored
         zeros are ignored, duplicates of a SciPy array are summed. It is copied.
-    bias : float or vector of length ncols, default 0.0
+    bias : float, vector of length ncols or diagonal Matrix, default 0.0
         Added before the activation: one number for all neurons or one per neuron (a sequence, a
-        1-D array or a ``graphblas.Vector``, in which what is not stored is 0).
+        1-D array, a ``graphblas.Vector``, in which missing values count as 0, or the diagonal
+        ``graphblas.Matrix`` of LAGraph, in which the whole diagonal must be stored).
     bias_rule : {"all", "entries"}, default "all"
         Where the bias is added: to every neuron of every input (ordinary mathematics), or to the
         entries present in ``Y W`` (the challenge's reference code). An entry (i, j) is present if
@@ -215,6 +216,8 @@ def free(layer: Layer) -> None:
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
     """Return a number, or a vector of one value per neuron."""
     complete(bias)
+    if is_graphblas(bias):
+        bias = _diagonal(bias, ncols)
     if is_object(bias) and type(bias).__module__ == "graphblas.core.vector":
         bias = bias.to_dense(fill_value=0)
     values = as_array(bias, "bias")
@@ -223,6 +226,20 @@ def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
     if values.shape != (ncols,):
         raise ShapeError(f"bias has shape {values.shape} but the layer has {ncols} neurons")
     return finite(values, dtype, "bias")
+
+
+def _diagonal(D: gb.Matrix, ncols: int) -> gb.Vector:
+    """Return the biases of LAGraph's diagonal matrix."""
+    D = D if isinstance(D, gb.Matrix) else D.new()
+    if D.shape != (ncols, ncols):
+        raise ShapeError(f"bias has shape {D.shape} but the layer has {ncols} neurons")
+    found = D.diag()
+    if not found.nvals == D.nvals == ncols:
+        raise ArgumentError(
+            f"bias: a matrix stores its whole diagonal, {ncols} entries, and nothing else;"
+            f" this one stores {D.nvals} entries, {found.nvals} of them on the diagonal"
+        )
+    return found
 
 
 def _gain(columns: SparseRows) -> float:
