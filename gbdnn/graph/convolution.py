@@ -24,10 +24,10 @@ class Convolution:
     Parameters
     ----------
     weights : Matrix, SciPy sparse or 2-D ndarray, shape (features before, features), optional
-        W, for what a node gathers. Without it the layer is ``Y V + b``: no edge is followed.
+        W, applied to what a node gathers. Without it the layer is ``Y V + b``: no edge is followed.
     bias : float or vector of as many values as there are features after it, default 0.0
-    own : Matrix, SciPy sparse or 2-D ndarray of the same shape, optional
-        V, for what a node has itself.
+    self_weights : Matrix, SciPy sparse or 2-D ndarray of the same shape, optional
+        V, applied to a node's own features.
     activation, clip, dtype
         As for `gbdnn.Layer`.
 
@@ -35,8 +35,8 @@ class Convolution:
     ----------
     layer : Layer
         Of W, or of V where there is no W, with bias, activation and clip.
-    own : Layer, optional
-        Of V beside W.
+    self_weights : Layer, optional
+        Of V, where there is a W, too.
     gathers : bool
         Whether there is a W.
 
@@ -49,8 +49,8 @@ class Convolution:
     --------
     >>> import numpy as np
     >>> from gbdnn import graph
-    >>> graph.Convolution(np.ones((3, 2)), own=np.eye(3, 2), bias=0.5)
-    Convolution(3 x 2, 6 edges, FP64, bias 0.5 (all), relu, own 2 edges)
+    >>> graph.Convolution(np.ones((3, 2)), self_weights=np.eye(3, 2), bias=0.5)
+    Convolution(3 x 2, 6 edges, FP64, bias 0.5 (all), relu, self_weights 2 edges)
     """
 
     def __init__(
@@ -58,45 +58,48 @@ class Convolution:
         weights: MatrixLike | None = None,
         bias: BiasLike = 0.0,
         *,
-        own: MatrixLike | None = None,
+        self_weights: MatrixLike | None = None,
         activation: Activation = "relu",
         clip: float | None = None,
         dtype: Any = None,
     ) -> None:
-        self.gathers, self.own = weights is not None, None
-        first = own if weights is None else weights
+        self.gathers, self.self_weights = weights is not None, None
+        first = self_weights if weights is None else weights
         if first is None:
-            raise ArgumentTypeError("a convolution has weights, or own=, or both")
+            raise ArgumentTypeError("a convolution has weights, or self_weights=, or both")
         self.layer = Layer(first, bias, activation=activation, clip=clip, dtype=dtype)
-        if self.gathers and own is not None:
-            with naming("own"):
-                self.own = Layer(own, activation="identity", dtype=dtype)
-            if self.own.shape != self.layer.shape:
+        if self.gathers and self_weights is not None:
+            with naming("self_weights"):
+                self.self_weights = Layer(self_weights, activation="identity", dtype=dtype)
+            mine, other = self.self_weights, self.layer
+            if mine.shape != other.shape:
                 raise ShapeError(
-                    f"own= is {self.own.nrows} x {self.own.ncols} but the weights are"
-                    f" {self.layer.nrows} x {self.layer.ncols}"
+                    f"self_weights= is {mine.nrows} x {mine.ncols} but the weights are"
+                    f" {other.nrows} x {other.ncols}"
                 )
-            if self.own.dtype != self.layer.dtype:
+            if mine.dtype != other.dtype:
                 raise ArgumentError(
-                    f"own= is {self.own.dtype} but the weights are {self.layer.dtype}: dtype="
+                    f"self_weights= is {mine.dtype} but the weights are {other.dtype}; pass dtype="
                 )
 
     @classmethod
     def of(cls, layer: Layer) -> Convolution:
         """Return ``A Y W + b`` of a layer, which is shared."""
         made = cls.__new__(cls)
-        made.layer, made.own, made.gathers = layer, None, True
+        made.layer, made.self_weights, made.gathers = layer, None, True
         return made
 
     def astype(self, dtype: Any) -> Convolution:
         """Return this convolution with all weights cast to FP32 or FP64."""
         made = Convolution.of(self.layer.astype(dtype))
-        made.own, made.gathers = self.own and self.own.astype(dtype), self.gathers
+        made.self_weights = self.self_weights and self.self_weights.astype(dtype)
+        made.gathers = self.gathers
         return made
 
     def __repr__(self) -> str:
-        own = "" if self.own is None else f", own {self.own.edges} edges"
-        alone = "" if self.gathers else ", own alone"
+        mine = self.self_weights
+        own = "" if mine is None else f", self_weights {mine.edges} edges"
+        alone = "" if self.gathers else ", self_weights only"
         shape = f"{self.layer.nrows} x {self.layer.ncols}"
         return f"Convolution({shape}, {self.layer.describe()}{own}{alone})"
 

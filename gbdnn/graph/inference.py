@@ -122,9 +122,10 @@ def infer(
 
     Notes
     -----
-    GCN is a Network and ``normalized(G)``; GraphSAGE is ``Convolution(W, own=V)`` and
-    ``normalized(G, "mean")``; GIN is ``Convolution(W, own=(1 + eps) * W)``, ``Convolution(own=W2)``
-    and ``G.T``. T. Kipf, M. Welling, ICLR 2017; W. Hamilton, R. Ying, J. Leskovec, NIPS 2017; K. Xu
+    GCN is a Network and ``normalized(G)``; GraphSAGE is ``Convolution(W, self_weights=V)`` and
+    ``normalized(G, "mean")``; GIN is ``Convolution(W, self_weights=(1 + eps) * W)``,
+    ``Convolution(self_weights=W2)`` and ``G.T``. T. Kipf, M. Welling, ICLR 2017; W. Hamilton,
+    R. Ying, J. Leskovec, NIPS 2017; K. Xu
     et al., "How Powerful are Graph Neural Networks?", ICLR 2019.
 
     Examples
@@ -211,7 +212,7 @@ class _Run:
             before.append(Y)
             del Y
             return self._weights_first(k, layer, step, before, gather), gather.form
-        features = info.nrows + (2 * info.ncols if layer.own is not None else 0)
+        features = info.nrows + (2 * info.ncols if layer.self_weights is not None else 0)
         width = rows_within(
             self._memory, features * info.dtype.itemsize, f"nodes at layer {k}",
             least=_NARROWEST, most=min(_WIDEST, max(rows.nrows, 1)),
@@ -226,14 +227,14 @@ class _Run:
         nodes, features, dtype = gather.rows.nrows, info.ncols, info.dtype
         T = self._times(k, Y, info, np.empty((gather.rows.ncols, features), dtype))
         start = _bias(info)
-        if layer.own is not None:
+        if layer.self_weights is not None:
             mine = Y if step.own is None else Y[step.own]
-            Z = self._times(k, mine, layer.own, np.empty((nodes, features), dtype))
+            Z = self._times(k, mine, layer.self_weights, np.empty((nodes, features), dtype))
             Z += start
             start = Z
             del mine
         del Y
-        if layer.own is None:
+        if layer.self_weights is None:
             Z = np.empty((nodes, features), dtype)
         low, high = _limits(info)
         if not gather.into(gather.operand(T), Z, start, low=low, high=high):
@@ -254,9 +255,9 @@ class _Run:
             if not gather.into(operand, part, nothing, first=first, last=last):
                 raise non_finite(k, info)
             self._times(k, part, info, target)
-            if layer.own is not None:
+            if layer.self_weights is not None:
                 mine = Y[first:last] if step.own is None else Y[step.own[first:last]]
-                target += self._times(k, mine, layer.own, np.empty_like(target))
+                target += self._times(k, mine, layer.self_weights, np.empty_like(target))
             _finish(k, info, target)
         return Z
 

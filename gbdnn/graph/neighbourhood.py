@@ -74,7 +74,7 @@ def steps(
         columns = some.columns.view(np.int64)
         is_read = np.zeros(some.ncols, bool)
         is_read[columns] = True
-        if layer.own is not None:
+        if layer.self_weights is not None:
             is_read[ids] = True
         place = np.cumsum(is_read) - 1
         own, ids = place[ids], np.flatnonzero(is_read)

@@ -96,7 +96,7 @@ def test_sage(case, how):
     conv = nn.SAGEConv(12, 7, aggr=how)
     W = weights(conv)
     layer = graph.Convolution(
-        W["lin_l.weight"], W["lin_l.bias"], own=W["lin_r.weight"], activation="identity"
+        W["lin_l.weight"], W["lin_l.bias"], self_weights=W["lin_r.weight"], activation="identity"
     )
     A = graph.normalized(G, "mean")
     Y = graph.infer([layer], X, A, aggregate="max" if how == "max" else "sum")
@@ -113,8 +113,10 @@ def test_gin(case):
     W, eps = weights(conv), float(conv.eps)
     own = (1 + np.float32(eps)) * W["nn.0.weight"]
     layers = [
-        graph.Convolution(W["nn.0.weight"], W["nn.0.bias"], own=own),
-        graph.Convolution(None, W["nn.2.bias"], own=W["nn.2.weight"], activation="identity"),
+        graph.Convolution(W["nn.0.weight"], W["nn.0.bias"], self_weights=own),
+        graph.Convolution(
+            None, W["nn.2.bias"], self_weights=W["nn.2.weight"], activation="identity"
+        ),
     ]
     Y = graph.infer(layers, X, G.T)
     check(Y, conv(torch.from_numpy(X), edges(G)))

@@ -41,9 +41,9 @@ class Case:
                 self.layers.append(gbdnn.Layer(W, b, **options))
                 V = None
             elif kind == "both":
-                self.layers.append(graph.Convolution(W, b, own=V, **options))
+                self.layers.append(graph.Convolution(W, b, self_weights=V, **options))
             else:
-                self.layers.append(graph.Convolution(None, b, own=V, **options))
+                self.layers.append(graph.Convolution(None, b, self_weights=V, **options))
                 W = None
             self.expected = oracle.convolved(self.A, self.expected, W, b, V=V, **of_oracle)
         self.rng = rng
@@ -130,7 +130,7 @@ def test_layers_of_one_width_leave_features_as_they_are(own, given, form):
     X, expected, layers = given(values.copy()), values, []
     for _ in range(4):
         W, V = rng.normal(size=(2, 8, 8)) / 4
-        layers.append(graph.Convolution(W, own=V if own else None))
+        layers.append(graph.Convolution(W, self_weights=V if own else None))
         expected = np.maximum(A @ expected @ W + own * (expected @ V), 0)
     Y = graph.infer(layers, X, A)
     np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-9, atol=1e-9)
@@ -150,7 +150,9 @@ def test_features_of_any_kind(tmp_path):
             for given in (X, np.asfortranarray(X), sparse, gb.Matrix.from_dense(X), sp.csr_array(X),
                           sp.csc_array(X), gbdnn.io.open_features(tmp_path / "X")):  # fmt: skip
                 for nodes in (None, np.arange(case.nodes)):
-                    Y = graph.infer([graph.Convolution(of_W, own=own)], given, case.A, nodes=nodes)
+                    Y = graph.infer(
+                        [graph.Convolution(of_W, self_weights=own)], given, case.A, nodes=nodes
+                    )
                     np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=1e-12)
     np.testing.assert_array_equal(X, before)
 
@@ -172,7 +174,7 @@ def test_memory(shape, own, density, kind, form, tmp_path):
         "stored": lambda: gbdnn.io.open_features(tmp_path / "X"),
     }[kind]()
     W = weights(rng, shape, density)
-    layers = [graph.Convolution(W, own=W if own else None), W.T, W]
+    layers = [graph.Convolution(W, self_weights=W if own else None), W.T, W]
     for nodes in (None, [5, 250]):
         full = graph.infer(layers, given, A, nodes=nodes).to_dense(fill_value=0)
         with pytest.raises(gbdnn.ArgumentError, match=r"too small: a block of \d+ nodes at layer"):
@@ -212,7 +214,9 @@ def test_a_network_and_bare_matrices():
 @pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])
 def test_nothing(shape, form):
     nodes, before, after = shape
-    layers = [graph.Convolution(np.ones((before, after)), 1.0, own=np.ones((before, after)))]
+    layers = [
+        graph.Convolution(np.ones((before, after)), 1.0, self_weights=np.ones((before, after)))
+    ]
     Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes))
     assert Y.shape == (nodes, after)
     assert (Y.to_dense(fill_value=0) == 1 + before).all()
@@ -252,11 +256,11 @@ def test_errors():
         (gbdnn.ArgumentError, "features: contains nan", lambda: graph.infer([W], X * np.nan, A)),
         (gbdnn.ArgumentError, "layer 0: the bias rule 'entries'",
          lambda: graph.infer([gbdnn.Layer(W, 1, bias_rule="entries")], X, A)),
-        (gbdnn.ArgumentTypeError, "has weights, or own=", graph.Convolution),
-        (gbdnn.ShapeError, "own= is 3 x 2 but the weights are 2 x 2",
-         lambda: graph.Convolution(W, own=X)),
-        (gbdnn.ArgumentError, "own= is float32 but the weights are float64",
-         lambda: graph.Convolution(W, own=W.astype(np.float32))),
+        (gbdnn.ArgumentTypeError, "has weights, or self_weights=", graph.Convolution),
+        (gbdnn.ShapeError, "self_weights= is 3 x 2 but the weights are 2 x 2",
+         lambda: graph.Convolution(W, self_weights=X)),
+        (gbdnn.ArgumentError, "self_weights= is float32 but the weights are float64",
+         lambda: graph.Convolution(W, self_weights=W.astype(np.float32))),
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             call()
