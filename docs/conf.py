@@ -84,6 +84,10 @@ html_theme_options = {
 }
 
 
+# Pages of public names.
+PAGES = "gbdnn inference serving model io training gallery graph challenge distributed viz errors"
+
+
 def setup(app):
     """Make figures and tables before the pages are read that show them."""
     app.connect("builder-inited", lambda _: _generate())
@@ -102,7 +106,7 @@ def _generate():
 def _public_names():
     """Return tables of all public names with a line each, from the pages of the modules."""
     parts = []
-    for page in ("gbdnn", "io", "training", "gallery", "graph", "challenge", "distributed", "viz"):
+    for page in PAGES.split():
         text = (HERE / "api" / f"{page}.rst").read_text(encoding="utf-8")
         module = re.search(r"currentmodule:: (\S+)", text)[1]
         blocks = re.findall(r"autosummary::\n(?:   :.*\n)*\n((?:   .+\n)+)", text)
@@ -117,7 +121,8 @@ def _public_names():
 def _public_name(app, env, node, contnode):
     """Resolve a bare name in a docstring to the public name of another module."""
     target = node.get("reftarget")
-    for module in (gbdnn, gbdnn.io, gbdnn.gallery, gbdnn.training):
+    for page in PAGES.split():
+        module = gbdnn if page == "gbdnn" else getattr(gbdnn, page)
         if target in module.__all__:
             domain, full = env.get_domain("py"), f"{module.__name__}.{target}"
             return domain.resolve_xref(

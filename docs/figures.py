@@ -139,7 +139,7 @@ def forms() -> Figure:
 
 def _seconds(net: gbdnn.Network, X: np.ndarray, form: str) -> float:
     """Return the seconds of the layer alone, as its record has them."""
-    told: list[gbdnn.LayerStats] = []
+    told: list[gbdnn.inference.LayerStats] = []
     began = perf_counter()
     gbdnn.infer(net, X, engine=form, deduplicate=False, nthreads=1, callback=told.append)
     return min(sum(record.seconds for record in told), perf_counter() - began)
@@ -151,7 +151,7 @@ _KEPT: dict[bool, dict[str, np.ndarray]] = {}
 def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
     """Return inputs computed, live, distinct and entries per layer, over all blocks of a run."""
     if deduplicate not in _KEPT:
-        told: list[gbdnn.LayerStats] = []
+        told: list[gbdnn.inference.LayerStats] = []
         X = features_from_images(digits(), NEURONS, inputs=INPUTS)
         net = gbdnn.radixnet(NEURONS, LAYERS)
         gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=told.append)

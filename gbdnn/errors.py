@@ -13,6 +13,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+__all__ = [  # GbdnnError is a name of gbdnn
+    "ArgumentError",
+    "ArgumentTypeError",
+    "DivergenceError",
+    "ForkError",
+    "FormatError",
+    "MissingFileError",
+    "MissingPackageError",
+    "NonFiniteError",
+    "OutputError",
+    "RankError",
+    "ReadError",
+    "ShapeError",
+    "TooLargeError",
+    "WorkerError",
+]
+
 
 class GbdnnError(Exception):
     """Base class of all errors that gbdnn raises itself.
@@ -44,7 +61,7 @@ class ArgumentError(GbdnnError, ValueError):
     >>> import numpy as np, gbdnn
     >>> try:
     ...     gbdnn.Layer(np.eye(2), clip=0)
-    ... except gbdnn.ArgumentError as error:  # or ValueError
+    ... except gbdnn.errors.ArgumentError as error:  # or ValueError
     ...     print(error)
     clip is finite and > 0, or None for no limit; not 0.0
     """
@@ -59,7 +76,7 @@ class ArgumentTypeError(GbdnnError, TypeError):
     >>> net = gbdnn.Network([gbdnn.Layer(np.eye(2))])
     >>> try:
     ...     gbdnn.infer(net, np.eye(2), bias=-1)
-    ... except gbdnn.ArgumentTypeError as error:  # or TypeError
+    ... except gbdnn.errors.ArgumentTypeError as error:  # or TypeError
     ...     print(error)
     bias= cannot be combined with a Network; its layers already have one
     """
@@ -73,7 +90,7 @@ class ShapeError(GbdnnError, ValueError):
     >>> import numpy as np, gbdnn
     >>> try:
     ...     gbdnn.infer([np.eye(1)], np.ones((2, 2)))
-    ... except gbdnn.ShapeError as error:  # or ValueError
+    ... except gbdnn.errors.ShapeError as error:  # or ValueError
     ...     print(error)
     features are 2 x 2 but layer 0, 1 x 1, reads 1 neurons
     """
@@ -88,7 +105,7 @@ class TooLargeError(GbdnnError, MemoryError):
     >>> huge = gb.Matrix(float, nrows=2**59, ncols=1)
     >>> try:
     ...     gbdnn.infer([np.eye(1)], huge)
-    ... except gbdnn.TooLargeError as error:  # or MemoryError
+    ... except gbdnn.errors.TooLargeError as error:  # or MemoryError
     ...     print("too many inputs")
     too many inputs
     """
@@ -103,7 +120,7 @@ class NonFiniteError(GbdnnError, ArithmeticError):
     >>> W = np.array([[1e200]])
     >>> try:
     ...     gbdnn.infer([W, W], np.ones((1, 1)))
-    ... except gbdnn.NonFiniteError as error:  # or ArithmeticError
+    ... except gbdnn.errors.NonFiniteError as error:  # or ArithmeticError
     ...     print(str(error).partition(":")[0])
     layer 1
     """
@@ -120,7 +137,7 @@ class DivergenceError(GbdnnError, ArithmeticError):
     >>> loss, optimizer = gbdnn.training.SquaredError(), gbdnn.training.SGD(1e30)
     >>> try:
     ...     gbdnn.train(net, X, np.eye(2)[y], loss=loss, optimizer=optimizer, epochs=20)
-    ... except gbdnn.DivergenceError as error:  # or ArithmeticError
+    ... except gbdnn.errors.DivergenceError as error:  # or ArithmeticError
     ...     print(error.run is not None)
     True
     """
@@ -142,7 +159,7 @@ class ForkError(GbdnnError, RuntimeError):
     >>> try:
     ...     with ProcessPoolExecutor(2, context) as pool:
     ...         gbdnn.infer([np.eye(1)], np.eye(1), executor=pool)
-    ... except gbdnn.ForkError as error:  # or RuntimeError
+    ... except gbdnn.errors.ForkError as error:  # or RuntimeError
     ...     print("start the workers with spawn")
     start the workers with spawn
     """
@@ -155,7 +172,7 @@ class WorkerError(GbdnnError, BrokenExecutor):
     --------
     >>> from concurrent.futures import BrokenExecutor
     >>> import gbdnn
-    >>> issubclass(gbdnn.WorkerError, BrokenExecutor)  # who handles that one, handles this
+    >>> issubclass(gbdnn.errors.WorkerError, BrokenExecutor)
     True
     """
 
@@ -166,7 +183,7 @@ class RankError(GbdnnError, RuntimeError):
     Examples
     --------
     >>> import gbdnn
-    >>> issubclass(gbdnn.RankError, RuntimeError)  # who handles that one, handles this
+    >>> issubclass(gbdnn.errors.RankError, RuntimeError)
     True
     """
 
@@ -183,7 +200,7 @@ class FormatError(GbdnnError, ValueError):
     >>> _ = file.write_text("1\t2\tmany\n")
     >>> try:
     ...     gbdnn.io.read_tsv(file)
-    ... except gbdnn.FormatError as error:  # or ValueError
+    ... except gbdnn.errors.FormatError as error:  # or ValueError
     ...     print(str(error).partition("weights.tsv")[2])
     , line 1: the value 'many' is not a finite number
     """
@@ -197,7 +214,7 @@ class MissingFileError(GbdnnError, FileNotFoundError):
     >>> import gbdnn
     >>> try:
     ...     gbdnn.load("no such folder")
-    ... except gbdnn.MissingFileError as error:  # or FileNotFoundError
+    ... except gbdnn.errors.MissingFileError as error:  # or FileNotFoundError
     ...     print("nothing is there")
     nothing is there
     """
@@ -211,7 +228,7 @@ class ReadError(GbdnnError, OSError):
     Examples
     --------
     >>> import gbdnn
-    >>> issubclass(gbdnn.ReadError, OSError)  # who handles that one, handles this
+    >>> issubclass(gbdnn.errors.ReadError, OSError)
     True
     """
 
@@ -224,7 +241,7 @@ class OutputError(GbdnnError, OSError):
     >>> import gbdnn
     >>> try:
     ...     gbdnn.save(gbdnn.radixnet(1024, 1), "/dev/null/net")
-    ... except gbdnn.OutputError as error:  # or OSError
+    ... except gbdnn.errors.OutputError as error:  # or OSError
     ...     print("cannot be written")
     cannot be written
     """
@@ -236,7 +253,7 @@ class MissingPackageError(GbdnnError, ImportError):
     Examples
     --------
     >>> import gbdnn
-    >>> issubclass(gbdnn.MissingPackageError, ImportError)  # who handles that one, handles this
+    >>> issubclass(gbdnn.errors.MissingPackageError, ImportError)
     True
     """
 
@@ -263,3 +280,8 @@ def require_kind(x: object, kind: type, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is of a class; `what` begins the message."""
     if not isinstance(x, kind):
         raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}")
+
+
+def __dir__() -> list[str]:
+    """List the public names only."""
+    return list(__all__)

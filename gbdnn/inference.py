@@ -29,6 +29,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_matrix
 from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
+from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.first_use import complete
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
     from gbdnn.distributed.stats import BatchStats
-    from gbdnn.engine.stats import LayerStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         callback: Callable[[LayerStats], object] | None
 
 
-__all__ = ["Engine", "infer", "infer_batches", "infer_to_store"]
+__all__ = ["LayerStats", "per_layer"]  # infer and the other functions are names of gbdnn
 
 _OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")  # options that make layers of matrices
 
@@ -451,3 +451,8 @@ def _answers(
             Y = _here(net, features, dtype, options)
         del features  # makes room for the next
         yield Y
+
+
+def __dir__() -> list[str]:
+    """List the public names only."""
+    return list(__all__)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
 
-__all__ = ["CompiledNetwork", "compile"]
+__all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
 
 
 class CompiledNetwork:
@@ -189,3 +189,8 @@ def compile(  # noqa: A001
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")
     return CompiledNetwork(net, nthreads)
+
+
+def __dir__() -> list[str]:
+    """List the public names only."""
+    return list(__all__)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import gbdnn
+from gbdnn import errors
 
 few = st.sampled_from([-2.0, -1.0, 0.0, 0.0, 0.0, 1.0, 2.0])
 small = arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 5)), elements=few)
@@ -60,7 +61,7 @@ def test_argmax_of_dense_matrices(kind):
     assert len(set(best)) > 4
     assert gbdnn.argmax(Y).tolist() == best.tolist()
     Y[3, 2] = np.nan
-    with pytest.raises(gbdnn.ArgumentError, match="Y: contains nan"):
+    with pytest.raises(errors.ArgumentError, match="Y: contains nan"):
         gbdnn.argmax(Y)
 
 
@@ -88,5 +89,5 @@ def test_of_a_store(nrows, tmp_path):
     ],
 )
 def test_what_has_no_answer(answer, Y, match):
-    with pytest.raises(gbdnn.errors.ArgumentTypeError, match=match):
+    with pytest.raises(errors.ArgumentTypeError, match=match):
         answer(Y)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import errors
 
 torch = pytest.importorskip("torch")
 import gbdnn.torch as gt  # noqa: E402
@@ -81,17 +82,17 @@ def test_weights_however_they_are_held():
 
 
 def test_what_is_no_linear_layer_is_refused():
-    with pytest.raises(gbdnn.ArgumentTypeError, match=r"a torch\.nn\.Linear is needed, not ReLU"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"a torch\.nn\.Linear is needed, not ReLU"):
         gt.SparseLinear.from_linear(nn.ReLU())
-    with pytest.raises(gbdnn.ArgumentTypeError, match="linear"):
+    with pytest.raises(errors.ArgumentTypeError, match="linear"):
         gt.SparseLinear.from_linear(np.eye(3))
-    with pytest.raises(gbdnn.ArgumentError, match=r"float16: model\.float\(\)"):
+    with pytest.raises(errors.ArgumentError, match=r"float16: model\.float\(\)"):
         gt.SparseLinear.from_linear(nn.Linear(4, 3).half())
-    with pytest.raises(gbdnn.ArgumentError, match=r"on meta"):
+    with pytest.raises(errors.ArgumentError, match=r"on meta"):
         gt.SparseLinear.from_linear(nn.Linear(4, 3, device="meta"))
     hooked = nn.Linear(4, 3)
     hooked.register_forward_hook(lambda *_: None)
-    with pytest.raises(gbdnn.ArgumentError, match="hooks"):
+    with pytest.raises(errors.ArgumentError, match="hooks"):
         gt.SparseLinear.from_linear(hooked)
 
 
@@ -99,19 +100,19 @@ def test_what_cannot_be_computed_is_refused():
     fast = gt.SparseLinear.from_linear(sparse(nn.Linear(4, 3)))
     x = torch.ones(2, 4)
     for bad, error, match in (
-        (x.double(), gbdnn.ArgumentError, r"takes torch\.float32 tensors on the CPU"),
-        (x.half(), gbdnn.ArgumentError, "float16"),
-        (x.to("meta"), gbdnn.ArgumentError, "on meta"),
-        (x[:, :3], gbdnn.ShapeError, r"\(2, 3\); \(\.\.\., 4\) is needed"),
-        (torch.tensor(1.0), gbdnn.ShapeError, r"shape \(\)"),
-        (x.clone().requires_grad_(), gbdnn.ArgumentError, "no gradient"),
-        (x * math.nan, gbdnn.ArgumentError, "nan"),
+        (x.double(), errors.ArgumentError, r"takes torch\.float32 tensors on the CPU"),
+        (x.half(), errors.ArgumentError, "float16"),
+        (x.to("meta"), errors.ArgumentError, "on meta"),
+        (x[:, :3], errors.ShapeError, r"\(2, 3\); \(\.\.\., 4\) is needed"),
+        (torch.tensor(1.0), errors.ShapeError, r"shape \(\)"),
+        (x.clone().requires_grad_(), errors.ArgumentError, "no gradient"),
+        (x * math.nan, errors.ArgumentError, "nan"),
     ):
         with pytest.raises(error, match=match):
             fast(bad)
     with torch.no_grad():
         fast(x.clone().requires_grad_())
-    with pytest.raises(gbdnn.ArgumentError, match=r"model\.eval\(\)"):
+    with pytest.raises(errors.ArgumentError, match=r"model\.eval\(\)"):
         fast.train()(x)
 
 
@@ -134,7 +135,7 @@ def test_a_chain_is_one_network():
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
     with pytest.raises(TypeError):
         fast[0]  # what it would be is not what it was
-    with pytest.raises(gbdnn.ArgumentError, match="BatchNorm"):
+    with pytest.raises(errors.ArgumentError, match="BatchNorm"):
         fast.state_dict()
 
 
@@ -294,14 +295,14 @@ def test_a_chain_that_is_put_back_keeps_its_names(names, monkeypatch):
 
 
 def test_wrong_calls():
-    with pytest.raises(gbdnn.ArgumentTypeError, match="model"):
+    with pytest.raises(errors.ArgumentTypeError, match="model"):
         gt.accelerate(np.eye(3))
-    with pytest.raises(gbdnn.ArgumentError, match=r"model\.eval\(\) first"):
+    with pytest.raises(errors.ArgumentError, match=r"model\.eval\(\) first"):
         gt.accelerate(nn.Linear(3, 3))
     for density in (-0.1, 2, math.nan):
-        with pytest.raises(gbdnn.ArgumentError, match="density"):
+        with pytest.raises(errors.ArgumentError, match="density"):
             gt.accelerate(nn.Linear(3, 3).eval(), density=density)
-    with pytest.raises(gbdnn.ArgumentTypeError, match="density"):
+    with pytest.raises(errors.ArgumentTypeError, match="density"):
         gt.accelerate(nn.Linear(3, 3).eval(), density="few")
 
 

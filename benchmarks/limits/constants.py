@@ -79,7 +79,7 @@ def main(
             for share in (0.01, 0.03, 0.1):
                 some = random.random((inputs, neurons)) < share
                 few = gb.Matrix.from_dense(some.astype(np.float32), missing_value=0)
-                runs: list[gbdnn.LayerStats] = []
+                runs: list[gbdnn.inference.LayerStats] = []
                 repeated(
                     partial(
                         gbdnn.infer, net, few, engine="sparse", nthreads=1, callback=runs.append

@@ -56,7 +56,7 @@ def main(
         return None if comm.rank else gbdnn.infer(net, X, nthreads=comm.size, **options)
 
     def pipeline(name: str, cuts: list[int] | None) -> Any:
-        return gbdnn.pipeline(
+        return gbdnn.distributed.pipeline(
             net, X, comm=comm, cuts=cuts, nthreads=1, **options,
             report=lambda stats: reports.__setitem__(name, stats),
         )  # fmt: skip

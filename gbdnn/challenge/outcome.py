@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.distributed import Balance, BatchStats
+    from gbdnn.engine.choice import Engine
     from gbdnn.engine.stats import LayerStats
-    from gbdnn.inference import Engine
     from gbdnn.model.network import Network
 
     Progress = Callable[[int, int], object]

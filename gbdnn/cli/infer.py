@@ -95,7 +95,7 @@ def infer(
             settings |= {"executor": executor, "stats": add}
         with bar.inference() as run:
             if pipeline:
-                Y: Any = gbdnn.pipeline(net, X, **settings)
+                Y: Any = gbdnn.distributed.pipeline(net, X, **settings)
             elif in_parts:
                 Y = gbdnn.infer_to_store(net, X, out, restart=force, **settings)
             else:

@@ -15,9 +15,9 @@ from gbdnn.cli import options  # noqa: TC001 -- typer reads the annotations
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
 from gbdnn.engine.choice import sizes
 from gbdnn.errors import ArgumentError
-from gbdnn.io import load, open_features, read_tsv
+from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
-from gbdnn.io.formats import chosen, holds_run, network_files, read_network
+from gbdnn.io.formats import chosen, holds_run, load, network_files, read_network
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table

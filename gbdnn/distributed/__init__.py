@@ -2,13 +2,14 @@
 
 `executors` runs batches of inputs on the workers of any executor, for ``gbdnn.infer(net, X,
 executor=ex)``, ``gbdnn.infer_batches`` and ``gbdnn.infer_to_store``. `mpi` divides the layers among
-ranks for ``gbdnn.pipeline``. `rows` are the sparse rows that both send, `stats` their records.
+ranks for `pipeline`. `rows` are the sparse rows that both send, `stats` their records.
 """
 
 from gbdnn.distributed.executors.workers import Workers
+from gbdnn.distributed.mpi.pipeline import pipeline
 from gbdnn.distributed.stats import Balance, BatchStats, RankStats, Spread, balance
 
-__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance"]
+__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "Workers", "balance", "pipeline"]
 
 
 def __dir__() -> list[str]:

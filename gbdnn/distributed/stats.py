@@ -109,7 +109,8 @@ class RankStats:
     --------
     >>> import numpy as np, gbdnn
     >>> records = []
-    >>> Y = gbdnn.pipeline([np.eye(2), np.eye(2)], np.diag([1.0, 0.0]), report=records.extend)
+    >>> net, X = [np.eye(2), np.eye(2)], np.diag([1.0, 0.0])
+    >>> Y = gbdnn.distributed.pipeline(net, X, report=records.extend)
     >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in records]
     [(0, (0, 2), 2, 1)]
     """

@@ -55,7 +55,7 @@ def digits() -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> from gbdnn.gallery.images import digits
+    >>> from gbdnn.gallery import digits
     >>> digits().shape
     (1797, 8, 8)
     """

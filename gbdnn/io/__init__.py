@@ -4,7 +4,6 @@ from gbdnn.io.challenge.network import iter_layers, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
 from gbdnn.io.conversion import convert
 from gbdnn.io.datasets import read_features, read_idx, read_labels
-from gbdnn.io.formats import load
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
 from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
@@ -12,7 +11,6 @@ from gbdnn.io.frameworks.torch import from_torch, read_torch, to_torch, write_to
 from gbdnn.io.store import (
     StoredFeatures,
     open_features,
-    save,
     write_features,
 )
 
@@ -22,7 +20,6 @@ __all__ = [
     "from_scipy",
     "from_torch",
     "iter_layers",
-    "load",
     "open_features",
     "read_categories",
     "read_features",
@@ -32,7 +29,6 @@ __all__ = [
     "read_onnx",
     "read_torch",
     "read_tsv",
-    "save",
     "to_scipy",
     "to_torch",
     "write_categories",

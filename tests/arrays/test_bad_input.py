@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn import Layer, Network, infer
+from gbdnn import Layer, Network, errors, infer
 
 W = np.eye(3)
 X = np.ones((2, 3))
@@ -340,7 +340,7 @@ def test_a_sum_of_two_finite_numbers_may_overflow():
 @pytest.mark.parametrize(("dtype", "advised"), [("FP32", True), ("FP64", False)])
 def test_advice_about_an_overflow_is_of_use(dtype, advised):
     layer = Layer(np.full((1, 1), 1e30), dtype=dtype)
-    with pytest.raises(gbdnn.NonFiniteError, match="a clip") as told:
+    with pytest.raises(errors.NonFiniteError, match="a clip") as told:
         gbdnn.infer([layer] * 12, np.ones((3, 1)))
     assert ("dtype='FP64'" in str(told.value)) == advised
 
@@ -359,5 +359,5 @@ def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     assert gbdnn.infer([A], A @ A).isequal(gbdnn.infer([A], X))
     assert gbdnn.infer([A @ A], A).isequal(gbdnn.infer([X], A))
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
-        with pytest.raises(gbdnn.ArgumentTypeError, match=f"{name}: .* a monoid or semiring"):
+        with pytest.raises(errors.ArgumentTypeError, match=f"{name}: .* a monoid or semiring"):
             gbdnn.infer(layers, features)

@@ -9,7 +9,7 @@ import pytest
 from oracles import Dense, dense_inference
 
 import gbdnn
-from gbdnn import challenge
+from gbdnn import challenge, errors
 from gbdnn.challenge.problems import training_images
 from gbdnn.challenge.scipy_check import scipy_categories
 from gbdnn.io import write_categories, write_network, write_tsv
@@ -82,7 +82,7 @@ def test_a_wrong_truth_fails(files, truth):
 
 def test_truth_past_the_images(files):
     write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv")
-    with pytest.raises(gbdnn.FormatError, match="names input 301, but there are 300 images"):
+    with pytest.raises(errors.FormatError, match="names input 301, but there are 300 images"):
         challenge.official(files, 1024, 12)
 
 
@@ -95,7 +95,7 @@ def test_a_layer_cut_off_at_a_line(files):
     layer = files / "DNN" / "neuron1024" / "n1024-l5.tsv"
     lines = layer.read_text().splitlines(keepends=True)
     layer.write_text("".join(lines[:-100]))
-    with pytest.raises(gbdnn.FormatError, match=r"n1024-l5.tsv: 32668 edges.*32768.*cut off"):
+    with pytest.raises(errors.FormatError, match=r"n1024-l5.tsv: 32668 edges.*32768.*cut off"):
         challenge.official(files, 1024, 12)
 
 
@@ -219,14 +219,14 @@ def test_scipy_clips_as_the_network_does():
 def test_the_truth_is_not_looked_for_unless_wanted(files):
     (files / "DNN" / "neuron1024-l12-categories.tsv").unlink()
     assert challenge.official(files, 1024, 12, truth=False).truth is None
-    with pytest.raises(gbdnn.MissingFileError, match="no categories"):
+    with pytest.raises(errors.MissingFileError, match="no categories"):
         challenge.official(files, 1024, 12)
 
 
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
-    with pytest.raises(gbdnn.ArgumentError, match=r"blank.idx: images: .*no image has ink"):
+    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images: .*no image has ink"):
         challenge.generated(1024, 1, images=file)
 
 
@@ -242,5 +242,5 @@ def test_training_images_in_a_folder(tmp_path):
     problem = challenge.generated(1024, 1, images=folder)
     assert problem.inputs == 5
     assert str(file) in problem.name
-    assert problem.features.isequal(gbdnn.images.features_from_images(pixels))
+    assert problem.features.isequal(gbdnn.gallery.features_from_images(pixels))
     assert 0 < problem.features.nvals < 5 * 1024

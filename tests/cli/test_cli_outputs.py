@@ -9,7 +9,7 @@ import pytest
 from shell import GBDNN, as_process, fails, run, well
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_options_are_passed_on(small, monkeypatch):
 
     def infer(*_, **options):
         given.append(options)
-        raise gbdnn.ShapeError("enough")
+        raise errors.ShapeError("enough")
 
     monkeypatch.setattr(gbdnn, "infer", infer)
     command = ["infer", small, small / "X.tsv", "-o", small / "Y.tsv"]

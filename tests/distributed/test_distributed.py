@@ -23,7 +23,7 @@ from mortal import mortal
 from oracles import case
 
 import gbdnn
-from gbdnn import challenge
+from gbdnn import challenge, errors
 from gbdnn.distributed import BatchStats, Workers, balance
 
 pytest.importorskip("safetensors")
@@ -121,7 +121,7 @@ def test_equal_answers(executor, net, X, answer, tmp_path):
 @pytest.mark.frameworks
 def test_equal_answers_of_dask(client, folder, net, X, answer, tmp_path):
     check(client, net, X, answer, tmp_path / "Y")
-    with pytest.raises(gbdnn.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
+    with pytest.raises(errors.ArgumentError, match=r"gbdnn\.save\(net, folder\)"):
         gbdnn.infer(network(CASE.layers), X, executor=client)
     arguments = ["infer", folder / "net", folder / "X", "--engine", "full", "--to", "store"]
     address = client.scheduler.address
@@ -129,7 +129,7 @@ def test_equal_answers_of_dask(client, folder, net, X, answer, tmp_path):
     assert gbdnn.load(tmp_path / "Z").isequal(answer)
     with type(client)(address, set_as_default=False) as closed:
         pass
-    with pytest.raises(gbdnn.WorkerError, match="the Dask client is closed"):
+    with pytest.raises(errors.WorkerError, match="the Dask client is closed"):
         gbdnn.infer(net, X, executor=closed)
 
 
@@ -149,7 +149,7 @@ if __name__ == "__main__":
         gbdnn.infer_to_store(net, X, out, executor=executor, engine="full")
         try:
             gbdnn.infer(net, X.matrix()[:, :5].new(), executor=executor)
-        except gbdnn.ShapeError:
+        except errors.ShapeError:
             print(len(records), Y.isequal(gbdnn.load(out)))
 """
 
@@ -224,7 +224,7 @@ def test_a_worker_reads_a_network_once(tmp_path, X):
         Y = gbdnn.infer(net, X, executor=pool)
         shutil.rmtree(tmp_path / "net")
         assert gbdnn.infer(net, X, executor=pool).isequal(Y)
-        with pytest.raises(gbdnn.MissingFileError, match=r"worker on .* file system that all"):
+        with pytest.raises(errors.MissingFileError, match=r"worker on .* file system that all"):
             gbdnn.infer(net[:2], X, executor=pool)
 
 
@@ -351,9 +351,9 @@ def test_balance():
     assert found.bytes.max == 200
     assert balance(records, workers=4).seconds.imbalance == pytest.approx(4 / 1.5)
     assert "seconds" in str(found)
-    with pytest.raises(gbdnn.ArgumentError, match="records of 2 workers, but workers=1"):
+    with pytest.raises(errors.ArgumentError, match="records of 2 workers, but workers=1"):
         balance(records, workers=1)
-    with pytest.raises(gbdnn.ArgumentError, match="0 workers"):
+    with pytest.raises(errors.ArgumentError, match="0 workers"):
         balance([])
 
 
@@ -366,7 +366,7 @@ def test_the_balance_as_a_picture(net, X):
         ax = gbdnn.viz.plot_balance(records, of=of, workers=3)
         heights = sum(bar.get_height() for bar in ax.patches)
         assert heights == pytest.approx(sum(getattr(each, of) for each in records))
-    with pytest.raises(gbdnn.ArgumentError, match="'time'"):
+    with pytest.raises(errors.ArgumentError, match="'time'"):
         gbdnn.viz.plot_balance(records, of="time")
 
 
@@ -444,7 +444,7 @@ class Gated(ThreadPoolExecutor):
 
 
 def failing(_):
-    raise gbdnn.ArgumentError("mine")
+    raise errors.ArgumentError("mine")
 
 
 def interrupt(_):
@@ -454,7 +454,7 @@ def interrupt(_):
 @pytest.mark.parametrize(
     ("first", "stats", "error", "match"),
     [
-        (failing, None, gbdnn.ArgumentError, "^batch 0: mine"),
+        (failing, None, errors.ArgumentError, "^batch 0: mine"),
         (lambda call: call(), interrupt, KeyboardInterrupt, None),
     ],
     ids=["error", "interrupt"],
@@ -474,7 +474,7 @@ def test_the_other_tasks_are_cancelled(net, first, stats, error, match):
 def test_an_executor_stays_usable(executor, net, X, answer):
     wrong = CASE.X.astype("f4")
     wrong[5000, 3] = np.nan  # in the third of four batches
-    with pytest.raises(gbdnn.ArgumentError, match=r"^batch 2: .*nan"):
+    with pytest.raises(errors.ArgumentError, match=r"^batch 2: .*nan"):
         gbdnn.infer(net, wrong, executor=executor)
     with pytest.raises(KeyboardInterrupt):
         gbdnn.infer(net, X, executor=executor, batch=300, stats=interrupt)
@@ -492,7 +492,7 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
 
     for pool in (Pickling(), ThreadPoolExecutor(2)):
         for batches, error, match in (
-            (narrow, gbdnn.ShapeError, "^batch 1: features are 2 x 5"),
+            (narrow, errors.ShapeError, "^batch 1: features are 2 x 5"),
             (broken, KeyError, "mine"),
         ):
             answers = gbdnn.infer_batches(net, batches(), executor=pool)
@@ -507,7 +507,10 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
 @pytest.mark.parametrize("kind", [spawned, loky])
 def test_a_lost_worker_is_an_error(kind, folder, X, answer, tmp_path):
     net = mortal(folder / "net", tmp_path / "mark")
-    with kind() as pool, pytest.raises(gbdnn.WorkerError, match=r"^batch \d+: the executor failed"):
+    with (
+        kind() as pool,
+        pytest.raises(errors.WorkerError, match=r"^batch \d+: the executor failed"),
+    ):
         gbdnn.infer(net, X, executor=pool, engine="full")
     with kind() as pool:
         assert gbdnn.infer(net, X, executor=pool, engine="full").isequal(answer)
@@ -575,7 +578,7 @@ class NodeDiedError(Exception):
     __module__ = "ray.exceptions"
 
 
-class RayTaskError(NodeDiedError, gbdnn.ShapeError):
+class RayTaskError(NodeDiedError, errors.ShapeError):
     __module__ = "ray.exceptions"
 
 
@@ -584,13 +587,13 @@ class RayTaskError(NodeDiedError, gbdnn.ShapeError):
     [
         (
             lambda: raising(RuntimeError("after shutdown")),
-            gbdnn.WorkerError,
+            errors.WorkerError,
             "accepts no task: aft",
         ),
-        (cancelled, gbdnn.WorkerError, "^batch 0: .* after 0 finished batches: CancelledError"),
-        (lambda: failed(NodeDiedError("gone")), gbdnn.WorkerError, "NodeDiedError: gone"),
-        (lambda: failed(RayTaskError("3 x 5")), gbdnn.ShapeError, "^batch 0: 3 x 5"),
-        (lambda: None, gbdnn.ArgumentTypeError, "submit must return a concurrent.futures.Future"),
+        (cancelled, errors.WorkerError, "^batch 0: .* after 0 finished batches: CancelledError"),
+        (lambda: failed(NodeDiedError("gone")), errors.WorkerError, "NodeDiedError: gone"),
+        (lambda: failed(RayTaskError("3 x 5")), errors.ShapeError, "^batch 0: 3 x 5"),
+        (lambda: None, errors.ArgumentTypeError, "submit must return a concurrent.futures.Future"),
     ],
 )
 def test_executors_that_fail(net, tmp_path, answer, error, match):
@@ -615,7 +618,7 @@ def test_forked_processes_are_refused(net, X, tmp_path):
             lambda: gbdnn.infer_batches(net, [X], executor=pool),
             lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=pool),
         ):
-            with pytest.raises(gbdnn.ForkError, match="spawn"):
+            with pytest.raises(errors.ForkError, match="spawn"):
                 call()
     assert not (tmp_path / "Y").exists()
 
@@ -660,7 +663,7 @@ def test_hashing_is_for_infer(net, X, tmp_path):
         lambda: gbdnn.infer_batches(net, [X], executor=workers),
         lambda: gbdnn.infer_to_store(net, X, tmp_path / "Y", executor=workers),
     ):
-        with pytest.raises(gbdnn.ArgumentError, match="order='hashed'"):
+        with pytest.raises(errors.ArgumentError, match="order='hashed'"):
             call()
     assert not (tmp_path / "Y").exists()
 

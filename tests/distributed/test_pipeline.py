@@ -1,4 +1,4 @@
-"""`gbdnn.pipeline` on real ranks: ``mpiexec`` starts ``tests/support/ranks.py``."""
+"""`gbdnn.distributed.pipeline` on real ranks: ``mpiexec`` starts ``tests/support/ranks.py``."""
 
 import itertools
 import json
@@ -13,6 +13,7 @@ from launch import mpiexec
 from shell import well
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.distributed.mpi.stages import balanced_cuts
 from gbdnn.gallery import digits, features_from_images
 
@@ -97,14 +98,14 @@ def test_an_uncaught_error_ends_all_ranks(tmp_path):
 def test_wrong_options(layers, options, match):
     pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
     with pytest.raises(gbdnn.GbdnnError, match=match):
-        gbdnn.pipeline([np.eye(2)] * layers, np.eye(2), **options)
+        gbdnn.distributed.pipeline([np.eye(2)] * layers, np.eye(2), **options)
 
 
 def test_without_mpi4py(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
-    with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
-        gbdnn.pipeline([np.eye(2)], np.eye(2))
+    with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\[mpi\]"'):
+        gbdnn.distributed.pipeline([np.eye(2)], np.eye(2))
 
 
 def test_cuts_are_balanced():

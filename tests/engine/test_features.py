@@ -10,6 +10,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
+from gbdnn import errors
 
 CASE = case(2, inputs=50)
 NET = network(CASE.layers)
@@ -45,7 +46,7 @@ def test_what_is_not_finite_is_refused_before_anything_runs(bad):
     dense = CASE.X.copy()
     dense[37, 3] = bad
     told = []
-    with pytest.raises(gbdnn.ArgumentError, match=f"features: contains {bad}"):
+    with pytest.raises(errors.ArgumentError, match=f"features: contains {bad}"):
         gbdnn.infer(NET, stored(dense), callback=told.append)
     assert told == []
 
@@ -129,7 +130,7 @@ def test_features_of_a_store_are_cast(engine, tmp_path):
             expected = gbdnn.infer(NET.astype(own), CASE.X, engine=engine)
             assert Y.isequal(expected, check_dtype=True)
     gbdnn.save(np.full((3, 24), 1e300), tmp_path / "large")
-    with pytest.raises(gbdnn.ArgumentError, match=r"1e\+300 does not fit float32"):
+    with pytest.raises(errors.ArgumentError, match=r"1e\+300 does not fit float32"):
         gbdnn.infer(NET, gbdnn.load(tmp_path / "large"), engine=engine)
 
 

@@ -36,7 +36,7 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
     for deduplicate in (False, True):
         stats = []
         gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate, callback=stats.append)
-        table = gbdnn.per_layer(stats)
+        table = gbdnn.inference.per_layer(stats)
         live[deduplicate] = table["live"].tolist()
         if deduplicate:
             assert table["distinct"][-1] < 0.2 * table["live"][-1]
@@ -65,7 +65,7 @@ def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch)
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
     Y = gbdnn.infer(net, X, engine=engine, deduplicate=True, nthreads=2, callback=stats.append)
-    table = gbdnn.per_layer(stats)
+    table = gbdnn.inference.per_layer(stats)
     assert (table["inputs"][11], table["live"][11]) == (1, 200)
     assert len(gbdnn.categories(Y)) == 200
 
@@ -106,7 +106,7 @@ def test_flags(flag, monkeypatch):
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
     gbdnn.infer(net, X, deduplicate=flag, callback=stats.append)
-    assert (gbdnn.per_layer(stats)["distinct"][-1] == 200) == (not flag)
+    assert (gbdnn.inference.per_layer(stats)["distinct"][-1] == 200) == (not flag)
 
 
 def test_invalid_compress():

@@ -12,6 +12,7 @@ from networks import pruned
 from oracles import Dense, dense_inference
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.kernels import costs
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -141,7 +142,7 @@ def test_what_is_not_finite_is_refused(dtype, bad, count, at):
     X = inputs(count, 50).astype({"FP32": "f4", "FP64": "f8"}[dtype])
     X[at, 49] = bad
     for run in (gbdnn.compile(network(MIXED, dtype)), lambda X: gbdnn.infer(network(MIXED), X)):
-        with pytest.raises(gbdnn.ArgumentError, match=f"features: contains {bad}"):
+        with pytest.raises(errors.ArgumentError, match=f"features: contains {bad}"):
             run(X)
 
 
@@ -149,11 +150,11 @@ def test_what_does_not_fit_the_dtype_is_refused():
     run = gbdnn.compile(network(MIXED))
     X = np.zeros((3, 50))
     X[1, 2] = 1e300
-    with pytest.raises(gbdnn.ArgumentError, match="1e\\+300 does not fit float32"):
+    with pytest.raises(errors.ArgumentError, match="1e\\+300 does not fit float32"):
         run(X)
-    with pytest.raises(gbdnn.ArgumentTypeError, match="complex"):
+    with pytest.raises(errors.ArgumentTypeError, match="complex"):
         run(X.astype(complex))
-    with pytest.raises(gbdnn.ArgumentTypeError, match="real numbers"):
+    with pytest.raises(errors.ArgumentTypeError, match="real numbers"):
         run([["a"] * 50])
 
 
@@ -163,10 +164,10 @@ def test_an_overflow_names_the_layer(count, sign):
     """Beyond what no check is needed for; a negative one would be hidden by the ReLU."""
     layers = [Dense(np.eye(3) * sign * 1e12, np.zeros(3), activation="relu")] * 4
     net = network(layers)
-    with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+    with pytest.raises(errors.NonFiniteError, match="layer 0"):
         gbdnn.compile(net)(np.full((count, 3), 1e30))
     if sign > 0:
-        with pytest.raises(gbdnn.NonFiniteError, match="layer 3"):
+        with pytest.raises(errors.NonFiniteError, match="layer 3"):
             gbdnn.infer(net, np.ones((count, 3)), engine="fused")
 
 
@@ -228,7 +229,7 @@ def test_a_large_input_is_checked():
     others = np.arange(50) != 7
     np.testing.assert_array_equal(large[others], small[others])
     X[7] = 3e38
-    with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+    with pytest.raises(errors.NonFiniteError, match="layer 0"):
         gbdnn.compile(net)(X)
 
 
@@ -254,7 +255,7 @@ def test_little_memory(memory):
     net, X = network(pruned((400, 500, 400), (0.1,))), inputs(3000, 400)
     Y = gbdnn.infer(net, X, engine="fused", memory=memory, nthreads=8)
     assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
-    with pytest.raises(gbdnn.ArgumentError, match="too small"):
+    with pytest.raises(errors.ArgumentError, match="too small"):
         gbdnn.infer(net, X, engine="fused", memory=10_000)
 
 
@@ -266,7 +267,7 @@ def test_a_matrix_beyond_the_memory_is_read_in_ranges(make):
     assert Y.isequal(gbdnn.infer(net, X, engine="fused"))
     close(Y.to_dense(), dense_inference(MIXED, X.to_dense(fill_value=0)))
     X[1999, 49] = np.inf
-    with pytest.raises(gbdnn.ArgumentError, match="features: contains inf"):
+    with pytest.raises(errors.ArgumentError, match="features: contains inf"):
         gbdnn.infer(net, X, engine="fused", memory=200_000)
 
 
@@ -275,7 +276,7 @@ def test_an_error_in_one_thread_ends_all(monkeypatch):
     net, X = network(MIXED), inputs(5000, 50)
     X[4000, 0] = np.nan
     for _ in range(5):
-        with pytest.raises(gbdnn.ArgumentError, match="contains nan"):
+        with pytest.raises(errors.ArgumentError, match="contains nan"):
             gbdnn.infer(net, X, engine="fused", nthreads=3)
     assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
 
@@ -340,15 +341,15 @@ def test_an_array_that_cannot_take_the_answer():
     for out, error, match in (
         (
             np.ones((3, 3), "f4"),
-            gbdnn.ShapeError,
+            errors.ShapeError,
             r"out has shape \(3, 3\); the answer has \(4, 3\)",
         ),
-        (np.ones(3, "f4"), gbdnn.ShapeError, r"the answer has \(4, 3\)"),
-        (np.ones((4, 3)), gbdnn.ArgumentError, "of float32"),
-        (np.ones((3, 4), "f4").T, gbdnn.ArgumentError, "C-ordered"),
-        (frozen, gbdnn.ArgumentError, "writable"),
-        (X, gbdnn.ArgumentError, "its memory is that of the features"),
-        ([[0] * 3] * 4, gbdnn.ArgumentTypeError, "out: an array is needed"),
+        (np.ones(3, "f4"), errors.ShapeError, r"the answer has \(4, 3\)"),
+        (np.ones((4, 3)), errors.ArgumentError, "of float32"),
+        (np.ones((3, 4), "f4").T, errors.ArgumentError, "C-ordered"),
+        (frozen, errors.ArgumentError, "writable"),
+        (X, errors.ArgumentError, "its memory is that of the features"),
+        ([[0] * 3] * 4, errors.ArgumentTypeError, "out: an array is needed"),
     ):
         with pytest.raises(error, match=match):
             run(X, out=out)
@@ -358,7 +359,7 @@ def test_an_array_that_cannot_take_the_answer():
 @pytest.mark.parametrize("shape", [(49,), (3, 49), (2, 3, 50), ()])
 def test_a_compiled_network_refuses_what_does_not_fit(shape):
     run = gbdnn.compile(network(MIXED))
-    with pytest.raises(gbdnn.ShapeError, match="inputs x 50, or 50 for one input"):
+    with pytest.raises(errors.ShapeError, match="inputs x 50, or 50 for one input"):
         run(np.zeros(shape))
 
 
@@ -366,9 +367,11 @@ def test_a_compiled_network_names_the_array_to_pass_instead_of_a_matrix():
     run, X = gbdnn.compile([np.eye(3)]), np.eye(3)
     A = gb.Matrix.from_dense(X)
     for x in (A, A.T, A @ A):
-        with pytest.raises(gbdnn.ArgumentTypeError, match=r"features: .* to_dense\(fill_value=0\)"):
+        with pytest.raises(
+            errors.ArgumentTypeError, match=r"features: .* to_dense\(fill_value=0\)"
+        ):
             run(x)
-    with pytest.raises(gbdnn.ArgumentTypeError, match=r"features: .* toarray\(\)"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"features: .* toarray\(\)"):
         run(sp.csr_array(X))
     np.testing.assert_array_equal(run(A.to_dense(fill_value=0)), X)
 
@@ -383,9 +386,9 @@ def test_compile_takes_what_infer_takes(tmp_path):
     streamed = gbdnn.Network.lazy(net.infos, lambda k: net[k])
     x = inputs(5, 50)
     np.testing.assert_array_equal(gbdnn.compile(streamed)(x), gbdnn.compile(net)(x))
-    with pytest.raises(gbdnn.ArgumentTypeError, match="none to compile"):
+    with pytest.raises(errors.ArgumentTypeError, match="none to compile"):
         gbdnn.compile([])
-    with pytest.raises(gbdnn.ArgumentError, match="nthreads is at least 1"):
+    with pytest.raises(errors.ArgumentError, match="nthreads is at least 1"):
         gbdnn.compile(net, nthreads=0)
 
 

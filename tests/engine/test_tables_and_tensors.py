@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import errors
 
 pytestmark = pytest.mark.frameworks
 
@@ -85,10 +86,10 @@ class Flat(Held):
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        (Words, gbdnn.ArgumentTypeError, "Words does not contain real numbers only"),
-        (Elsewhere, gbdnn.ArgumentTypeError, "no array can be made of .*Elsewhere: can't convert"),
-        (Flat, gbdnn.ShapeError, "1-D, shape"),
-        (lambda: Held, gbdnn.ArgumentTypeError, "features: a graphblas.Matrix"),
+        (Words, errors.ArgumentTypeError, "Words does not contain real numbers only"),
+        (Elsewhere, errors.ArgumentTypeError, "no array can be made of .*Elsewhere: can't convert"),
+        (Flat, errors.ShapeError, "1-D, shape"),
+        (lambda: Held, errors.ArgumentTypeError, "features: a graphblas.Matrix"),
     ],
 )
 def test_what_is_no_matrix_of_numbers(kind, error, message):

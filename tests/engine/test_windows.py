@@ -12,6 +12,7 @@ from networks import converging, dying
 from oracles import case, dense_inference
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.engine.choice import layer_bytes
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
@@ -216,14 +217,14 @@ def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     stats = []
     assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
     assert {s.form for s in stats} == {"fused"}
-    table = gbdnn.per_layer(stats)
+    table = gbdnn.inference.per_layer(stats)
     assert table["live"][29] == len(gbdnn.categories(plain)) > 0
     if deduplicate is False:
         assert table["entries"][29] == plain.nvals
         full = []
         gbdnn.infer(net, X, engine="full", deduplicate=False, callback=full.append)
         for name in ("live", "distinct", "entries"):
-            assert table[name].tolist() == gbdnn.per_layer(full)[name].tolist()
+            assert table[name].tolist() == gbdnn.inference.per_layer(full)[name].tolist()
 
 
 @BLOCKS
@@ -267,7 +268,7 @@ def test_layers_too_wide_for_blocks_take_the_sparse_kernel():
     net = gbdnn.Network([gbdnn.Layer(W, copy=False)] * 3)
     Y = gbdnn.infer(net, X, memory=16 << 20)
     assert [a.tolist() for a in Y.to_coo()] == [[0, 1], [10, 2], [0.125, 0.125]]
-    with pytest.raises(gbdnn.ArgumentError, match="too small"):
+    with pytest.raises(errors.ArgumentError, match="too small"):
         gbdnn.infer(net, X, memory=16 << 20, engine="fused")
 
 
@@ -291,7 +292,7 @@ def test_the_layer_of_an_overflow_is_named(dtype, options, sign, patches, monkey
     X[:, 1] = 0.5
     X[77, 0] = 15.0
     for engine, nthreads in (("fused", 1), ("fused", 3), ("full", 3), ("sparse", 1)):
-        with pytest.raises(gbdnn.NonFiniteError, match="layer 2"):
+        with pytest.raises(errors.NonFiniteError, match="layer 2"):
             gbdnn.infer(gbdnn.Network(layers), X, engine=engine, nthreads=nthreads)
     assert not [t for t in threading.enumerate() if t.name.startswith("gbdnn-")]
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn import graph
+from gbdnn import errors, graph
 from gbdnn.kernels import gather
 
 
@@ -115,9 +115,9 @@ def test_some_nodes_look_at_what_they_read_alone():
     A = gb.Matrix.from_coo([0, 1, 2], [1, 2, 2], [1.0, np.inf, 1.0])
     X = np.array([[1.0], [2.0], [np.nan]])
     assert graph.infer([np.eye(1)], X, A, nodes=[0]).to_dense(fill_value=0).item() == 2
-    with pytest.raises(gbdnn.ArgumentError, match="features: contains nan"):
+    with pytest.raises(errors.ArgumentError, match="features: contains nan"):
         graph.infer([np.eye(1)], X, A, nodes=[2])
-    with pytest.raises(gbdnn.ArgumentError, match="A: contains inf"):
+    with pytest.raises(errors.ArgumentError, match="A: contains inf"):
         graph.infer([np.eye(1)], X, A, nodes=[1])
 
 
@@ -177,7 +177,7 @@ def test_memory(shape, own, density, kind, form, tmp_path):
     layers = [graph.Convolution(W, self_weights=W if own else None), W.T, W]
     for nodes in (None, [5, 250]):
         full = graph.infer(layers, given, A, nodes=nodes).to_dense(fill_value=0)
-        with pytest.raises(gbdnn.ArgumentError, match=r"too small: a block of \d+ nodes at layer"):
+        with pytest.raises(errors.ArgumentError, match=r"too small: a block of \d+ nodes at layer"):
             graph.infer(layers, given, A, nodes=nodes, memory=100)
         for memory in (70_000, 140_000):
             Y = graph.infer(layers, given, A, nodes=nodes, memory=memory)
@@ -190,7 +190,7 @@ def test_callback():
     assert [each.layer for each in told] == [0, 1, 2]
     assert told[-1].entries == np.count_nonzero(case.expected)
     assert told[-1].live == np.count_nonzero(case.expected.any(axis=1))
-    assert gbdnn.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
+    assert gbdnn.inference.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
 
 
 def test_a_network_and_bare_matrices():
@@ -229,37 +229,39 @@ def test_overflow_names_the_layer(form, width, density):
     big[:, : 1 + int(3 * density)] = 1e30
     back = np.ones((4 * width, 4), np.float32)
     A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
-    with pytest.raises(gbdnn.NonFiniteError, match="layer 2: Y W"):
+    with pytest.raises(errors.NonFiniteError, match="layer 2: Y W"):
         graph.infer([gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A)
 
 
 def test_errors():
     A, X, W = np.eye(3), np.ones((3, 2)), np.ones((2, 2))
     for error, text, call in (
-        (gbdnn.ShapeError, "A is 3 x 2", lambda: graph.infer([W], X, X)),
-        (gbdnn.ShapeError, "X is 2 x 3 but A is 3 x 3", lambda: graph.infer([W], X.T, A)),
-        (gbdnn.ShapeError, "X is 3 x 2 but layer 0, 5 x 1, reads 5 features",
+        (errors.ShapeError, "A is 3 x 2", lambda: graph.infer([W], X, X)),
+        (errors.ShapeError, "X is 2 x 3 but A is 3 x 3", lambda: graph.infer([W], X.T, A)),
+        (errors.ShapeError, "X is 3 x 2 but layer 0, 5 x 1, reads 5 features",
          lambda: graph.infer([np.ones((5, 1))], X, A)),
-        (gbdnn.ShapeError, "layer 1: weights are 3 x 2", lambda: graph.infer([W, X], X, A)),
-        (gbdnn.ArgumentTypeError, "list is needed", lambda: graph.infer(W, X, A)),
-        (gbdnn.ArgumentTypeError, "layer 0: ", lambda: graph.infer(["W"], X, A)),
-        (gbdnn.ArgumentError, "nodes: 3, of 3 nodes", lambda: graph.infer([W], X, A, nodes=[3])),
-        (gbdnn.ArgumentError, "nodes: -1, of 3", lambda: graph.infer([W], X, A, nodes=[-1, 1])),
-        (gbdnn.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=[.5])),
-        (gbdnn.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=A)),
-        (gbdnn.ShapeError, "nodes is a Vector of size 2; A has 3 nodes",
+        (errors.ShapeError, "layer 1: weights are 3 x 2", lambda: graph.infer([W, X], X, A)),
+        (errors.ArgumentTypeError, "list is needed", lambda: graph.infer(W, X, A)),
+        (errors.ArgumentTypeError, "layer 0: ", lambda: graph.infer(["W"], X, A)),
+        (errors.ArgumentError, "nodes: 3, of 3 nodes", lambda: graph.infer([W], X, A, nodes=[3])),
+        (errors.ArgumentError, "nodes: -1, of 3", lambda: graph.infer([W], X, A, nodes=[-1, 1])),
+        (errors.ArgumentTypeError, "nodes are a Vector",
+         lambda: graph.infer([W], X, A, nodes=[.5])),
+        (errors.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=A)),
+        (errors.ShapeError, "nodes is a Vector of size 2; A has 3 nodes",
          lambda: graph.infer([W], X, A, nodes=gb.Vector(bool, 2))),
-        (gbdnn.ArgumentError, "aggregate is", lambda: graph.infer([W], X, A, aggregate="median")),
-        (gbdnn.ArgumentError, "nthreads is at least 1", lambda: graph.infer([W], X, A, nthreads=0)),
-        (gbdnn.ArgumentTypeError, "callback is callable",
+        (errors.ArgumentError, "aggregate is", lambda: graph.infer([W], X, A, aggregate="median")),
+        (errors.ArgumentError, "nthreads is at least 1",
+         lambda: graph.infer([W], X, A, nthreads=0)),
+        (errors.ArgumentTypeError, "callback is callable",
          lambda: graph.infer([W], X, A, callback=1)),
-        (gbdnn.ArgumentError, "features: contains nan", lambda: graph.infer([W], X * np.nan, A)),
-        (gbdnn.ArgumentError, "layer 0: the bias rule 'entries'",
+        (errors.ArgumentError, "features: contains nan", lambda: graph.infer([W], X * np.nan, A)),
+        (errors.ArgumentError, "layer 0: the bias rule 'entries'",
          lambda: graph.infer([gbdnn.Layer(W, 1, bias_rule="entries")], X, A)),
-        (gbdnn.ArgumentTypeError, "has weights, or self_weights=", graph.Convolution),
-        (gbdnn.ShapeError, "self_weights= is 3 x 2 but the weights are 2 x 2",
+        (errors.ArgumentTypeError, "has weights, or self_weights=", graph.Convolution),
+        (errors.ShapeError, "self_weights= is 3 x 2 but the weights are 2 x 2",
          lambda: graph.Convolution(W, self_weights=X)),
-        (gbdnn.ArgumentError, "self_weights= is float32 but the weights are float64",
+        (errors.ArgumentError, "self_weights= is float32 but the weights are float64",
          lambda: graph.Convolution(W, self_weights=W.astype(np.float32))),
     ):  # fmt: skip
         with pytest.raises(error, match=text):

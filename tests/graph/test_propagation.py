@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn import graph
+from gbdnn import errors, graph
 from gbdnn.kernels import gather
 from gbdnn.kernels.compiled.library import has_fma
 
@@ -147,22 +147,22 @@ def test_nothing(shape, form):
 
 def test_errors(form):
     X, A = np.ones((3, 2)), np.eye(3)
-    with pytest.raises(gbdnn.ShapeError, match="A is 3 x 2; a graph has"):
+    with pytest.raises(errors.ShapeError, match="A is 3 x 2; a graph has"):
         graph.propagate(X, X)
-    with pytest.raises(gbdnn.ShapeError, match="X is 2 x 3 but A is 3 x 3: a row per node"):
+    with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A is 3 x 3: a row per node"):
         graph.propagate(A, X.T)
-    with pytest.raises(gbdnn.ArgumentError, match="hops is at least 0"):
+    with pytest.raises(errors.ArgumentError, match="hops is at least 0"):
         graph.propagate(A, X, hops=-1)
-    with pytest.raises(gbdnn.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
+    with pytest.raises(errors.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
         graph.propagate(A, X, aggregate="mean")
-    with pytest.raises(gbdnn.ArgumentTypeError, match="X: "):
+    with pytest.raises(errors.ArgumentTypeError, match="X: "):
         graph.propagate(A, "X")
     for bad in (np.nan, np.inf):
-        with pytest.raises(gbdnn.ArgumentError, match="features: contains"):
+        with pytest.raises(errors.ArgumentError, match="features: contains"):
             graph.propagate(A, np.where(np.eye(3, 2) > 0, bad, 1))
-        with pytest.raises(gbdnn.ArgumentError, match="A: contains"):
+        with pytest.raises(errors.ArgumentError, match="A: contains"):
             graph.propagate(np.diag([1, bad, 1]), X)
-    with pytest.raises(gbdnn.NonFiniteError, match="hop 2: A Y leaves the range of float32"):
+    with pytest.raises(errors.NonFiniteError, match="hop 2: A Y leaves the range of float32"):
         graph.propagate(A * 1e30, X.astype(np.float32), hops=3)
 
 

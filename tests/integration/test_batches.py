@@ -9,6 +9,7 @@ from conftest import network
 from oracles import case
 
 import gbdnn
+from gbdnn import errors
 
 CASE = case(3, inputs=70)
 
@@ -33,12 +34,12 @@ def test_bare_matrices_and_their_options():
 def test_the_batch_is_named():
     answers = gbdnn.infer_batches([np.eye(2)], [np.eye(2), np.ones((3, 5))])
     next(answers)
-    with pytest.raises(gbdnn.ShapeError, match="batch 1: features are 3 x 5"):
+    with pytest.raises(errors.ShapeError, match="batch 1: features are 3 x 5"):
         next(answers)
 
 
 def test_mistakes_at_once():
-    with pytest.raises(gbdnn.ShapeError, match="layer 1"):
+    with pytest.raises(errors.ShapeError, match="layer 1"):
         gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
     with pytest.raises(TypeError, match="batches is an iterable"):
         gbdnn.infer_batches([np.eye(2)], 5)
@@ -83,5 +84,5 @@ def test_without_layers_features_are_cast(dtype, tmp_path):
             ]
             assert [Y.dtype for Y in answers] == [dtype] * 2
             assert [Y.dtype for Y in gbdnn.infer_batches([], [given], **over)] != [dtype]
-            with pytest.raises(gbdnn.ArgumentError, match=r"batch 0: .*nan"):
+            with pytest.raises(errors.ArgumentError, match=r"batch 0: .*nan"):
                 list(gbdnn.infer_batches([], [given * np.nan], dtype=dtype, **over))

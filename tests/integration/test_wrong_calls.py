@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import io, training
+from gbdnn import errors, io, training
 
 W, X = np.eye(4), np.ones((3, 4))
 
@@ -116,7 +116,7 @@ def calls(tmp_path_factory):
     gbdnn.save(X, folder / "X")
     io.write_tsv(gbdnn.infer([W], X), folder / "x.tsv")
     (folder / "MNIST").mkdir()
-    images = gbdnn.images.digits()[:20]
+    images = gbdnn.gallery.digits()[:20]
     io.write_tsv(
         gbdnn.gallery.features_from_images(images), folder / "MNIST/sparse-images-1024.tsv"
     )
@@ -151,23 +151,24 @@ def calls(tmp_path_factory):
     lists = {"layers": "network"}
     deep = {"layers": "depth"}
     found = {
-        "gbdnn.CompiledNetwork": (
-            gbdnn.CompiledNetwork, {"network": net, "nthreads": 1}, {}),
+        "gbdnn.serving.CompiledNetwork": (
+            gbdnn.serving.CompiledNetwork, {"network": net, "nthreads": 1}, {}),
         "gbdnn.Layer": (gbdnn.Layer, {
             "weights": W, "bias": 0.0, "bias_rule": "all", "activation": "relu", "clip": 1,
             "dtype": "FP32", "copy": True}, {}),
         "gbdnn.Layer.astype": (layer.astype, {"dtype": "FP32"}, {}),
         "gbdnn.Layer.isequal": (layer.isequal, {"other": layer}, {}),
-        "gbdnn.LayerInfo": (gbdnn.LayerInfo, {
+        "gbdnn.model.LayerInfo": (gbdnn.model.LayerInfo, {
             "shape": (1, 2), "edges": 1, "gain": 1.0, "dtype": "FP32", "lowest_bias": 0.0,
             "highest_bias": 0.0, "bias_rule": "all", "activation": "relu", "clip": 1}, {}),
-        "gbdnn.LayerInfo.astype": (layer.info.astype, {"dtype": "FP32"}, {}),
+        "gbdnn.model.LayerInfo.astype": (layer.info.astype, {"dtype": "FP32"}, {}),
         "gbdnn.Layer.difference": (layer.difference, {"found": layer}, {}),
-        "gbdnn.LayerInfo.difference": (layer.info.difference, {"found": layer}, {}),
+        "gbdnn.model.LayerInfo.difference": (layer.info.difference, {"found": layer}, {}),
         "gbdnn.Network": (gbdnn.Network, {"layers": [layer], "dtype": "FP32"}, lists),
         "gbdnn.Network.lazy": (gbdnn.Network.lazy, {
             "infos": net.infos, "read": net.__getitem__, "reopen": None}, {}),
-        "gbdnn.Network.loaded": (io.load(folder / "net", lazy=True).loaded, {"progress": None}, {}),
+        "gbdnn.Network.loaded": (
+            gbdnn.load(folder / "net", lazy=True).loaded, {"progress": None}, {}),
         "gbdnn.Network.astype": (net.astype, {"dtype": "FP32"}, {}),
         "gbdnn.Network.isequal": (net.isequal, {"other": net}, {}),
         "gbdnn.Network.__getitem__": (net.__getitem__, {"index": 0}, {}),
@@ -191,7 +192,8 @@ def calls(tmp_path_factory):
         "gbdnn.io.convert": (io.convert, {
             "source": folder / "net", "target": folder / "h", "to": "store", "lossy": True,
             "progress": None}, {"source": "path"}),
-        "gbdnn.per_layer": (gbdnn.per_layer, {"stats": stats, "layers": 2}, deep),
+        "gbdnn.inference.per_layer": (
+            gbdnn.inference.per_layer, {"stats": stats, "layers": 2}, deep),
         "gbdnn.gallery.radix_layers": (gbdnn.gallery.radix_layers, {
             "systems": [[2, 2]], "widths": None, "weight": 1.0, "dtype": "FP32"}, {}),
         "gbdnn.radixnet": (gbdnn.radixnet, {
@@ -413,7 +415,7 @@ def test_an_address_is_no_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (gbdnn.load, lambda path: gbdnn.save(X, path)):
         for address in ("s3://bucket/net", Path("gs://bucket/net")):
-            with pytest.raises(gbdnn.ArgumentError, match=r"is an address.*Object stores"):
+            with pytest.raises(errors.ArgumentError, match=r"is an address.*Object stores"):
                 call(address)
     assert not list(tmp_path.iterdir())
     gbdnn.save(X, "run:3")  # a name with a colon is a name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_onnx(trained, tmp_path):
 
 
 def test_matrix_market(trained, tmp_path):
-    with pytest.raises(gbdnn.ArgumentError, match=r"clip 6 .layer 0., the activation"):
+    with pytest.raises(errors.ArgumentError, match=r"clip 6 .layer 0., the activation"):
         io.convert(trained, tmp_path / "files", to="matrix-market")
     lost = io.convert(trained, tmp_path / "files", to="matrix-market", lossy=True)
     assert lost == ["clip 6 (layer 0)", "the activation identity (layer 1)"]
@@ -59,7 +59,7 @@ def test_the_challenges_files(tmp_path):
     ],
 )
 def test_wrong_options_of_load(trained, options, match):
-    with pytest.raises(gbdnn.ArgumentError, match=match):
+    with pytest.raises(errors.ArgumentError, match=match):
         gbdnn.load(trained, **options)
 
 

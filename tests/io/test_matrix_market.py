@@ -9,7 +9,7 @@ import scipy.io
 import scipy.sparse as sp
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 HEAD = "%%MatrixMarket matrix"
 EYE = f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n2 2 1\n"
@@ -47,39 +47,41 @@ def test_files_come_in_the_order_of_their_numbers(tmp_path):
 
 def test_a_folder_with_a_fault(tmp_path):
     io.write_matrix_market(NET, tmp_path)
-    with pytest.raises(gbdnn.ArgumentError, match=r"bias= cannot .*n2-l1-bias.mtx"):
+    with pytest.raises(errors.ArgumentError, match=r"bias= cannot .*n2-l1-bias.mtx"):
         io.read_matrix_market(tmp_path, bias=1.0)
-    with pytest.raises(gbdnn.ArgumentError, match=r"^clip is finite"):
+    with pytest.raises(errors.ArgumentError, match=r"^clip is finite"):
         io.read_matrix_market(tmp_path, clip=-1)
-    with pytest.raises(gbdnn.OutputError, match=r"holds n2-l2.mtx of another network"):
+    with pytest.raises(errors.OutputError, match=r"holds n2-l2.mtx of another network"):
         io.write_matrix_market(NET[:1], tmp_path)
     write(tmp_path, other1=EYE)
-    with pytest.raises(gbdnn.ArgumentError, match="pass prefix=, one of 'n2-l', 'other'"):
+    with pytest.raises(errors.ArgumentError, match="pass prefix=, one of 'n2-l', 'other'"):
         io.read_matrix_market(tmp_path)
     assert io.read_matrix_market(tmp_path, prefix="n2-l").isequal(NET)
     write(tmp_path, **{"n2-l01": EYE})
-    with pytest.raises(gbdnn.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have the same number"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"n2-l01.mtx and n2-l1.mtx have the same number"
+    ):
         io.read_matrix_market(tmp_path, prefix="n2-l")
     (tmp_path / "n2-l01.mtx").unlink()
     (tmp_path / "n2-l2.mtx").rename(tmp_path / "n2-l3.mtx")
-    with pytest.raises(gbdnn.MissingFileError, match=r"n2-l2.mtx is missing; the folder has 2"):
+    with pytest.raises(errors.MissingFileError, match=r"n2-l2.mtx is missing; the folder has 2"):
         io.read_matrix_market(tmp_path, prefix="n2-l")
-    with pytest.raises(gbdnn.MissingFileError, match=r"no layers; expected files"):
+    with pytest.raises(errors.MissingFileError, match=r"no layers; expected files"):
         io.read_matrix_market(tmp_path, prefix="nothing")
-    with pytest.raises(gbdnn.MissingFileError, match="nowhere: no such file or folder"):
+    with pytest.raises(errors.MissingFileError, match="nowhere: no such file or folder"):
         io.read_matrix_market(tmp_path / "nowhere")
 
 
 def test_biases(tmp_path):
     io.write_matrix_market(NET, tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 2\n1.0\n2.0\n"})
-    with pytest.raises(gbdnn.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
+    with pytest.raises(errors.ShapeError, match=r"n2-l1.mtx: bias has shape \(2,\)"):
         io.read_matrix_market(tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} array real general\n1 3\nnan\n2.0\n1\n"})
-    with pytest.raises(gbdnn.FormatError, match=r"n2-l1-bias.mtx, line 3: .* not a finite number"):
+    with pytest.raises(errors.FormatError, match=r"n2-l1-bias.mtx, line 3: .* not a finite number"):
         io.read_matrix_market(tmp_path)
     write(tmp_path, **{"n2-l1-bias": EYE})
-    with pytest.raises(gbdnn.FormatError, match=r"shape \(2, 2\); a bias has one row"):
+    with pytest.raises(errors.FormatError, match=r"shape \(2, 2\); a bias has one row"):
         io.read_matrix_market(tmp_path)
     write(tmp_path, **{"n2-l1-bias": f"{HEAD} coordinate real general\n3 1 1\n2 1 4\n"})
     assert io.read_matrix_market(tmp_path)[0].bias.tolist() == [0, 4, 0]
@@ -203,7 +205,7 @@ REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer
 )  # fmt: skip
 def test_files_with_a_fault(tmp_path, text, message):
     write(tmp_path, w1=text)
-    with pytest.raises(gbdnn.FormatError, match=message):
+    with pytest.raises(errors.FormatError, match=message):
         io.read_matrix_market(tmp_path)
 
 
@@ -216,5 +218,5 @@ def test_a_file_truncated_at_every_byte(tmp_path, name):
     data = (tmp_path / name).read_bytes()
     for length in range(len(data)):
         (tmp_path / name).write_bytes(data[:length])
-        with pytest.raises(gbdnn.FormatError, match=name):
+        with pytest.raises(errors.FormatError, match=name):
             io.read_matrix_market(tmp_path)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 FEW = settings(max_examples=25, deadline=None)
 RANDOM = np.random.default_rng(7)
@@ -127,7 +127,7 @@ def test_two_layers_and_attributes_of_old(tmp_path):
 def test_an_export_for_a_fixed_number_of_inputs(tmp_path):
     nodes = [("Reshape", ["x", "to"], ["h"]), gemm("h", "y")]
     path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array([8, 5]))
-    with pytest.raises(gbdnn.ArgumentError, match=r"a shape of \[8, 5\]"):
+    with pytest.raises(errors.ArgumentError, match=r"a shape of \[8, 5\]"):
         io.read_onnx(path)
     fixed = onnx.load(str(path))
     fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
@@ -225,14 +225,14 @@ def test_writing(tmp_path):
     io.write_onnx(harmless, path)
     assert path.read_bytes() == before
     bad = gbdnn.Network([gbdnn.Layer(W), gbdnn.Layer(V, 0.5, bias_rule="entries")])
-    with pytest.raises(gbdnn.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
+    with pytest.raises(errors.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
         io.write_onnx(bad, path)
-    with pytest.raises(gbdnn.ArgumentError, match="without layers"):
+    with pytest.raises(errors.ArgumentError, match="without layers"):
         io.write_onnx(gbdnn.Network([]), path)
-    with pytest.raises(gbdnn.ArgumentTypeError, match="a Network is needed"):
+    with pytest.raises(errors.ArgumentTypeError, match="a Network is needed"):
         io.write_onnx([W], path)
     assert path.read_bytes() == before
-    with pytest.raises(gbdnn.OutputError, match="does not exist"):
+    with pytest.raises(errors.OutputError, match="does not exist"):
         io.write_onnx(harmless, tmp_path / "nowhere" / "net.onnx")
 
 
@@ -290,7 +290,7 @@ def test_unsupported_operators_are_named(tmp_path, nodes, message):
         "Q": np.eye(5), "ones": np.ones(4), "yes": np.array(1), "I": np.eye(5, dtype="i4"),
     }  # fmt: skip
     path = model(tmp_path / "net.onnx", nodes, **given)
-    with pytest.raises(gbdnn.ArgumentError, match=r"net.onnx: .*" + message):
+    with pytest.raises(errors.ArgumentError, match=r"net.onnx: .*" + message):
         io.read_onnx(path)
 
 
@@ -299,17 +299,17 @@ def test_values_and_shapes_name_the_layer(tmp_path):
     given = {**LINEAR, "V": V, "c": c}
     path = model(tmp_path / "net.onnx", nodes, **given | {"V": V * np.nan})
     with pytest.raises(
-        gbdnn.ArgumentError, match=r"layer 1, .*Gemm \(node 'out'\): weights: .*nan"
+        errors.ArgumentError, match=r"layer 1, .*Gemm \(node 'out'\): weights: .*nan"
     ):
         io.read_onnx(path)
     path = model(tmp_path / "net.onnx", nodes, **given | {"V": V.T})
-    with pytest.raises(gbdnn.ShapeError, match=r"layer 1, .*node 'out'.*: bias has shape"):
+    with pytest.raises(errors.ShapeError, match=r"layer 1, .*node 'out'.*: bias has shape"):
         io.read_onnx(path)
     path = model(tmp_path / "net.onnx", nodes, **given | {"V": W, "c": b})
-    with pytest.raises(gbdnn.ShapeError, match="layer 1: weights are 5 x 4 but"):
+    with pytest.raises(errors.ShapeError, match="layer 1: weights are 5 x 4 but"):
         io.read_onnx(path)
     path = model(tmp_path / "net.onnx", [gemm("x", "h"), ("Add", ["h", "c"], ["y"])], **given)
-    with pytest.raises(gbdnn.ShapeError, match=r"a bias of shape \(3,\) for 4 neurons"):
+    with pytest.raises(errors.ShapeError, match=r"a bias of shape \(3,\) for 4 neurons"):
         io.read_onnx(path)
 
 
@@ -357,12 +357,12 @@ HEADS = {
 def test_probabilities_are_left_out_where_that_is_said(tmp_path, nodes):
     path = model(tmp_path / "net.onnx", nodes, **LINEAR)
     with pytest.raises(
-        gbdnn.ArgumentError, match=r"operator (Log)?S.*logits=True .* leaves it out"
+        errors.ArgumentError, match=r"operator (Log)?S.*logits=True .* leaves it out"
     ):
         io.read_onnx(path)
-    for net in (io.read_onnx(path, logits=True), io.load(path, logits=True)):
+    for net in (io.read_onnx(path, logits=True), gbdnn.load(path, logits=True)):
         np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), X @ W + b)
-    with pytest.raises(gbdnn.ArgumentTypeError, match="logits is True or False"):
+    with pytest.raises(errors.ArgumentTypeError, match="logits is True or False"):
         io.read_onnx(path, logits="yes")
 
 
@@ -370,23 +370,23 @@ def test_a_sigmoid_between_layers_stays_refused(tmp_path):
     nodes = [gemm("x", "h"), ("Sigmoid", ["h"], ["g"]), gemm("g", "y", "V", "c")]
     path = model(tmp_path / "net.onnx", nodes, **LINEAR, V=V, c=c)
     for logits in (False, True):
-        with pytest.raises(gbdnn.ArgumentError, match="Sigmoid"):
+        with pytest.raises(errors.ArgumentError, match="Sigmoid"):
             io.read_onnx(path, logits=logits)
 
 
 def test_damaged_files(tmp_path):
     path = tmp_path / "net.onnx"
-    with pytest.raises(gbdnn.MissingFileError, match="no such file"):
+    with pytest.raises(errors.MissingFileError, match="no such file"):
         io.read_onnx(path)
     path.write_bytes(b"")
-    with pytest.raises(gbdnn.FormatError, match="has no ONNX graph"):
+    with pytest.raises(errors.FormatError, match="has no ONNX graph"):
         io.read_onnx(path)
     path.write_text("hello, this is no model")
-    with pytest.raises(gbdnn.FormatError, match="cannot be read as ONNX"):
+    with pytest.raises(errors.FormatError, match="cannot be read as ONNX"):
         io.read_onnx(path)
     whole = model(path, [gemm("x", "y")], **LINEAR).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(gbdnn.FormatError, match="cannot be read as ONNX"):
+    with pytest.raises(errors.FormatError, match="cannot be read as ONNX"):
         io.read_onnx(path)
 
 
@@ -426,13 +426,13 @@ MATMUL = [("MatMul", ["x", "W"], ["h"]), ("Add", ["h", "b"], ["y"])]
 @pytest.mark.parametrize(
     ("nodes", "change", "error", "message"),
     [
-        (GEMM, _more_values, gbdnn.FormatError, "should contain one and only one value"),
-        (GEMM, _other_shape, gbdnn.FormatError, "is not a valid ONNX model: .* between 5 and 7"),
-        (GEMM, _other_type, gbdnn.FormatError, "is not a valid ONNX model"),
-        (MATMUL, _more_dimensions, gbdnn.ArgumentError, "its input has 3 dimensions"),
-        (GEMM, _twice, gbdnn.FormatError, "is not a valid ONNX model"),
-        (GEMM, _newer, gbdnn.ArgumentError, "operator set 1000; 7 to"),
-        (GEMM, _older, gbdnn.ArgumentError, r"operator set 6; 7 to \d+ are supported"),
+        (GEMM, _more_values, errors.FormatError, "should contain one and only one value"),
+        (GEMM, _other_shape, errors.FormatError, "is not a valid ONNX model: .* between 5 and 7"),
+        (GEMM, _other_type, errors.FormatError, "is not a valid ONNX model"),
+        (MATMUL, _more_dimensions, errors.ArgumentError, "its input has 3 dimensions"),
+        (GEMM, _twice, errors.FormatError, "is not a valid ONNX model"),
+        (GEMM, _newer, errors.ArgumentError, "operator set 1000; 7 to"),
+        (GEMM, _older, errors.ArgumentError, r"operator set 6; 7 to \d+ are supported"),
     ],
 )
 def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, error, message):
@@ -448,7 +448,7 @@ def test_what_other_programs_refuse_or_read_otherwise(tmp_path, nodes, change, e
 def test_a_model_of_two_inputs(tmp_path):
     more = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [None, 5])]
     path = model(tmp_path / "net.onnx", [gemm("x", "y")], value_info=more, **LINEAR)
-    with pytest.raises(gbdnn.ArgumentError, match="has 2 inputs, not one"):
+    with pytest.raises(errors.ArgumentError, match="has 2 inputs, not one"):
         io.read_onnx(path)
 
 
@@ -458,7 +458,7 @@ def test_a_reshape_that_is_no_row_per_input(tmp_path, to):
     for good in ([-1, 4], [0, 4], [0, -1]):
         io.read_onnx(model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(good)))
     path = model(tmp_path / "net.onnx", nodes, **LINEAR, to=np.array(to))
-    with pytest.raises(gbdnn.ArgumentError, match="not a row per input"):
+    with pytest.raises(errors.ArgumentError, match="not a row per input"):
         io.read_onnx(path)
 
 
@@ -470,5 +470,5 @@ def test_corrupt_sparse_initializers(tmp_path, places, values):
         W.shape,
     )
     path = model(tmp_path / "net.onnx", [gemm("x", "y")], sparse=[corrupt], b=b)
-    with pytest.raises(gbdnn.FormatError, match=r"net\.onnx: is not a valid ONNX model"):
+    with pytest.raises(errors.FormatError, match=r"net\.onnx: is not a valid ONNX model"):
         io.read_onnx(path)

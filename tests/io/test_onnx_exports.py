@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import errors
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -44,7 +45,7 @@ def require_read(path, operator):
     if operator is None:
         require_equal(path, logits=False)
         return
-    with pytest.raises(gbdnn.ArgumentError, match=rf"operator {operator} "):
+    with pytest.raises(errors.ArgumentError, match=rf"operator {operator} "):
         gbdnn.io.read_onnx(path)
     if operator in ("Softmax", "LogSoftmax", "Sigmoid"):
         require_equal(path, logits=True)
@@ -133,6 +134,6 @@ def test_pytorch(tmp_path, name, dynamo):
     if operator in (None, "Softmax", "Sigmoid"):
         require_read(path, operator)
     else:
-        with pytest.raises(gbdnn.ArgumentError) as raised:
+        with pytest.raises(errors.ArgumentError) as raised:
             gbdnn.io.read_onnx(path)
         assert re.search(rf"operator ({operator}) |{operator}", str(raised.value))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles import Dense, dense_inference
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 FEW = settings(max_examples=25, deadline=None)
 W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
@@ -111,21 +111,25 @@ def test_iso_weights_come_out_whole():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: io.from_scipy([W0, W0]), gbdnn.ShapeError, "layer 1: weights are 2 x 3"),
-        (lambda: io.from_scipy([W0, W1 * np.nan]), gbdnn.ArgumentError, "layer 1: .*nan"),
-        (lambda: io.from_scipy([W0, W1 * 1j]), gbdnn.ArgumentTypeError, "layer 1: .*complex"),
-        (lambda: io.from_scipy([(W0, [1.0])]), gbdnn.ShapeError, "layer 0: bias has shape"),
-        (lambda: io.from_scipy([(W0, 1)], bias=1), gbdnn.ArgumentTypeError, "bias= beside pairs"),
-        (lambda: io.from_scipy(W0), gbdnn.ArgumentTypeError, "a list, not one"),
-        (lambda: io.from_scipy([gbdnn.Layer(W0)]), gbdnn.ArgumentTypeError, "layer 0 is a Layer"),
-        (lambda: io.from_scipy(3), gbdnn.ArgumentTypeError, "list of matrices or of pairs"),
+        (lambda: io.from_scipy([W0, W0]), errors.ShapeError, "layer 1: weights are 2 x 3"),
+        (lambda: io.from_scipy([W0, W1 * np.nan]), errors.ArgumentError, "layer 1: .*nan"),
+        (lambda: io.from_scipy([W0, W1 * 1j]), errors.ArgumentTypeError, "layer 1: .*complex"),
+        (lambda: io.from_scipy([(W0, [1.0])]), errors.ShapeError, "layer 0: bias has shape"),
+        (lambda: io.from_scipy([(W0, 1)], bias=1), errors.ArgumentTypeError, "bias= beside pairs"),
+        (lambda: io.from_scipy(W0), errors.ArgumentTypeError, "a list, not one"),
+        (lambda: io.from_scipy([gbdnn.Layer(W0)]), errors.ArgumentTypeError, "layer 0 is a Layer"),
+        (lambda: io.from_scipy(3), errors.ArgumentTypeError, "list of matrices or of pairs"),
         (
             lambda: io.from_scipy([W0], last_activation="tanh"),
-            gbdnn.ArgumentError,
+            errors.ArgumentError,
             "last_activation is 'relu' or 'identity', not 'tanh'",
         ),
-        (lambda: io.to_scipy([W0]), gbdnn.ArgumentTypeError, "a Network is needed"),
-        (lambda: io.write_matrix_market([W0], "x"), gbdnn.ArgumentTypeError, "a Network is needed"),
+        (lambda: io.to_scipy([W0]), errors.ArgumentTypeError, "a Network is needed"),
+        (
+            lambda: io.write_matrix_market([W0], "x"),
+            errors.ArgumentTypeError,
+            "a Network is needed",
+        ),
     ],
 )
 def test_bad_arguments(call, error, message):
@@ -146,7 +150,7 @@ def refused(A, match):
         lambda: gbdnn.categories(A),
         lambda: io.from_scipy([A]),
     ):
-        with pytest.raises(gbdnn.ArgumentError, match=f"a corrupt SciPy array: .*{match}"):
+        with pytest.raises(errors.ArgumentError, match=f"a corrupt SciPy array: .*{match}"):
             call()
 
 
@@ -217,5 +221,5 @@ def test_a_package_that_is_not_there(tmp_path, monkeypatch, package, call):
     monkeypatch.setitem(sys.modules, package, None)
     if "." in package:  # else the attribute of the package around it would do
         monkeypatch.delattr("scipy.sparse", raising=False)
-    with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\['):
+    with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\['):
         call(tmp_path)

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gbdnn
-from gbdnn import Layer, Network
+from gbdnn import Layer, Network, errors
 from gbdnn.errors import FormatError, MissingFileError, OutputError, ShapeError
 from gbdnn.io.store import features, shards, store_kind
 
@@ -542,5 +542,5 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, package):
     gbdnn.save(NET, tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     for call in (lambda: gbdnn.save(NET, tmp_path), lambda: gbdnn.load(tmp_path)):
-        with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[store\]"'):
+        with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\[store\]"'):
             call()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -215,7 +215,7 @@ def test_state_dict():
     assert io.from_torch(module.state_dict(), last_activation="relu")[-1].activation == "relu"
     assert io.from_torch(module[0].state_dict())[0].isequal(io.from_torch(module[0])[0])
     mixed = module.state_dict() | {"4.weight": module[4].weight.double()}
-    with pytest.raises(gbdnn.ArgumentError, match="layer 2 is float64 but layer 1 is float32"):
+    with pytest.raises(errors.ArgumentError, match="layer 2 is float64 but layer 1 is float32"):
         io.from_torch(mixed)
     assert io.from_torch(mixed, dtype="FP64").dtype == np.float64
 
@@ -265,11 +265,11 @@ def test_to_torch_and_the_bias_rules():
     assert io.to_torch(gbdnn.Network([plain]))[0].bias is None
     for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
-        with pytest.raises(gbdnn.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
+        with pytest.raises(errors.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
             io.to_torch(bad)
-    with pytest.raises(gbdnn.ArgumentError, match="layout is 'strided' or 'sparse_csr'"):
+    with pytest.raises(errors.ArgumentError, match="layout is 'strided' or 'sparse_csr'"):
         io.to_torch(net, layout="dense")
-    with pytest.raises(gbdnn.ArgumentTypeError, match="a Network is needed"):
+    with pytest.raises(errors.ArgumentTypeError, match="a Network is needed"):
         io.to_torch([net])
 
 
@@ -346,7 +346,7 @@ UNSUPPORTED = {
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 @pytest.mark.parametrize(("module", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
 def test_unsupported_operations_are_named(module, message):
-    with pytest.raises(gbdnn.ArgumentError, match=message):
+    with pytest.raises(errors.ArgumentError, match=message):
         io.from_torch(module)
 
 
@@ -360,24 +360,28 @@ def nan():
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        (nan(), gbdnn.ArgumentError, r"layer 1, module '2' \(Linear\): weights: contains nan"),
-        (nan().state_dict(), gbdnn.ArgumentError, "layer 1, '2': weights: contains nan"),
-        (nn.Linear(2, 2, dtype=torch.complex64), gbdnn.ArgumentTypeError, "layer 0, .*complex64"),
-        (nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 3)), gbdnn.ShapeError, "layer 1: weights are"),
+        (nan(), errors.ArgumentError, r"layer 1, module '2' \(Linear\): weights: contains nan"),
+        (nan().state_dict(), errors.ArgumentError, "layer 1, '2': weights: contains nan"),
+        (nn.Linear(2, 2, dtype=torch.complex64), errors.ArgumentTypeError, "layer 0, .*complex64"),
+        (
+            nn.Sequential(nn.Linear(2, 3), nn.Linear(2, 3)),
+            errors.ShapeError,
+            "layer 1: weights are",
+        ),
         (
             nn.Conv1d(1, 1, 1).state_dict(),
-            gbdnn.ArgumentError,
+            errors.ArgumentError,
             r"weight of 'weight': its shape is \(1, 1, 1\)",
         ),
         (
             nn.BatchNorm1d(3).state_dict(),
-            gbdnn.ArgumentError,
+            errors.ArgumentError,
             "unsupported parameter 'running_mean'",
         ),
-        ({"fc.bias": torch.ones(3)}, gbdnn.ArgumentError, "'fc': the weight is missing"),
-        ({"w.weight_orig": torch.ones(3, 2)}, gbdnn.ArgumentError, "weight_orig and weight_mask"),
-        ({"state_dict": {}}, gbdnn.ArgumentTypeError, "'state_dict' is a dict"),
-        ([torch.ones(2, 2)], gbdnn.ArgumentTypeError, "its state_dict is needed, not list"),
+        ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
+        ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
+        ({"state_dict": {}}, errors.ArgumentTypeError, "'state_dict' is a dict"),
+        ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict is needed, not list"),
     ],
 )
 def test_bad_sources(source, error, message):
@@ -419,26 +423,26 @@ def test_corrupt_sparse_tensors(tmp_path):
             {"a.weight_orig": torch.eye(4), "a.weight_mask": tensor},
             {"a.weight": torch.eye(4), "a.bias": tensor},
         ):
-            with pytest.raises(gbdnn.ArgumentError, match="a corrupt sparse tensor"):
+            with pytest.raises(errors.ArgumentError, match="a corrupt sparse tensor"):
                 io.from_torch(state)
         with pytest.raises(gbdnn.GbdnnError, match=r"net\.pt: .*sparse"):
             io.read_torch(tmp_path / "net.pt")
-    with pytest.raises(gbdnn.ArgumentError, match="the tensor has no accessible values"):
+    with pytest.raises(errors.ArgumentError, match="the tensor has no accessible values"):
         io.from_torch({"a.weight": torch.eye(4), "a.bias": torch.ones(4).to_sparse()})
 
 
 @pytest.mark.parametrize("content", [3, (), {"a.weight": 3}, {"model": {"a.weight": 3}}])
 def test_files_without_a_state_dict(tmp_path, content):
     torch.save(content, tmp_path / "net.pt")
-    with pytest.raises(gbdnn.FormatError, match=r"net\.pt: the file has no state_dict of tensors"):
+    with pytest.raises(errors.FormatError, match=r"net\.pt: the file has no state_dict of tensors"):
         io.read_torch(tmp_path / "net.pt")
 
 
 def test_other_files(tmp_path):
     path = tmp_path / "net.pt"
     torch.save(small(nn.ReLU()), path)
-    with pytest.raises(gbdnn.FormatError, match=r"net\.pt: not a state_dict, or damaged"):
+    with pytest.raises(errors.FormatError, match=r"net\.pt: not a state_dict, or damaged"):
         io.read_torch(path)
     torch.save(small(nn.ReLU()).state_dict(), path, _use_new_zipfile_serialization=False)
-    with pytest.raises(gbdnn.FormatError, match=r"net\.pt: not a zip archive"):
+    with pytest.raises(errors.FormatError, match=r"net\.pt: not a zip archive"):
         io.read_torch(path)

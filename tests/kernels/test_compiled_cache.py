@@ -20,6 +20,7 @@ TELL = """
 import sys
 import numpy as np
 import gbdnn
+from gbdnn import errors
 from gbdnn.kernels import costs
 from gbdnn.kernels.compiled.library import Library
 
@@ -268,7 +269,7 @@ print(*run('full'), *run('sparse'))
 for _ in range(2):
     try:
         run('fused')
-    except gbdnn.MissingPackageError as error:
+    except errors.MissingPackageError as error:
         print(error)
 """
     found = python(code, tmp_path, "no fused form", before=MISSING[fault])

@@ -10,6 +10,7 @@ from conftest import network
 from oracles import Dense, dense_inference, dense_layer
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock
@@ -96,7 +97,8 @@ def chain(weights, dtype, *, droppable=False, position=None):
     """The chain of some prepared layers."""
     nrows = FIELDS.index("NROWS")
     infos = [
-        gbdnn.LayerInfo((int(each.record[nrows]), each.ncols), 1, 1.0, dtype) for each in weights
+        gbdnn.model.LayerInfo((int(each.record[nrows]), each.ncols), 1, 1.0, dtype)
+        for each in weights
     ]
     count = len(weights)
     layers = ChainLayers(
@@ -122,7 +124,7 @@ def through(weights, Y, Z, dtype, *, droppable=False, tidy=False):
         Y = chain(weights, dtype, droppable=droppable).run(
             Y, 0, len(weights), buffers, tidy=tidy, counts=None, stands=None
         )
-    except gbdnn.NonFiniteError as err:
+    except errors.NonFiniteError as err:
         return Y, int(re.match(r"layer (\d+)", str(err))[1])
     return Y, -1
 

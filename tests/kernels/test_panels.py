@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.kernels import costs
 
 
@@ -50,7 +51,7 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
     W[:3, 4], W[500:, 4] = 3e38, -3e38
     X = np.ones((30, 600), "f4")
     for rows in (64, 10**9):
-        with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+        with pytest.raises(errors.NonFiniteError, match="layer 0"):
             answer(monkeypatch, [gbdnn.Layer(W)], X, rows)
 
 

@@ -27,6 +27,10 @@ PAGES = [
 ]
 MODULES = [
     "gbdnn",
+    "gbdnn.errors",
+    "gbdnn.inference",
+    "gbdnn.model",
+    "gbdnn.serving",
     "gbdnn.io",
     "gbdnn.gallery",
     "gbdnn.graph",
@@ -83,9 +87,21 @@ def test_dir_shows_what_is_public(name):
     module = importlib.import_module(name)
     rooms = {each.split(".")[1] for each in MODULES if each.startswith(f"{name}.")}
     with_torch = {"torch"} if HAS_TORCH else set()
-    more = {"gbdnn": {"__version__", "images"} | with_torch, "gbdnn.gallery": {"images"}}
+    more = {"gbdnn": {"__version__"} | with_torch}
     assert set(dir(module)) == {*module.__all__, *rooms, *more.get(name, ())}
     assert all(hasattr(module, each) for each in dir(module))
+
+
+def test_the_names_of_gbdnn():
+    """They are frozen, and no name is public in two places."""
+    names = "infer infer_batches infer_to_store compile train Network Layer load save categories"
+    names += " argmax radixnet GbdnnError show_versions"
+    assert sorted(importlib.import_module("gbdnn").__all__) == sorted(names.split())
+    places = {}
+    for module, name, thing in (each.values for each in public()):
+        if callable(thing):
+            places.setdefault(id(thing), []).append(f"{module}.{name}")
+    assert not [each for each in places.values() if len(each) > 1]
 
 
 def test_no_default_is_a_page_of_text():

@@ -9,7 +9,8 @@ import pytest
 import gbdnn
 from gbdnn.errors import MissingPackageError
 
-ROOMS = ["challenge", "distributed", "gallery", "graph", "io", "training", "viz"]
+PUBLIC = ["challenge", "distributed", "errors", "gallery", "graph", "inference", "io", "model"]
+PUBLIC = ["gbdnn", *(f"gbdnn.{name}" for name in [*PUBLIC, "serving", "training", "viz"])]
 
 
 def examples():
@@ -50,9 +51,6 @@ def test_example(test, tmp_path, monkeypatch):
         if isinstance(error, MissingPackageError):
             pytest.skip(str(error))
         raise error from None
-
-
-PUBLIC = ["gbdnn", *(f"gbdnn.{room}" for room in ROOMS)]
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -11,6 +11,7 @@ import pytest
 from conftest import narrow
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.runtime import threads as gbdnn_threads
 
 FORK = """
@@ -23,7 +24,7 @@ child = os.fork()
 if child == 0:
     try:
         gbdnn.infer([W], W, engine="sparse", nthreads=2)
-    except gbdnn.ForkError as error:
+    except errors.ForkError as error:
         os._exit(42 if "spawn" in str(error) and isinstance(error, gbdnn.GbdnnError) else 43)
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -80,14 +81,14 @@ def test_layers_of_the_size_of_graphs(neurons, engine):
 def test_an_input_that_does_not_fit_is_refused_with_the_number():
     net = gbdnn.Network([gbdnn.Layer(np.ones((2000, 2000), "f4"), clip=1.0)] * 2)
     X = np.ones((3, 2000), "f4")
-    with pytest.raises(gbdnn.ArgumentError, match=r"memory=50000 is too small: .* 96000 bytes"):
+    with pytest.raises(errors.ArgumentError, match=r"memory=50000 is too small: .* 96000 bytes"):
         gbdnn.infer(net, X, engine="sparse", memory=50_000)
     Y = gbdnn.infer(net, X, engine="sparse", memory=200_000)  # one input at a time
     assert Y.nvals == 6000
 
 
 def test_a_lazy_network_needs_a_reader():
-    with pytest.raises(gbdnn.ArgumentTypeError, match="read is a callable, not int"):
+    with pytest.raises(errors.ArgumentTypeError, match="read is a callable, not int"):
         gbdnn.Network.lazy([gbdnn.Layer(np.eye(2)).info], 3)
 
 
@@ -117,5 +118,5 @@ def test_what_cannot_be_shown_is_named():
         def __repr__(self):
             raise ValueError("assignment destination is read-only")
 
-    with pytest.raises(gbdnn.ArgumentTypeError, match=r"clip is .*, not a .*Unshown"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"clip is .*, not a .*Unshown"):
         gbdnn.infer([np.eye(2)], np.eye(2), clip=Unshown())

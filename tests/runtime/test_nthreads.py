@@ -72,6 +72,6 @@ def test_threads_of_a_call_without_workers_are_those_of_what_it_reads(observed, 
 
 def test_threads_of_a_pipeline(observed):
     pytest.importorskip("mpi4py")
-    gbdnn.pipeline(observed.layers(), observed.sparse(), nthreads=3)
-    gbdnn.pipeline(observed.lazy(), X, nthreads=3)
+    gbdnn.distributed.pipeline(observed.layers(), observed.sparse(), nthreads=3)
+    gbdnn.distributed.pipeline(observed.lazy(), X, nthreads=3)
     assert set(observed) == {3}

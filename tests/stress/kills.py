@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import gbdnn
+from gbdnn import errors
 
 DISK = 64 << 20  # bytes
 INTERRUPTED = 130
@@ -112,7 +113,7 @@ def child(function, *arguments, limit=None):
         os._exit(0)
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
-    except gbdnn.OutputError:
+    except errors.OutputError:
         os._exit(1)
     except BaseException:  # the parent must not go on twice
         traceback.print_exc()

@@ -26,7 +26,7 @@ def same(net, X, *, expected=None, **options):
     kept = {key: options[key] for key in ("engine", "deduplicate") if key in options}
     expected = gbdnn.infer(net, X, **kept) if expected is None else expected
     mine = X if RANK == 0 else None
-    Y = gbdnn.pipeline(net, mine, comm=COMM, report=reports.extend, **options)
+    Y = gbdnn.distributed.pipeline(net, mine, comm=COMM, report=reports.extend, **options)
     assert (Y is not None) == (options.get("answer") == "all" or options.get("root", 0) == RANK)
     equal = Y is None or Y.isequal(expected, check_dtype=True)
     return all(COMM.allgather(bool(equal))), reports
@@ -116,7 +116,7 @@ def failing(what, where):
         k = 2 * where + 1
         huge = gbdnn.Layer(sp.eye_array(1024) * 1e38, dtype="FP32")
         net = gbdnn.Network([*net[: k - 1], huge, huge, *net[k + 1 :]])
-    gbdnn.pipeline(net, Endless() if RANK == 0 else None, **options)
+    gbdnn.distributed.pipeline(net, Endless() if RANK == 0 else None, **options)
 
 
 def broken(stats):

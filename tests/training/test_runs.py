@@ -5,7 +5,7 @@ import pytest
 from test_training import data, network, same_bits
 
 import gbdnn
-from gbdnn import training
+from gbdnn import errors, training
 
 pytest.importorskip("safetensors")
 
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_named(damage, saved, tmp_path):
     path.write_bytes(damage(saved))
     assert path.read_bytes() != saved
     for call in (lambda: gbdnn.load(path), lambda: gbdnn.train(NET, X, Y, checkpoint=path)):
-        with pytest.raises(gbdnn.FormatError, match=str(path)):
+        with pytest.raises(errors.FormatError, match=str(path)):
             call()
     assert path.read_bytes() == damage(saved)
 
@@ -160,14 +160,14 @@ def test_a_checkpoint_that_does_not_fit_is_refused(change, message, tmp_path):
     options = {"net": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
     gbdnn.train(**options)
     content = options["checkpoint"].read_bytes()
-    with pytest.raises(gbdnn.ArgumentError, match=message):
+    with pytest.raises(errors.ArgumentError, match=message):
         gbdnn.train(**options | change)
     assert options["checkpoint"].read_bytes() == content
 
 
 def test_a_checkpoint_that_cannot_be_written_is_an_error_before_training(tmp_path):
     calls = []
-    with pytest.raises(gbdnn.OutputError, match="does not exist"):
+    with pytest.raises(errors.OutputError, match="does not exist"):
         gbdnn.train(NET, X, Y, checkpoint=tmp_path / "no" / "run", callback=calls.append)
     assert calls == []
 
@@ -216,7 +216,7 @@ def test_a_callback_sees_the_network_and_does_not_keep_it():
     assert tuple(records) == run.history
     assert isinstance(records[0], training.EpochRecord)
     assert infos[-1] == gbdnn.infer(run.network, X).nvals
-    with pytest.raises(gbdnn.ArgumentError, match="the epoch is over"):
+    with pytest.raises(errors.ArgumentError, match="the epoch is over"):
         records[-1].network  # noqa: B018
 
 

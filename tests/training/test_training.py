@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from training_oracle import Oracle
 
 import gbdnn
-from gbdnn import training
+from gbdnn import errors, training
 
 OPTIMIZERS = {
     "sgd": (training.SGD(0.05), {}),
@@ -471,7 +471,7 @@ def wrong_calls():
     late = y.copy()
     late[7] = -1
     labels = training.CrossEntropy()
-    A, T, S = gbdnn.ArgumentError, gbdnn.ArgumentTypeError, gbdnn.ShapeError
+    A, T, S = errors.ArgumentError, errors.ArgumentTypeError, errors.ShapeError
     entries = [gbdnn.Layer(layer.W, -0.1, bias_rule="entries") for layer in net]
     return {
         "label": (A, "label 5 of input 7", (net, X, label), {}),
@@ -571,7 +571,7 @@ def test_wrong_options(make, message):
 def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     net = network((37, 50, 41, 10), 0.3, dtype)
     X, y = data(net, labels=False)
-    with pytest.raises(gbdnn.DivergenceError, match=r"epoch \d+.*learning rate smaller") as caught:
+    with pytest.raises(errors.DivergenceError, match=r"epoch \d+.*learning rate smaller") as caught:
         gbdnn.train(net, X, y, epochs=50, optimizer=training.SGD(1e3), nthreads=2)
     run = caught.value.run
     weights = [layer.weights for layer in run.layers]
@@ -586,7 +586,7 @@ def test_divergence_in_a_later_epoch_names_it_and_its_layer():
     net = network((37, 50, 41, 10), 0.3, "FP32")
     X, y = data(net, labels=False)
     good = gbdnn.train(net, X, y, epochs=2)
-    with pytest.raises(gbdnn.DivergenceError, match=r"epoch 2, layer \d") as caught:
+    with pytest.raises(errors.DivergenceError, match=r"epoch 2, layer \d") as caught:
         gbdnn.train(good, X, y * 1e25, epochs=2)
     assert len(caught.value.run.history) == 2
 

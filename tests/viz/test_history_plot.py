@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import gbdnn
+from gbdnn import errors
 from gbdnn.training import EpochRecord
 
 pytest.importorskip("matplotlib")
@@ -64,13 +65,13 @@ def test_a_run(tmp_path):
 
 def test_without_labels():
     assert len(viz.history_figure(NO_LABELS).axes) == 2
-    with pytest.raises(gbdnn.ArgumentError, match="targets were no labels"):
+    with pytest.raises(errors.ArgumentError, match="targets were no labels"):
         viz.plot_history(NO_LABELS, of="accuracy")
 
 
 def test_bad_input():
     for plot in (viz.plot_history, viz.history_figure):
-        with pytest.raises(gbdnn.ArgumentError, match="no epochs"):
+        with pytest.raises(errors.ArgumentError, match="no epochs"):
             plot([])
-    with pytest.raises(gbdnn.ArgumentError, match="'loss', 'accuracy' or 'edges', not 'losses'"):
+    with pytest.raises(errors.ArgumentError, match="'loss', 'accuracy' or 'edges', not 'losses'"):
         viz.plot_history(RECORDS, of="losses")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import challenge
+from gbdnn import challenge, errors
 from gbdnn.challenge.published import PUBLISHED
 
 pytest.importorskip("matplotlib")
@@ -19,7 +19,7 @@ from gbdnn.viz import figures
 
 
 def record(layer, block=0, *, live=4, distinct=4, entries=8, form="full", seconds=0.25):
-    return gbdnn.LayerStats(
+    return gbdnn.inference.LayerStats(
         layer=layer,
         block=block,
         inputs=5,
@@ -81,7 +81,7 @@ def steps(ax):
 
 
 def test_per_layer_adds_up_blocks():
-    table = gbdnn.per_layer(RECORDS)
+    table = gbdnn.inference.per_layer(RECORDS)
     assert table["layer"].tolist() == [0, 1, 2, 3]
     assert table["blocks"].tolist() == [1, 2, 0, 1]
     assert table["inputs"].tolist() == [5, 10, 0, 5]
@@ -98,7 +98,7 @@ def test_per_layer_of_a_run_tells_what_lives(deduplicate):
     Y = gbdnn.infer(
         problem.network, problem.features, deduplicate=deduplicate, callback=stats.append
     )
-    table = gbdnn.per_layer(stats, 40)
+    table = gbdnn.inference.per_layer(stats, 40)
     assert table["live"][-1] == len(gbdnn.categories(Y)) > 1
     assert (table["distinct"] <= table["live"]).all()
     assert (table["distinct"][-1] == table["live"][-1]) != deduplicate
@@ -200,7 +200,7 @@ def test_an_outcome_is_plotted_as_it_is_told():
     figure = viz.run_figure(done.records, neurons=1024, layers=6, title=problem.name)
     upper, lower, _ = figure.axes
     assert figure.get_suptitle() == problem.name
-    table = gbdnn.per_layer(done.records, 6)
+    table = gbdnn.inference.per_layer(done.records, 6)
     np.testing.assert_array_equal(line(upper, "living inputs").get_ydata(), table["live"])
     np.testing.assert_allclose(sum(steps(lower).values()), 1e3 * table["seconds"])
     assert challenge.run(problem).records is None
@@ -235,16 +235,16 @@ def test_units_and_the_axes_given(plot, report):
     ],
 )
 def test_nothing_to_plot(plot, report, match):
-    with pytest.raises(gbdnn.ArgumentError, match=match):
+    with pytest.raises(errors.ArgumentError, match=match):
         plot(report)
 
 
 def test_arguments_that_do_not_fit():
-    with pytest.raises(gbdnn.ArgumentError, match=r"neurons of 2 layers, but .* of 4"):
+    with pytest.raises(errors.ArgumentError, match=r"neurons of 2 layers, but .* of 4"):
         viz.plot_activity(RECORDS, neurons=[3, 3])
-    with pytest.raises(gbdnn.ArgumentError, match="layer 3, counted from 0, of 2 layers"):
+    with pytest.raises(errors.ArgumentError, match="layer 3, counted from 0, of 2 layers"):
         viz.plot_layer_times(RECORDS, layers=2)
-    with pytest.raises(gbdnn.ArgumentError, match="no edge rates"):
+    with pytest.raises(errors.ArgumentError, match="no edge rates"):
         viz.plot_edge_rates([], published=())
 
 
@@ -270,5 +270,5 @@ def test_without_matplotlib(monkeypatch, tmp_path):
         lambda: viz.plot_activity(RECORDS),
         lambda: figures.require_plottable(tmp_path / "a.png"),
     ):
-        with pytest.raises(gbdnn.MissingPackageError, match=r'pip install "gbdnn\[plots\]"'):
+        with pytest.raises(errors.MissingPackageError, match=r'pip install "gbdnn\[plots\]"'):
             work()

@@ -119,7 +119,7 @@ def pipeline(
     >>> import numpy as np, gbdnn
     >>> W = np.array([[0.5, 0.0], [1.0, -1.0]])
     >>> X = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
-    >>> Y = gbdnn.pipeline([W, W], X)
+    >>> Y = gbdnn.distributed.pipeline([W, W], X)
     >>> Y.to_dense(fill_value=0)  # Y is None on other ranks
     array([[0.5, 0. ],
            [1.5, 0. ],
