@@ -107,12 +107,13 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in (default: the weights decide; FP32 and FP64 stay, bool and integers
         become FP32). Features are cast to it.
-    engine : {"auto", "sparse", "full", "fused"}, default "auto"
-        The form of the layers: the cheaper one by a cost model, or this one. ``"full"`` and
-        ``"fused"`` are block forms; ``"fused"`` is compiled by numba, and computes layers with 40 %
-        of their edges or more as dense ones. A layer whose answer block
-        forms cannot give (a positive bias under the rule ``"entries"``) is always computed in the
-        sparse form.
+    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+        What computes the layers. ``"auto"`` picks the fastest available kernel. ``"graphblas"``
+        needs no numba: each layer runs in GraphBLAS's sparse or full kernel, whichever a cost model
+        expects to be faster for the inputs and the activations that reach the layer. A layer that
+        blocks of inputs cannot compute exactly (a positive bias under the rule ``"entries"``)
+        always runs in the sparse kernel. ``"fused"`` forces the kernel compiled by numba,
+        ``"sparse"`` and ``"full"`` one kernel of GraphBLAS.
     deduplicate : {"auto", True, False}, default "auto"
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
         them is computed, each gets its row of the answer. ``"auto"`` merges them where many are

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_nthreads
+from gbdnn.arrays.checks import as_array, as_nthreads, as_word
 from gbdnn.engine.answer import DenseAnswer
+from gbdnn.engine.choice import Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow
 from gbdnn.engine.sources import DenseRows
@@ -37,6 +38,8 @@ class CompiledNetwork:
         In memory, with a layer or more.
     nthreads : int, optional
         Threads of a call.
+    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+        As for `gbdnn.compile`.
 
     Examples
     --------
@@ -49,14 +52,19 @@ class CompiledNetwork:
            [3. , 0. ]])
     """
 
-    def __init__(self, network: Network, nthreads: int | None) -> None:
+    def __init__(self, network: Network, nthreads: int | None, engine: Engine = "auto") -> None:
         require_kind(network, Network, "network: a Network is needed")
         self.network, self.nthreads = network, as_nthreads(nthreads)
+        as_word(engine, "engine", get_args(Engine))
+        self.engine = engine
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
-        self._is_shallow = is_shallow(network)
-        if self._is_shallow:
+        self._is_shallow = engine in ("auto", "fused") and is_shallow(network)
+        if self._is_shallow and engine == "fused":
             FUSED.load(self._dtype)
+        elif self._is_shallow:
+            self._is_shallow = FUSED.has_loaded(self._dtype)
+        if self._is_shallow:
             # Prepares all ways: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
                 self(np.zeros((inputs, self._nrows), self._dtype))
@@ -96,7 +104,7 @@ class CompiledNetwork:
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
         if not self._is_shallow:
-            Y = infer_network(self.network, rows, nthreads=self.nthreads)
+            Y = infer_network(self.network, rows, engine=self.engine, nthreads=self.nthreads)
             found = Y.to_dense(fill_value=0, dtype=self._dtype)
             if values is None:
                 values = found
@@ -125,10 +133,11 @@ class CompiledNetwork:
 
     def __repr__(self) -> str:
         threads = "" if self.nthreads is None else f", nthreads={self.nthreads}"
-        return f"CompiledNetwork({self._nrows} to {self._ncols}, {self._dtype}{threads})"
+        engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
+        return f"CompiledNetwork({self._nrows} to {self._ncols}, {self._dtype}{threads}{engine})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CompiledNetwork, (self.network, self.nthreads)
+        return CompiledNetwork, (self.network, self.nthreads, self.engine)
 
 
 def compile(  # noqa: A001
@@ -138,13 +147,14 @@ def compile(  # noqa: A001
     bias_rule: BiasRule | None = None,
     clip: float | None = None,
     dtype: Any = None,
+    engine: Engine = "auto",
     nthreads: int | None = None,
 ) -> CompiledNetwork:
     """Return a network that is ready to be called with arrays.
 
-    What `infer` does at its first calls is done here: machine code is loaded, or compiled (some
-    seconds, once on a machine), and weights are put into the forms that the code wants. A call
-    answers with an array, and makes no GraphBLAS object.
+    The work of the first call of `infer` is done here: machine code is loaded, or compiled (some
+    seconds, once per machine), and weights are prepared for it. A call of compiled code returns an
+    array and creates no GraphBLAS object.
 
     Parameters
     ----------
@@ -152,6 +162,9 @@ def compile(  # noqa: A001
         As for `infer`; a lazy network is loaded.
     bias, bias_rule, clip, dtype
         As for `infer`.
+    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+        As for `infer`. ``"auto"`` and ``"fused"`` use the kernel compiled by numba; if it is not
+        available, ``"auto"`` calls `infer`, as the other engines do.
     nthreads : int, optional
         Threads of each call (default: those of the engaged GraphBLAS Context, or of the
         configuration). A call with few inputs takes one.
@@ -165,7 +178,7 @@ def compile(  # noqa: A001
     ShapeError, ArgumentError, ArgumentTypeError
         As `infer`, for layers and options.
     MissingPackageError
-        numba is missing or unknown; `infer` does without.
+        ``engine="fused"`` and numba is missing or not supported.
 
     Notes
     -----
@@ -188,7 +201,7 @@ def compile(  # noqa: A001
         net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")
-    return CompiledNetwork(net, nthreads)
+    return CompiledNetwork(net, nthreads, engine)
 
 
 def __dir__() -> list[str]:

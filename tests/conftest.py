@@ -106,6 +106,7 @@ CONFIGURATIONS = {
         {"engine": "fused", "nthreads": 5},
         [narrow, reordered],
     ),
+    "graphblas": ({"engine": "graphblas"}, []),
     "sparse": ({"engine": "sparse"}, []),
     "full": ({"engine": "full"}, []),
     "full, one thread": ({"engine": "full", "nthreads": 1}, []),
@@ -116,7 +117,7 @@ CONFIGURATIONS = {
     ),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
     "auto, changing forms": ({}, [narrow, reordered, eager]),
-    "auto, changing forms, uncompiled": ({}, [narrow, reordered, eager, uncompiled]),
+    "graphblas, changing forms": ({"engine": "graphblas"}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
 }
 

@@ -25,8 +25,8 @@ NThreads = Annotated[
     int | None, Option(min=1, help="Number of threads; of each worker, if there are workers.")
 ]
 Engine = Annotated[
-    Literal["auto", "sparse", "full", "fused"],
-    Option(help="Kernel; auto chooses the fastest by a cost model."),
+    Literal["auto", "graphblas", "fused", "sparse", "full"],
+    Option(help="auto: the fastest kernel; graphblas: sparse or full; the others force one."),
 ]
 Memory = Annotated[
     Any, Option(parser=size, metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB.")

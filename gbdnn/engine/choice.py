@@ -35,7 +35,10 @@ __all__ = [
     "rows_within", "sizes",
 ]  # fmt: skip
 
-Engine = Literal["auto", "sparse", "full", "fused"]
+Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
+"""The kernels of a run: auto and graphblas choose for each layer, the others force one kernel."""
+
+_CHOOSE = ("auto", "graphblas")
 
 MEMORY = 512 << 20
 """Bytes that `infer` may use by default beyond weights, features and answer."""
@@ -254,7 +257,7 @@ class Choice:
         try:
             self.sizes = divided(kernel=self.kernel)
         except ArgumentError:
-            if engine != "auto":
+            if engine not in _CHOOSE:
                 raise
             self.kernel, fused = None, False  # layers too wide for blocks may have few entries
             self.sizes = divided(kernel=None)
@@ -290,7 +293,7 @@ class Choice:
         """
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
-        if self._engine != "auto":
+        if self._engine not in _CHOOSE:
             return False
         width = min(self.sizes.width, max(inputs, 1))
         in_blocks = -(-inputs // width) * self.kernel.cost(info, width, entries)
@@ -305,7 +308,7 @@ class Choice:
         """Whether blocks before a layer become rows: it needs that, or is much cheaper so."""
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
-        if self._engine != "auto":
+        if self._engine not in _CHOOSE:
             return False
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
         entries = np.count_nonzero(some) / max(some.size, 1) * inputs * blocks[0].neurons

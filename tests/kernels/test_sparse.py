@@ -123,5 +123,5 @@ def test_select_before_the_bias_agrees_at_the_limit(dtype):
 def test_overflow_is_an_error_even_where_the_relu_would_drop_it(x, w, b):
     weights = np.float32(w)[:, np.newaxis]
     layer = gbdnn.Layer(weights, b, bias_rule="entries")
-    with pytest.raises(gbdnn.NonFiniteError, match="layer 0"):
+    with pytest.raises(gbdnn.errors.NonFiniteError, match="layer 0"):
         gbdnn.infer(gbdnn.Network([layer]), np.float32([x]), engine="sparse")

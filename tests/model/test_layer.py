@@ -51,13 +51,13 @@ def test_bias_as_diagonal_matrix():
     D = gb.Vector.from_dense([1.0, 0, 0.5]).diag()
     assert Layer(W, D).bias.tolist() == [1, 0, 0.5]
     assert Layer(W, D.T).bias.tolist() == [1, 0, 0.5]
-    with pytest.raises(gbdnn.ShapeError, match="3 neurons"):
+    with pytest.raises(gbdnn.errors.ShapeError, match="3 neurons"):
         Layer(W, D[:2, :2].new())
     del D[1, 1]
-    with pytest.raises(gbdnn.ArgumentError, match="2 of them on the diagonal"):
+    with pytest.raises(gbdnn.errors.ArgumentError, match="2 of them on the diagonal"):
         Layer(W, D)
     D[1, 1] = D[0, 1] = 1
-    with pytest.raises(gbdnn.ArgumentError, match="stores 4 entries"):
+    with pytest.raises(gbdnn.errors.ArgumentError, match="stores 4 entries"):
         Layer(W, D)
 
 

@@ -1,0 +1,86 @@
+"""The engine of GraphBLAS's own kernels, which needs no numba."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import gbdnn
+
+WITHOUT = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+import warnings
+warnings.simplefilter("error", RuntimeWarning)
+import numpy as np
+import gbdnn
+from gbdnn import challenge
+
+W = np.array([[0.5, 0.0], [1.0, -1.0]])
+X = np.array([[2.0, 0.5], [0.0, 3.0]])
+expected = np.maximum(np.maximum(X @ W - 0.25, 0) @ W - 0.25, 0)
+options = {"bias": -0.25, "engine": "graphblas"}
+net = gbdnn.Network([gbdnn.Layer(W, -0.25)] * 2)
+
+records = []
+found = [
+    gbdnn.infer([W, W], X, **options).to_dense(fill_value=0),
+    gbdnn.infer(net, X, engine="graphblas", callback=records.append).to_dense(fill_value=0),
+    next(gbdnn.infer_batches([W, W], [X], **options)).to_dense(fill_value=0),
+    gbdnn.compile([W, W], **options)(X),
+    np.array([gbdnn.compile([W, W], **options)(x) for x in X]),
+]
+for each in found:
+    np.testing.assert_array_equal(each, expected)
+assert {record.form for record in records} <= {"sparse", "full"}
+outcome = challenge.run(challenge.generated(1024, 6, inputs=100), engine="graphblas")
+assert outcome.check == "PASSED" and not {"fused"} & set(outcome.forms), outcome
+
+warnings.simplefilter("default")
+np.testing.assert_array_equal(gbdnn.compile([W, W], bias=-0.25)(X), expected)  # the fastest at hand
+try:
+    gbdnn.compile([W, W], bias=-0.25, engine="fused")
+except gbdnn.errors.MissingPackageError as error:
+    print(error)
+"""
+
+
+def test_without_numba(tmp_path):
+    """One process runs all calls; nothing is compiled, and nothing warns that it cannot be."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("engine='fused' needs a working numba")
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+@pytest.mark.parametrize("engine", ["graphblas", "sparse", "full", "fused", "auto"])
+def test_a_compiled_network_of_every_engine(engine):
+    W, X = np.array([[0.5, 0.0], [1.0, -1.0]]), np.array([[2.0, 0.5], [0.0, 3.0]])
+    run = gbdnn.compile([W], bias=-0.25, nthreads=1, engine=engine)
+    np.testing.assert_array_equal(run(X), np.maximum(X @ W - 0.25, 0))
+    assert ("engine=" in repr(run)) == (engine != "auto")
+
+
+def test_graphblas_takes_both_kernels():
+    """Few activations are sparse rows, many are blocks; a forced kernel takes all layers."""
+    random = np.random.default_rng(0)
+    W = sp.random_array((1000, 1000), density=0.004, dtype="f4", rng=random)
+    X = sp.eye_array(1000, dtype="f4", format="csr")
+    kernels = {}
+    for engine in ("graphblas", "sparse", "full"):
+        records = []
+        gbdnn.infer([W] * 4, X, clip=2, engine=engine, callback=records.append)
+        kernels[engine] = [record.form for record in sorted(records, key=lambda x: x.layer)]
+    assert kernels["graphblas"][0] == "sparse"
+    assert kernels["graphblas"][-1] == "full"
+    assert (set(kernels["sparse"]), set(kernels["full"])) == ({"sparse"}, {"full"})
