@@ -92,9 +92,9 @@ def infer(
         Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input. A NumPy array (any order, any real dtype), a full Matrix, or a bitmap one
-        with many entries is read as an array: nothing is made sparse. A row-wise Matrix and SciPy's
-        CSR with sorted indices are read where they are; other matrices are converted. Stored
+        One row per input. A NumPy array (any order, any real dtype), a row-wise Matrix and SciPy's
+        CSR with sorted indices are read where they are. A full Matrix, or a bitmap one with many
+        entries, is copied to an array. Other matrices are converted to sparse rows. Stored
         features, ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are
         read, when the block is computed.
     bias : float, or a sequence with one item per layer, optional
@@ -119,8 +119,8 @@ def infer(
         them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
         equal, and not at all for dense features in a shallow network.
     memory : int, default 512 MiB
-        Budget in bytes beyond weights, features and result. It is not a strict limit; the aim is
-        a peak of at most 1.5 times as much.
+        Budget in bytes beyond weights, features (and their copy, if they are converted) and result.
+        It is not a strict limit; the aim is a peak of at most 1.5 times as much.
         A network that is not in memory is read within it, some layers at a time: more memory means
         fewer passes over the weights. Compiling the fused kernel, once per machine, takes up to
         64 MiB more.

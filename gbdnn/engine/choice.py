@@ -7,6 +7,8 @@ options, not on the state of the machine, with one exception: whether the fused 
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,6 +21,7 @@ from gbdnn.kernels.blocks import AlignedBlock, Block, padded, sample
 from gbdnn.kernels.buffers import Buffers
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.threads import available
 
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from gbdnn.model.network import Network
 
 __all__ = [
-    "MEMORY", "Choice", "Engine", "NetworkFacts", "Sizes", "division", "layer_bytes",
-    "rows_within", "sizes",
+    "MEMORY", "Choice", "Engine", "LayerPlan", "NetworkFacts", "Sizes", "division", "layer_bytes",
+    "plan_layers", "rows_within", "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
@@ -197,6 +200,51 @@ class NetworkFacts(NamedTuple):
         )
 
 
+class LayerPlan(NamedTuple):
+    """What a run knows of a layer without its weights.
+
+    Attributes
+    ----------
+    info : LayerInfo
+    in_blocks : bool
+        Whether the run's block kernel computes the layer exactly.
+    droppable, droppable_after : bool
+        Whether an input without entries before, or after, the layer stays without to the end.
+    may_overflow : bool
+        Whether a sum may leave the dtype's range.
+    """
+
+    info: LayerInfo
+    in_blocks: bool
+    droppable: bool
+    droppable_after: bool
+    may_overflow: bool
+
+
+def plan_layers(net: Network, largest: float, kernel: BlockForm | None) -> list[LayerPlan]:
+    """Return the plans of a run on features of at most `largest` in absolute value."""
+    # Rounded up to a power of two, so that a network keeps few plans.
+    bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
+    return net.prepared(_Plan(kernel, bound))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    kernel: BlockForm | None
+    largest: float
+
+    def __call__(self, net: Network) -> list[LayerPlan]:
+        plans: list[LayerPlan] = []
+        overflow = may_overflow(net.infos, self.largest)
+        droppable = True
+        for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
+            info, after = layer.info, droppable
+            droppable = droppable and not info.revives
+            in_blocks = self.kernel is not None and self.kernel.is_exact(info)
+            plans.append(LayerPlan(info, in_blocks, droppable, after, check))
+        return plans[::-1]
+
+
 class Choice:
     """The choices of one run.
 
@@ -218,6 +266,7 @@ class Choice:
     kernel : BlockForm, optional
         That of blocks; None if only the sparse kernel runs.
     sizes : Sizes
+    plans : list of LayerPlan
     reorders, is_wide : bool
         Whether neurons are reordered, and whether weights are prepared for wide blocks.
     threads, memory : int
@@ -261,6 +310,7 @@ class Choice:
                 raise
             self.kernel, fused = None, False  # layers too wide for blocks may have few entries
             self.sizes = divided(kernel=None)
+        self.plans = plan_layers(net, X.largest, self.kernel)
         self.reorders = self.kernel is not None and costs.reordering_pays(X.nrows)
         self.is_wide = fused and costs.is_wide(self.sizes.width, self.dtype.itemsize)
 

@@ -6,7 +6,6 @@ group, a thread reads and prepares the next.
 
 from __future__ import annotations
 
-import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.full import FULL, FullWeights
 from gbdnn.kernels.full_chain import FullChain
 from gbdnn.kernels.fused_chain import FusedChain
-from gbdnn.kernels.overflow import may_overflow
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.model.layer import free
 from gbdnn.runtime.threads import engaged, unbind
@@ -27,58 +25,12 @@ from gbdnn.runtime.threads import engaged, unbind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.engine.choice import Choice
+    from gbdnn.engine.choice import Choice, LayerPlan
     from gbdnn.kernels.form import BlockForm, Chain
     from gbdnn.model.layer import Layer
-    from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
-__all__ = ["LayerPlan", "Loaded", "Loader", "chain_of", "plan_layers", "prepared_weights"]
-
-
-class LayerPlan(NamedTuple):
-    """What a run knows of a layer without its weights.
-
-    Attributes
-    ----------
-    info : LayerInfo
-    in_blocks : bool
-        Whether the run's block kernel computes the layer exactly.
-    droppable, droppable_after : bool
-        Whether an input without entries before, or after, the layer stays without to the end.
-    may_overflow : bool
-        Whether a sum may leave the dtype's range.
-    """
-
-    info: LayerInfo
-    in_blocks: bool
-    droppable: bool
-    droppable_after: bool
-    may_overflow: bool
-
-
-def plan_layers(net: Network, largest: float, kernel: BlockForm | None) -> list[LayerPlan]:
-    """Return the plans of a run on features of at most `largest` in absolute value."""
-    # Rounded up to a power of two, so that a network keeps few plans.
-    bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
-    return net.prepared(_Plan(kernel, bound))
-
-
-@dataclass(frozen=True)
-class _Plan:
-    kernel: BlockForm | None
-    largest: float
-
-    def __call__(self, net: Network) -> list[LayerPlan]:
-        plans: list[LayerPlan] = []
-        overflow = may_overflow(net.infos, self.largest)
-        droppable = True
-        for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
-            info, after = layer.info, droppable
-            droppable = droppable and not info.revives
-            in_blocks = self.kernel is not None and self.kernel.is_exact(info)
-            plans.append(LayerPlan(info, in_blocks, droppable, after, check))
-        return plans[::-1]
+__all__ = ["Loaded", "Loader", "chain_of", "prepared_weights"]
 
 
 class Loaded(NamedTuple):
@@ -115,13 +67,12 @@ class Loader:
     Parameters
     ----------
     net : Network
-    plans : sequence of LayerPlan
     choice : Choice
         Its sizes tell where groups of layers begin.
     """
 
-    def __init__(self, net: Network, plans: Sequence[LayerPlan], choice: Choice) -> None:
-        self._net, self._plans, self._choice = net, plans, choice
+    def __init__(self, net: Network, choice: Choice) -> None:
+        self._net, self._choice = net, choice
         self._starts, self._at = choice.sizes.starts, -1
         self._present: Loaded | None = None
         self._ahead: Future[Loaded] | None = None
@@ -163,8 +114,8 @@ class Loader:
             weights, positions = prepared_weights(
                 part, choice.kernel, reordered=choice.reorders, wide=choice.is_wide
             )
-        plans = self._plans[start:stop]
-        return Loaded(start, part, chain_of(choice.kernel, start, plans, weights, positions))
+        chain = chain_of(choice.kernel, start, choice.plans[start:stop], weights, positions)
+        return Loaded(start, part, chain)
 
     def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

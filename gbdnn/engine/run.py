@@ -28,7 +28,7 @@ from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, whole_nu
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.answer import DenseAnswer, SparseAnswer
 from gbdnn.engine.choice import MEMORY, Choice, Engine
-from gbdnn.engine.loader import Loader, plan_layers
+from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow
@@ -84,8 +84,7 @@ def infer_network(
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
     """Return what `infer` returns, for a network with at least one layer and checked options."""
-    with engaged(None if type(features) is np.ndarray else nthreads):
-        X = as_source(features, net, room=memory // 4)
+    X = as_source(features, net, nthreads)
     always = not isinstance(deduplicate, str) and bool(deduplicate)
     may_be_shallow = not always and callback is None
     choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
@@ -157,8 +156,7 @@ class _Run:
     ) -> None:
         self.X, self.choice, self.merged, self.callback = X, choice, merged, callback
         self.sizes, self.progress, self.layers = choice.sizes, current(), len(net)
-        self.plans = plan_layers(net, X.largest, choice.kernel)
-        self.loader, self.buffers = Loader(net, self.plans, choice), choice.buffers()
+        self.plans, self.loader, self.buffers = choice.plans, Loader(net, choice), choice.buffers()
         kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
         self.sink: Any = kind(X.nrows, net.shape[1], choice.dtype)
         self.rows: list[_Rows] = []

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.engine.choice import NetworkFacts, division
-from gbdnn.engine.loader import chain_of, plan_layers, prepared_weights
+from gbdnn.engine.choice import NetworkFacts, division, plan_layers
+from gbdnn.engine.loader import chain_of, prepared_weights
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock

@@ -33,40 +33,29 @@ _AT_ONCE = 256  # rows that are checked at a time
 
 
 class DenseRows:
-    """Rows of an array, or of a full or bitmap matrix, which is not changed.
+    """Rows of an array, which is not changed.
 
     Parameters
     ----------
-    features : ndarray or Matrix, shape (nrows, ncols)
-        An array of any order and real dtype; or a matrix whose rows are copied range by range.
+    array : ndarray, shape (nrows, ncols)
+        Of any order and real dtype.
     dtype : float32 or float64
         What rows are cast to.
     """
 
-    def __init__(self, features: Any, dtype: np.dtype) -> None:
-        self._features, self.dtype = features, dtype
-        self.nrows, self.ncols = features.shape
-        self._is_array = type(features) is np.ndarray
-        own = features.dtype if self._is_array else dtype_of(features)
-        self._as_is = own is dtype and (not self._is_array or features.flags.carray)
+    def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
+        self.array, self.dtype = array, dtype
+        self.nrows, self.ncols = array.shape
+        self._as_is = array.dtype is dtype and array.flags.carray
         if not self._as_is:
-            floating(own, "features")
-            self._as_is = own == dtype
-            if self._as_is and self._is_array:
-                whole = not any(stride % dtype.itemsize for stride in features.strides)
-                self._as_is = features.flags.aligned and whole
-
-    @property
-    def array(self) -> np.ndarray | None:
-        """The array, if the features are one."""
-        return self._features if self._is_array else None
+            floating(array.dtype, "features")
+            whole = not any(stride % dtype.itemsize for stride in array.strides)
+            self._as_is = array.dtype == dtype and array.flags.aligned and whole
 
     @cached_property
     def nvals(self) -> int:
-        """Number of entries; of an array it is estimated from some rows."""
-        if not self._is_array:
-            return int(self._features.nvals)
-        some = self._features[:: max(1, self.nrows // _SAMPLE)]
+        """Number of entries, estimated from some rows."""
+        some = self.array[:: max(1, self.nrows // _SAMPLE)]
         return round(np.count_nonzero(some) * self.nrows / max(1, len(some)))
 
     @cached_property
@@ -75,18 +64,15 @@ class DenseRows:
         found = 0.0
         for start in range(0, self.nrows, _AT_ONCE):
             rows = self.dense_rows(start, start + _AT_ONCE)
-            high, low = (
-                float(rows.max(initial=0)),
-                float(rows.min(initial=0)),
-            )  # NaN if there is one
-            if not math.isfinite(high - low):
+            high, low = float(rows.max(initial=0)), float(rows.min(initial=0))
+            if not math.isfinite(high - low):  # a NaN is both the highest and the lowest
                 self.require_finite(start, start + _AT_ONCE)
             found = max(found, high, -low)
         return found
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
         """Return rows `start` to before `stop` as an array, which is a view if possible."""
-        rows = self._rows(start, stop)
+        rows = self.array[start:stop]
         if self._as_is:
             return rows
         with np.errstate(over="ignore", invalid="ignore"):
@@ -94,20 +80,13 @@ class DenseRows:
 
     def require_finite(self, start: int, stop: int) -> None:
         """Raise if a value in these rows is not finite or does not fit the dtype."""
-        finite(self._rows(start, stop), self.dtype, "features")
+        finite(self.array[start:stop], self.dtype, "features")
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to before `stop`."""
-        rows = as_rows(self._rows(start, stop), what="features", dtype=self.dtype)
-        ids = np.arange(start, min(stop, self.nrows))
+        rows = as_rows(self.array[start:stop], what="features", dtype=self.dtype)
+        ids = np.arange(start, start + rows.nrows)
         return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
-
-    def _rows(self, start: int, stop: int) -> np.ndarray:
-        if self._is_array:
-            rows: np.ndarray = self._features[start:stop]
-            return rows
-        with engaged(1):  # other threads read other rows
-            return as_array(self._features[start : min(stop, self.nrows), :].new(name="rows"))
 
 
 class HeldRows:
@@ -155,38 +134,42 @@ numbers; `DenseRows` have ``dense_rows(start, stop)``, too.
 """
 
 
-def as_source(features: Any, net: Network, room: float = math.inf) -> RowSource:
+def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSource:
     """Return a caller's features as a source, or raise what is wrong with them.
 
-    Arrays, row-wise matrices, CSR arrays and stores are read where they are; other matrices are
-    converted. A full or bitmap matrix becomes an array of at most `room` bytes.
+    Arrays, row-wise matrices, CSR arrays and stores are read where they are; a full matrix, or a
+    bitmap with many entries, is copied to an array; other matrices are converted.
     """
-    first, dtype = net.infos[0], net.infos[0].dtype
-    is_array = type(features) is np.ndarray and features.ndim == 2
-    features = features if is_array else as_held(features, "features")
-    is_stored = not is_array and hasattr(features, "sparse_rows")
-    if is_stored:
-        nrows, ncols = features.nrows, features.ncols
+    first = net.infos[0]
+    if isinstance(features, np.ndarray):
+        shape_of(features, "features")
+        X: RowSource = DenseRows(np.asarray(features), first.dtype)
     else:
-        nrows, ncols = features.shape if is_array else shape_of(features, "features")
-    if ncols != first.nrows:
+        with engaged(nthreads):
+            X = _source_of(as_held(features, "features"), first.dtype)
+    if X.ncols != first.nrows:
         raise ShapeError(
-            f"features are {nrows} x {ncols} but layer 0, {first.nrows} x {first.ncols},"
+            f"features are {X.nrows} x {X.ncols} but layer 0, {first.nrows} x {first.ncols},"
             f" reads {first.nrows} neurons"
         )
-    if isinstance(features, np.ndarray):
-        return DenseRows(np.asarray(features), dtype)
-    if is_stored and features.dtype == dtype:
-        found: RowSource = features
-        return found
-    if is_stored:
-        read, nvals, largest = features.sparse_rows, features.nvals, features.largest
-        return HeldRows((nrows, ncols), read, nvals, largest, dtype)
+    return X
+
+
+def _source_of(features: Any, dtype: np.dtype) -> RowSource:
+    """Return what is read of features of any kind."""
+    if hasattr(features, "sparse_rows"):  # stored
+        if features.dtype == dtype:
+            found: RowSource = features
+            return found
+        shape, read = (features.nrows, features.ncols), features.sparse_rows
+        return HeldRows(shape, read, features.nvals, features.largest, dtype)
+    nrows, ncols = shape_of(features, "features")
+    if isinstance(features, np.ndarray):  # of a table or a tensor
+        return DenseRows(features, dtype)
     floating(dtype_of(features), "features")
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if is_dense(features):
-        small = nrows * ncols * dtype_of(features).itemsize <= room
-        return DenseRows(as_array(features) if small else features, dtype)
+        return DenseRows(as_array(features), dtype)
     return _held(features, dtype) or as_rows(features, what="features", dtype=dtype)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from gbdnn.arrays.scipy_arrays import checked_scipy
+from gbdnn.arrays.matrices import checked_scipy
 from gbdnn.errors import FormatError
 from gbdnn.io.reading import open_checked, require_unpacked
 from gbdnn.runtime.optional import require

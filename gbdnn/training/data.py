@@ -125,9 +125,7 @@ def as_inputs(X: Any, net: Network, memory: int) -> Inputs:
     dtype = net.infos[0].dtype
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
-        array = source.array
-        if array is not None:
-            return ArrayInputs(array, dtype)
+        return ArrayInputs(source.array, dtype)
     if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > memory:
         return StoredInputs(source, memory)
     return SparseInputs(source.sparse_rows(0, source.nrows))

@@ -86,7 +86,7 @@ def infer_over(
     options: dict[str, Any],
 ) -> gb.Matrix:
     """Return the activations of the last layer; see `gbdnn.infer`."""
-    X = SentFeatures(features, net, workers, options["memory"] // 2)
+    X = SentFeatures(features, net, workers)
     starts = cuts(X.nrows, workers.count, batch)
     deal = dealt(X.nrows) if workers.is_hashed else None
 

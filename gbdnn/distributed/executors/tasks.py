@@ -7,7 +7,6 @@ Threads of the caller's process get the objects themselves.
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import tempfile
@@ -98,8 +97,6 @@ class SentFeatures:
         The network that reads them.
     workers : Workers, optional
         The workers that get them.
-    room : float
-        Bytes for a dense copy, as for `as_source`.
 
     Attributes
     ----------
@@ -111,15 +108,9 @@ class SentFeatures:
         Their first row in the store.
     """
 
-    def __init__(
-        self,
-        features: Any,
-        net: Network,
-        workers: Workers | None = None,
-        room: float = math.inf,
-    ) -> None:
+    def __init__(self, features: Any, net: Network, workers: Workers | None = None) -> None:
         features = as_held(features, "features")
-        X: Any = as_source(features, net, room=room)
+        X: Any = as_source(features, net)
         self.nrows, self._X = X.nrows, X
         self.source = getattr(features, "source", None)
         self.start = getattr(features, "start", 0)

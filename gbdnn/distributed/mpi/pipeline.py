@@ -176,7 +176,7 @@ class _Pipeline:
                     " ranks"
                 )
             if self._ranks.rank == 0:
-                self._X = as_source(features, net, room=self._options["memory"])
+                self._X = as_source(features, net)
         return {
             "network": [f"{info.shape} {info.edges} {info.describe()}" for info in net.infos],
             "cuts": None if cuts is None else _checked_cuts(cuts, len(net), self._ranks.size),
