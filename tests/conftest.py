@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ from hypothesis import settings
 
 import gbdnn
 from gbdnn.kernels import blocks, costs
+from gbdnn.kernels.compiled.functions import libraries
+from gbdnn.kernels.compiled.library import cache_folder
 from gbdnn.kernels.fused import FUSED
 
 # A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP; processes that
@@ -27,6 +30,29 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 settings.register_profile("gbdnn", deadline=None, max_examples=10, derandomize=True, database=None)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
+
+
+COMPILE = """
+import sys
+from gbdnn.kernels.compiled.functions import gather_library, library, step_library
+for make in (library, step_library, gather_library):
+    make(sys.argv[1]).functions()
+"""
+
+
+def pytest_sessionstart(session):
+    """Compile the kernels before pytest-xdist starts its workers, which would all compile them."""
+    config = session.config
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        return
+    if cache_folder() is None or all(each.is_at_hand for each in libraries()):
+        return
+    compilers = [
+        subprocess.Popen([sys.executable, "-P", "-c", COMPILE, dtype])
+        for dtype in ("float32", "float64")
+    ]
+    for compiler in compilers:
+        compiler.wait()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -115,20 +115,11 @@ def test_outcome_as_json(problem):
 
 
 def test_official_data(official):
-    outcome = challenge.run(challenge.official(official))
+    problem = challenge.official(official)
+    outcome = challenge.run(problem)
     assert outcome.check == "PASSED"
     assert outcome.checked_against == "the official categories"
     assert len(outcome.categories) == 19
-
-
-def test_official_data_first_inputs(official):
-    outcome = challenge.run(challenge.official(official, inputs=500))
-    assert outcome.check == "PASSED"
-    assert 0 < len(outcome.categories) < 19
-
-
-def test_scipy_agrees_with_the_official_truth(official):
-    problem = challenge.official(official)
     found = scipy_categories(problem.network, problem.features)
     np.testing.assert_array_equal(found, problem.truth)
 
@@ -191,7 +182,7 @@ def test_inputs_that_rounding_decides_fail_no_check(found, check, border, monkey
 
 
 def test_few_layers_leave_some_inputs_to_rounding():
-    problem = challenge.generated(1024, 6, inputs=9000)
+    problem = challenge.generated(1024, 6, inputs=4000)
     outcome = challenge.run(problem)
     assert outcome.check == "PASSED"
     assert 0 < len(outcome.borderline) < 50

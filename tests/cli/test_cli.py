@@ -1,10 +1,7 @@
 """`gbdnn challenge`, and what all commands share: help, completion, wrong usage."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from shell import as_process, fails, run, well
@@ -142,11 +139,8 @@ def test_examples_of_the_help_have_options_that_exist(name):
 
 
 @pytest.mark.parametrize(("words", "found"), [("ch", "challenge"), ("convert a b --to o", "onnx")])
-def test_the_shell_completes(words, found):
-    request = {"_GBDNN_COMPLETE": "complete_bash", "COMP_WORDS": f"gbdnn {words}"}
-    request["COMP_CWORD"] = str(len(words.split()))
-    done = subprocess.run(
-        [sys.executable, "-m", "gbdnn"], env={**os.environ, **request}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == [found]
+def test_the_shell_completes(words, found, monkeypatch):
+    monkeypatch.setenv("_GBDNN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"gbdnn {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert run().stdout.split() == [found]

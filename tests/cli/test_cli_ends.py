@@ -39,18 +39,18 @@ def started(*command, **options):
     )
 
 
-@pytest.mark.parametrize(("number", "code", "message"), SIGNALS)
-def test_a_signal_ends_the_command(number, code, message, files):
+def test_ctrl_c_ends_the_command(files):
     process = started(*GBDNN, *training(files, "--epochs", 10**9))
     assert process.stdout.readline().startswith("epoch")
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate()
-    assert (process.returncode, err) == (code, message)
+    assert (process.returncode, err) == (130, "gbdnn: interrupted\n")
     assert all(line.startswith("epoch") for line in out.splitlines())
     assert sorted(path.name for path in files.iterdir()) == ["X.npy", "y.npy"]
 
 
 def test_nohup_ignores_the_end_of_the_terminal(files):
+    """SIGTERM still ends the command."""
     process = started(
         *GBDNN, *training(files, "--epochs", 10**9),
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
@@ -115,23 +115,19 @@ def test_workers_end_with_the_command(number, tmp_path):
 
 
 def test_a_closed_pipe_does_not_lose_the_result(files):
-    for arguments in (["--version"], training(files, "--epochs", 3)):
-        reader, writer = os.pipe()
-        os.close(reader)
-        process = subprocess.run(
-            [*GBDNN, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, check=False
-        )
-        os.close(writer)
-        assert (process.returncode, process.stderr) == (0, b"")
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*GBDNN, *map(str, training(files, "--epochs", 3))]
+    process = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (0, b"")
     assert len(gbdnn.load(files / "net")) == 2
 
 
 def test_closed_standard_streams(files):
-    command = " ".join(map(str, [*GBDNN, *training(files, "--epochs", 1, "--force")]))
-    for streams in (">&-", "2>&-", ">&- 2>&-"):
-        done = subprocess.run(f"{command} {streams}", shell=True, capture_output=True, check=False)  # noqa: S602
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert b"epoch" in done.stdout or streams != "2>&-"
+    command = " ".join(map(str, [*GBDNN, *training(files, "--epochs", 1)]))
+    done = subprocess.run(f"{command} >&- 2>&-", shell=True, capture_output=True, check=False)  # noqa: S602
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert len(gbdnn.load(files / "net")) == 2
 
 

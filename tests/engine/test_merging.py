@@ -114,16 +114,16 @@ def test_invalid_compress():
         gbdnn.infer([np.eye(2)], np.eye(2), deduplicate="yes")
 
 
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_official_bits(engine, official):
+def test_official_bits(official):
     from gbdnn.challenge import read_challenge_network
     from gbdnn.io import read_tsv
 
     net = read_challenge_network(official, 1024)
-    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)
-    plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
-    for deduplicate in (True, "auto"):
-        assert gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate).isequal(plain)
+    X = read_tsv(official / "MNIST" / "sparse-images-1024.tsv", nrows=1200, ncols=1024)[:300, :]
+    for engine in ("full", "fused"):
+        plain = gbdnn.infer(net, X.new(), engine=engine, deduplicate=False)
+        for deduplicate in (True, "auto"):
+            assert gbdnn.infer(net, X.new(), engine=engine, deduplicate=deduplicate).isequal(plain)
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])

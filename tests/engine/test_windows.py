@@ -138,12 +138,12 @@ def test_all_inputs_die_between_windows(engine, bias, value, monkeypatch):
 
 @BLOCKS
 def test_equal_inputs_across_windows(engine):
-    net, streamed = gbdnn.radixnet(1024, 120), gbdnn.radixnet(1024, 120, lazy=True)
+    net, streamed = gbdnn.radixnet(1024, 48), gbdnn.radixnet(1024, 48, lazy=True)
     random = np.random.default_rng(0)
     X = gb.Matrix.from_dense((random.random((60, 1024)) < 0.4).astype("f4"), missing_value=0)
     plain = gbdnn.infer(net, X, deduplicate=False, engine=engine)
     assert plain.nvals > 0
-    memory = room_for(net, 30)
+    memory = room_for(net, 12)
     for deduplicate in (True, False, "auto"):
         found = gbdnn.infer(streamed, X, deduplicate=deduplicate, engine=engine, memory=memory)
         assert found.isequal(plain)
@@ -162,7 +162,7 @@ def test_only_layers_that_nobody_else_holds_are_freed(engine, anew):
             made.append(gbdnn.Layer(layer.W, layer.bias, bias_rule="entries", clip=32))
             return made[-1]
 
-    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024, inputs=300)
+    X = gbdnn.gallery.features_from_images(gbdnn.gallery.digits()[:100], 1024)
     net = gbdnn.Network.lazy(held.infos, Reader())
     Y = gbdnn.infer(net, X, engine=engine, memory=16 << 20)
     assert Y.isequal(gbdnn.infer(held, X, engine=engine))
@@ -205,8 +205,9 @@ def test_bits_do_not_depend_on_neighbours(engine, patches, monkeypatch):
         assert part.isequal(Y[list(rows), :].new())
 
 
-@pytest.mark.parametrize("nthreads", [1, 3])
-@pytest.mark.parametrize("patches", [[], [narrow], [narrow, reordered]])
+@pytest.mark.parametrize(
+    ("nthreads", "patches"), [(1, []), (1, [narrow]), (3, [narrow, reordered])]
+)
 @pytest.mark.parametrize("deduplicate", [True, False, "auto"])
 def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     for patch in patches:

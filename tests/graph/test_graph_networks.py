@@ -72,16 +72,16 @@ def form(request, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_agrees_with_the_oracle(form, dtype, how):
     some = 0
-    for seed in range(20):
+    for seed in range(9):
         case = Case(seed, dtype, how)
         case.check(graph.infer(case.layers, case.X, case.A, aggregate=how))
         some += 0 < np.count_nonzero(case.expected) < case.expected.size or case.nodes > 10
-    assert some > 12
+    assert some > 5
 
 
 @pytest.mark.parametrize("how", ["sum", "max"])
 def test_some_nodes(form, how):
-    for seed in range(20, 40):
+    for seed in range(20, 28):
         case = Case(seed, np.float64, how)
         ids = case.rng.integers(0, case.nodes, 7)
         case.check(graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how), ids)
@@ -157,10 +157,19 @@ def test_features_of_any_kind(tmp_path):
     np.testing.assert_array_equal(X, before)
 
 
-@pytest.mark.parametrize("shape", [(30, 20), (20, 30)])
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("density", [0.1, 1.0])
-@pytest.mark.parametrize("kind", ["dense", "csr", "csc", "stored"])
+@pytest.mark.parametrize(
+    ("shape", "own", "density", "kind"),
+    [
+        ((30, 20), False, 0.1, "dense"),
+        ((20, 30), True, 1.0, "dense"),
+        ((30, 20), True, 0.1, "csr"),
+        ((20, 30), False, 1.0, "csr"),
+        ((30, 20), False, 1.0, "csc"),
+        ((20, 30), True, 0.1, "csc"),
+        ((30, 20), True, 1.0, "stored"),
+        ((20, 30), False, 0.1, "stored"),
+    ],
+)
 def test_memory(shape, own, density, kind, form, tmp_path):
     """Blocks of nodes give the same answer; what cannot hold a block is refused with the bytes."""
     rng = np.random.default_rng(0)

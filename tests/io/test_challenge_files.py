@@ -237,8 +237,8 @@ def test_bad_line(file, text, line, message):
 
 
 def test_a_long_file(file):
-    """More lines than are written, and more bytes than are parsed, at once."""
-    n = (1 << 20) + 5
+    """More bytes than are parsed at once."""
+    n = 500_000
     A = gb.Matrix.from_coo(np.arange(n), np.arange(n) % 4, np.arange(n) % 7 + 0.5)
     write_tsv(A, file)
     assert read_tsv(file, dtype="FP64").isequal(A)
@@ -325,7 +325,7 @@ texts = st.one_of(
 )
 
 
-@settings(FILES, max_examples=200)
+@settings(FILES, max_examples=80)
 @given(text=texts)
 def test_accepts_what_a_line_parser_accepts(file, text):
     expected = parse(text)

@@ -101,12 +101,12 @@ def test_damaged_gzip(tmp_path, name, data):
         READERS[name](tmp_path / "x.gz")
 
 
-@pytest.mark.parametrize("name", ["read_idx", "read_tsv", "read_categories", "read_matrix_market"])
-def test_gzip_that_unpacks_to_more_than_64_mib(tmp_path, name):
+def test_gzip_that_unpacks_to_more_than_64_mib(tmp_path):
     path = tmp_path / "bomb.gz"
-    path.write_bytes(gzip.compress(b"\0\0\x08\1\0\0\0\5" + bytes(64 << 20)))
-    with pytest.raises(FormatError, match=TOO_MUCH.format("bomb.gz", 64 << 20)):
-        READERS[name](path)
+    path.write_bytes(gzip.compress(b"\0\0\x08\1\0\0\0\5" + bytes(64 << 20), compresslevel=1))
+    for name in ("read_idx", "read_tsv", "read_categories", "read_matrix_market"):
+        with pytest.raises(FormatError, match=TOO_MUCH.format("bomb.gz", 64 << 20)):
+            READERS[name](path)
 
 
 def test_the_limit_can_be_raised(tmp_path):

@@ -222,7 +222,7 @@ def test_threads_and_processes_continue_a_run(tmp_path):
     net = gbdnn.load(tmp_path / "net")
     for name, pool in (
         ("threads", ThreadPoolExecutor(2)),
-        ("processes", ProcessPoolExecutor(2, get_context("spawn"))),
+        ("processes", ProcessPoolExecutor(1, get_context("spawn"))),
     ):
         stopped(tmp_path / name, 30, net=net)
         with pool:

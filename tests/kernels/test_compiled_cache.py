@@ -238,7 +238,6 @@ def test_auto_compiles_when_the_work_is_larger_than_that(filled, tmp_path):
 
 
 MISSING = {
-    "missing": "import sys; sys.modules['numba'] = None\n",
     "broken": """
 import numba
 def fail(*args, **options):

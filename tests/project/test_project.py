@@ -103,10 +103,11 @@ INSTALLED_BY = {
 }  # fmt: skip
 
 
-def imported(folder):
-    """The packages that the modules of a folder import, and where."""
+def imported():
+    """The packages that each subpackage of gbdnn imports."""
     found = {}
-    for path in sorted((ROOT / "gbdnn" / folder).rglob("*.py")):
+    for path in (ROOT / "gbdnn").rglob("*.py"):
+        here = found.setdefault(path.relative_to(ROOT / "gbdnn").parts[0], set())
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
             if isinstance(node, ast.Import):
@@ -116,7 +117,7 @@ def imported(folder):
             for name in names:
                 package = name.partition(".")[0]
                 if package not in sys.stdlib_module_names and package != "gbdnn":
-                    found.setdefault(INSTALLED_BY.get(package, package), path)
+                    here.add(INSTALLED_BY.get(package, package))
     return found
 
 
@@ -130,9 +131,8 @@ def test_what_is_imported_is_declared():
 
     core = names(project["dependencies"])
     every = core.union(*map(names, extras.values()))
+    found = imported()
     for folder in ("arrays", "kernels", "engine"):
-        found = imported(folder)
-        found.pop("scipy", None)  # for types alone
-        assert set(found) <= core, (folder, found)
-    assert {"numba", "python-graphblas"} <= set(imported("kernels") | imported("arrays"))
-    assert not {name: where for name, where in imported("").items() if name not in every}
+        assert found[folder] <= core | {"scipy"}, folder  # SciPy for types alone
+    assert {"numba", "python-graphblas"} <= found["kernels"] | found["arrays"]
+    assert not {here: names - every for here, names in found.items() if names - every}

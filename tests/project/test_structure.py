@@ -53,11 +53,15 @@ def structure():
     sys.modules.pop("structure")
 
 
-def test_imports_go_downwards(structure):
+@pytest.fixture(scope="module")
+def imports(structure):
+    return list(structure.imports())
+
+
+def test_imports_go_downwards(structure, imports):
     """Including imports in functions and for types."""
     found = [
-        (structure.room_of(each.module), structure.room_of(each.target), each)
-        for each in structure.imports()
+        (structure.room_of(each.module), structure.room_of(each.target), each) for each in imports
     ]
     assert len(found) > 200
     assert not [
@@ -65,10 +69,10 @@ def test_imports_go_downwards(structure):
     ]
 
 
-def test_no_circle_between_modules(structure):
+def test_no_circle_between_modules(structure, imports):
     """Including imports in functions and for types."""
     graph = {}
-    for each in structure.imports():
+    for each in imports:
         graph.setdefault(each.target, set())
         graph.setdefault(each.module, set()).add(each.target)
     assert len(graph) > 100

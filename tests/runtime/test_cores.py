@@ -100,9 +100,7 @@ print(available())
     ("threads", "before", "expected"),
     [
         (None, "", 3),
-        ("2", "", 2),  # fewer than the quota
         ("7", "", 7),  # the user's word
-        (None, "import graphblas as gb; gb.ss.config['nthreads'] = 6", 6),
     ],
 )
 def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, before, expected):

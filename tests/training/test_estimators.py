@@ -48,6 +48,8 @@ OPTIONS = {
     "check_sample_weight_equivalence_on_dense_data": {"batch_size": 1000, "dtype": "FP64"},
     "check_sample_weight_equivalence_on_sparse_data": {"batch_size": 1000, "dtype": "FP64"},
     "check_class_weight_classifiers": {"epochs": 100},
+    "check_estimator_sparse_matrix": {"epochs": 2},
+    "check_estimator_sparse_array": {"epochs": 2},
 }
 
 

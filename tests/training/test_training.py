@@ -230,7 +230,8 @@ def test_gradients_are_those_of_central_differences(labels, clip):
         dW = found.layers[k].W.to_dense(fill_value=0)
         assert np.abs(dW).max() > 1e-3
         for values, gradient in ((W, dW), (b, found.layers[k].b)):
-            for at in zip(*np.nonzero(values), strict=True):
+            for at in np.argwhere(values)[::5]:
+                at = tuple(at)
                 value, losses = values[at], []
                 for h in (1e-6, -1e-6):
                     values[at] = value + h
