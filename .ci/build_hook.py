@@ -18,10 +18,10 @@ import lzma, sys
 from pathlib import Path
 from gbdnn.kernels.compiled.functions import libraries
 
+lines = int(sys.argv[2])
 for library in libraries():
-    for lines in (2, 4):  # with AVX2, with AVX-512
-        code = library.intermediate(lines).encode()
-        Path(sys.argv[1], library.intermediate_name(lines)).write_bytes(lzma.compress(code))
+    code = library.intermediate(lines).encode()
+    Path(sys.argv[1], library.intermediate_name(lines)).write_bytes(lzma.compress(code))
 """
 
 
@@ -34,8 +34,15 @@ class IntermediateCode(BuildHookInterface):
             return
         self.folder = TemporaryDirectory()
         environment = os.environ | {"NUMBA_OPT": "0", "PYTHONPATH": self.root}
-        command = [sys.executable, "-c", WRITE, self.folder.name]
-        subprocess.run(command, env=environment, check=True)  # noqa: S603
+        processes = [
+            subprocess.Popen(  # noqa: S603
+                [sys.executable, "-c", WRITE, self.folder.name, lines], env=environment
+            )
+            for lines in ("2", "4")  # with AVX2, with AVX-512
+        ]
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            raise RuntimeError("cannot make the intermediate code of the kernels")
         for file in Path(self.folder.name).iterdir():
             place = f"gbdnn/kernels/compiled/intermediate/{file.name}"
             build_data["force_include"][str(file)] = place
