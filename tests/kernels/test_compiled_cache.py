@@ -268,7 +268,7 @@ print(*run('full'), *run('sparse'))
 for _ in range(2):
     try:
         run('fused')
-    except errors.MissingPackageError as error:
+    except gbdnn.errors.MissingPackageError as error:
         print(error)
 """
     found = python(code, tmp_path, "no fused form", before=MISSING[fault])
