@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.model.layer import BiasLike, BiasRule, Layer
 
@@ -81,8 +80,6 @@ def infer(
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
     executor: Any = None,
-    batch: int | None = None,
-    stats: Callable[[BatchStats], object] | None = None,
 ) -> gb.Matrix:
     """Return the activations of a sparse network's last layer.
 
@@ -137,12 +134,8 @@ def infer(
         workers on other machines, the network must have been loaded from a folder that they can
         read. `nthreads` and `memory` are then per worker; the default of `nthreads` is this
         machine's cores divided by the workers, or 1 if they may be on other machines.
-        `distributed.Workers` sets further options.
-    batch : int, optional
-        With `executor`: minimum number of inputs of a batch (default: up to four batches per
-        worker, of at least 2,048 inputs).
-    stats : callable, optional
-        With `executor`: called with a `distributed.BatchStats` for each finished batch.
+        `distributed.Workers` sets further options, such as the size of batches, and reports what
+        each worker did.
 
     Returns
     -------
@@ -211,7 +204,6 @@ def infer(
     >>> gbdnn.categories(Y)
     array([0, 1])
     """
-    require_callable(stats, "stats")
     given = {
         "engine": engine,
         "deduplicate": deduplicate,
@@ -220,18 +212,14 @@ def infer(
         "callback": callback,
     }
     options = checked_options(given, "infer")
-    workers = None
-    if executor is None:
-        _require_executor(batch=batch, stats=stats)
-    else:
-        workers = _workers(executor, options, batch)
+    workers = None if executor is None else _workers(executor, options)
     of_layers = {"bias": bias, "bias_rule": bias_rule, "clip": clip, "dtype": dtype}
     net = _network(layers, options["nthreads"], **of_layers)
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
     from gbdnn.distributed.executors.batches import infer_over
 
-    return infer_over(net, features, workers, batch=batch, stats=stats, options=options)
+    return infer_over(net, features, workers, options)
 
 
 def infer_batches(
@@ -239,7 +227,6 @@ def infer_batches(
     batches: Iterable[MatrixLike],
     *,
     executor: Any = None,
-    stats: Callable[[BatchStats], object] | None = None,
     **options: Unpack[Options],
 ) -> Iterator[gb.Matrix]:
     """Yield the activations of the last layer for one batch of features after the other.
@@ -253,7 +240,7 @@ def infer_batches(
         As for `infer`.
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
         Features, in the order in which the answers are wanted.
-    executor, stats
+    executor
         As for `infer`; answers come in the order of the batches. At most 2 batches per worker are
         in flight, or `ahead` of `distributed.Workers`.
     options : keyword arguments
@@ -286,13 +273,8 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
-    require_callable(stats, "stats")
     net, run, dtype = _with_options(layers, options, "infer_batches")
-    workers = None
-    if executor is None:
-        _require_executor(stats=stats)
-    else:
-        workers = _workers(executor, run, None, is_dealt=False)
+    workers = None if executor is None else _workers(executor, run, is_dealt=False)
     complete(batches)
     try:
         each = iter(batches)
@@ -306,7 +288,7 @@ def infer_batches(
     from gbdnn.distributed.executors.tasks import require_readable
 
     require_readable(net, workers)
-    return infer_batches_over(net, each, workers, stats=stats, options=run)
+    return infer_batches_over(net, each, workers, run)
 
 
 def infer_to_store(
@@ -317,7 +299,6 @@ def infer_to_store(
     executor: Any = None,
     batch: int | None = None,
     restart: bool = False,
-    stats: Callable[[BatchStats], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[Options],
 ) -> StoredFeatures:
@@ -341,8 +322,6 @@ def infer_to_store(
     restart : bool, default False
         Whether to discard an unfinished run in the folder, or to replace a finished store there
         when the answer is complete.
-    stats : callable, optional
-        Called with a `distributed.BatchStats` for each part that has been computed.
     progress : callable, optional
         Called as ``progress(done, inputs)`` with the number of inputs in finished parts: first with
         those of earlier calls, then after each part.
@@ -380,21 +359,22 @@ def infer_to_store(
     >>> Y.matrix().to_dense().tolist()
     [[1.5, 0.5, 0.5], [0.5, 1.5, 0.5]]
     """
-    require_callable(stats, "stats")
     require_callable(progress, "progress")
     as_flag(restart, "restart")
     as_path(path)
+    if batch is not None:
+        whole_number(batch, "batch", least=1)
     net, run, _ = _with_options(layers, options, "infer_to_store")
     if not len(net):
         raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
     from gbdnn.distributed.executors.parts import infer_to_store_over
     from gbdnn.distributed.executors.workers import here
 
-    workers = _workers(here() if executor is None else executor, run, batch, is_dealt=False)
+    workers = _workers(here() if executor is None else executor, run, is_dealt=False)
     with engaged(run["nthreads"] if workers.is_caller else None):
         return infer_to_store_over(
-            net, features, path, workers, batch=batch, restart=restart, stats=stats,
-            progress=progress, options=run,
+            net, features, path, workers, batch=batch, restart=restart, progress=progress,
+            options=run,
         )  # fmt: skip
 
 
@@ -411,29 +391,20 @@ def _with_options(layers: Any, options: Any, call: str) -> tuple[Network, dict[s
     return _network(layers, run["nthreads"], **own), run, own.get("dtype")
 
 
-def _workers(
-    executor: Any, options: dict[str, Any], batch: int | None, *, is_dealt: bool = True
-) -> Workers:
+def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -> Workers:
     """Return the workers of an executor; the options get their threads."""
     from gbdnn.distributed.executors.workers import workers_of
 
     workers = workers_of(executor)
     if not workers.is_caller and options["callback"] is not None:
         raise ArgumentTypeError(
-            "callback= cannot be combined with executor=; stats= gets a record per batch"
+            "callback= cannot be combined with executor=; use"
+            " executor=gbdnn.distributed.Workers(executor, stats=...) for a record per batch"
         )
     if workers.is_hashed and not is_dealt:
         raise ArgumentError("order='hashed' is supported by infer only")
-    if batch is not None:
-        whole_number(batch, "batch", least=1)
     options["nthreads"] = options["nthreads"] or workers.nthreads
     return workers
-
-
-def _require_executor(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None:
-            raise ArgumentTypeError(f"{name}= requires executor=")
 
 
 def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any]) -> gb.Matrix:

@@ -6,6 +6,7 @@ The truth is official, or computed independently by SciPy in FP64.
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import median, median_low
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.distributed import Balance, BatchStats
+    from gbdnn.distributed.executors.workers import Workers
     from gbdnn.engine.choice import Engine
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.network import Network
@@ -208,7 +210,6 @@ def run(
     check: bool = True,
     record: bool = False,
     executor: Any = None,
-    stats: Callable[[BatchStats], object] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Infer a problem's categories `repeat` times, and compare them with the truth.
@@ -227,7 +228,7 @@ def run(
         Compare the categories with ``Problem.truth`` or, where it is None, with SciPy's in FP64.
     record : bool, default False
         Keep the records of each layer, as the outcome's `records`.
-    executor, stats
+    executor
         As for `infer`; the workers have to be countable. A network that is not stored is saved for
         them to read, in the folder for temporary files (``TMPDIR``), and removed at the end.
     progress : callable, optional
@@ -258,7 +259,6 @@ def run(
     for name, flag in (("deduplicate", deduplicate), ("check", check), ("record", record)):
         as_flag(flag, name)
     require_callable(progress, "progress")
-    require_callable(stats, "stats")
     options: dict[str, Any] = {
         "engine": engine,
         "deduplicate": "auto" if deduplicate else False,
@@ -273,17 +273,21 @@ def run(
     if isinstance(engine, str) and engine in ("auto", "fused") and dtype is not None:
         FUSED.keep_code(dtype)
     with nullcontext(problem.network) if executor is None else stored(problem.network) as net:
-        workers = None if executor is None else _warmed(net, features, executor, options)
+        workers, count = None, None
+        if executor is not None:
+            workers = copy(workers_of(executor))
+            workers.stats, given = None, workers.stats
+            count = _warmed(net, features, workers, options)
         for _ in range(repeat):
             batches: list[BatchStats] = []
-            add = partial(_add, batches, stats)
-            over = {} if executor is None else {"executor": executor, "stats": add}
+            if workers is not None:
+                workers.stats = partial(_add, batches, given)
             with watched(current() if current().is_watched else RunProgress()) as work:
                 started = perf_counter()
-                Y = infer(net, features, **options, **over)
+                Y = infer(net, features, **options, executor=workers)
                 seconds.append(perf_counter() - started)
             if executor is not None:
-                balances.append(balance(batches, workers))
+                balances.append(balance(batches, count))
                 nthreads = max(each.threads for each in batches)
     processed = work.done if executor is None else None
     found = categories(Y)
@@ -308,14 +312,16 @@ def run(
     return outcome.checked(progress) if check else outcome
 
 
-def _warmed(network: Network, features: gb.Matrix, executor: Any, options: dict[str, Any]) -> int:
+def _warmed(
+    network: Network, features: gb.Matrix, workers: Workers, options: dict[str, Any]
+) -> int:
     """Compute two batches for each worker; return the number of workers.
 
     Afterwards processes have started, and weights have been read and prepared.
     """
-    count = workers_of(executor).count
+    count = workers.count
     batch = features[: int(cuts(features.nrows, count)[1]), :].new()
-    for _ in infer_batches(network, [batch] * (2 * count), executor=executor, **options):
+    for _ in infer_batches(network, [batch] * (2 * count), executor=workers, **options):
         pass
     return count
 

@@ -33,7 +33,7 @@ _PER_WORKER = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStats:
-    """Record of one batch; calls with ``executor=`` pass it to ``stats=``.
+    """Record of one batch; `Workers` pass it to their ``stats=``.
 
     Attributes
     ----------
@@ -66,7 +66,8 @@ class BatchStats:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(2) as pool:
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> sorted((each.batch, each.inputs, each.living) for each in records)
     [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
     """
@@ -169,7 +170,8 @@ class Balance:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(1) as pool:
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> gbdnn.distributed.balance(records).inputs
     Spread(min=3.0, mean=3.0, max=3.0)
     """
@@ -226,7 +228,8 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(1) as pool:
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> found = gbdnn.distributed.balance(records)
     >>> found.inputs, found.seconds.imbalance
     (Spread(min=3.0, mean=3.0, max=3.0), 1.0)

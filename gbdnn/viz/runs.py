@@ -233,7 +233,8 @@ def plot_balance(
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> with ThreadPoolExecutor(2) as pool:
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=pool, batch=1, stats=records.append)
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
     >>> ax = gbdnn.viz.plot_balance(records, of="inputs", workers=2)
     """
     as_word(of, "of", _LABELS)

@@ -178,12 +178,13 @@ def test_only_force_replaces_what_exists(made, tmp_path):
 
 
 def test_restart_discards_an_unfinished_run(made, answer, tmp_path):
-    def interrupt(_):
-        raise KeyboardInterrupt
+    def interrupt(done, _):
+        if done:
+            raise KeyboardInterrupt
 
     net, X = gbdnn.load(made / "net"), gbdnn.load(made / "X")
     with pytest.raises(KeyboardInterrupt):
-        gbdnn.infer_to_store(net[:4], X, tmp_path / "Y", batch=50, stats=interrupt)
+        gbdnn.infer_to_store(net[:4], X, tmp_path / "Y", batch=50, progress=interrupt)
     command = ["infer", made / "net", made / "X", "-o", tmp_path / "Y"]
     fails(*command, match=f"{tmp_path / 'Y'}: ")
     well(*command, "--restart")

@@ -145,7 +145,7 @@ def calls(tmp_path_factory):
         "bias": -0.5, "bias_rule": "all", "clip": 1.0, "dtype": "FP32", "engine": "sparse",
         "deduplicate": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
     }  # fmt: skip
-    over = {"executor": None, "stats": None}
+    over = {"executor": None}
     of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
     stored, layer = io.open_features(folder / "X"), net[0]
     lists = {"layers": "network"}
@@ -177,15 +177,15 @@ def calls(tmp_path_factory):
         "gbdnn.compile": (gbdnn.compile, {"layers": [W], **of_compile, "nthreads": 1}, lists),
         "gbdnn.infer": (
             gbdnn.infer,
-            {"layers": [W], "features": X, **options, **over, "batch": None},
-            {**lists, "stats": "callback"}),
+            {"layers": [W], "features": X, **options, **over},
+            lists),
         "gbdnn.infer_batches": (
             lambda layers, batches, **rest: list(gbdnn.infer_batches(layers, batches, **rest)),
-            {"layers": [W], "batches": [X], **options, **over}, {**lists, "stats": "callback"}),
+            {"layers": [W], "batches": [X], **options, **over}, lists),
         "gbdnn.infer_to_store": (gbdnn.infer_to_store, {
             "layers": [W], "features": X, "path": folder / "Y", "batch": 2, "executor": None,
-            "stats": None, "restart": False, "progress": None},
-            {**lists, "stats": "callback"}),
+            "restart": False, "progress": None},
+            lists),
         "gbdnn.load": (gbdnn.load, {
             "path": folder / "net", "verify": True, "lazy": None, "progress": None,
             "format": "store"}, {}),
@@ -255,7 +255,10 @@ def calls(tmp_path_factory):
         "gbdnn.challenge.run": (gbdnn.challenge.run, {
             "problem": problem, "nthreads": 1, "engine": "sparse", "deduplicate": False,
             "memory": 1 << 24, "repeat": 1, "check": True, "record": False,
-            "progress": None, "executor": None, "stats": None}, {"stats": "callback"}),
+            "progress": None, "executor": None}, {}),
+        "gbdnn.distributed.Workers": (gbdnn.distributed.Workers, {
+            "executor": ThreadPoolExecutor(1), "count": 1, "ahead": 1, "order": "given",
+            "batch": 1, "stats": None}, {"stats": "callback"}),
         "gbdnn.distributed.balance": (
             gbdnn.distributed.balance, {"stats": batches, "workers": 1}, {}),
     }  # fmt: skip

@@ -22,14 +22,13 @@ from gbdnn.errors import GbdnnError, WorkerError, naming, prefix, require_kind
 from gbdnn.kernels.costs import REORDER_FROM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
     from gbdnn.distributed.rows import CompactRows
-    from gbdnn.distributed.stats import BatchStats
     from gbdnn.model.network import Network
 
 __all__ = [
@@ -80,14 +79,11 @@ def infer_over(
     net: Network,
     features: MatrixLike,
     workers: Workers,
-    *,
-    batch: int | None,
-    stats: Callable[[BatchStats], object] | None,
     options: dict[str, Any],
 ) -> gb.Matrix:
     """Return the activations of the last layer; see `gbdnn.infer`."""
     X = SentFeatures(features, net, workers)
-    starts = cuts(X.nrows, workers.count, batch)
+    starts = cuts(X.nrows, workers.count, workers.batch)
     deal = dealt(X.nrows) if workers.is_hashed else None
 
     def ids(k: int) -> np.ndarray:
@@ -101,7 +97,7 @@ def infer_over(
 
     answer = SparseAnswer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
     with sent_network(net, workers, options["memory"]) as network:
-        for task, rows in computed(workers, tasks(), batches=len(starts) - 1, stats=stats):
+        for task, rows in computed(workers, tasks(), batches=len(starts) - 1):
             if rows is not None:
                 answer.add(rows.rows(ids(task.batch)))
             del rows
@@ -112,8 +108,6 @@ def infer_batches_over(
     net: Network,
     batches: Iterator[MatrixLike],
     workers: Workers,
-    *,
-    stats: Callable[[BatchStats], object] | None,
     options: dict[str, Any],
 ) -> Iterator[gb.Matrix]:
     """Yield the activations of the last layer, batch by batch; see `gbdnn.infer_batches`."""
@@ -128,7 +122,7 @@ def infer_batches_over(
             yield Task(batch=k, network=network, features=sent, options=options)
 
     with sent_network(net, workers, options["memory"]) as network:
-        for _, rows in computed(workers, tasks(), in_order=True, stats=stats):
+        for _, rows in computed(workers, tasks(), in_order=True):
             if rows is not None:
                 yield rows.rows().matrix()
 
@@ -137,7 +131,6 @@ def computed(
     workers: Workers,
     tasks: Iterator[Task],
     *,
-    stats: Callable[[BatchStats], object] | None,
     in_order: bool = False,
     batches: int | None = None,
 ) -> Iterator[tuple[Task, CompactRows | None]]:
@@ -146,12 +139,10 @@ def computed(
     Parameters
     ----------
     workers : Workers
-        Compute the tasks.
+        Compute the tasks; its `stats` gets a record for each answer.
     tasks : iterator of Task
         Its next task is requested when it can be submitted. An exception of it is raised after the
         answers of all tasks before.
-    stats : callable, optional
-        Called with a `BatchStats` for each answer.
     in_order : bool
         Whether an answer waits for those of the tasks before it; until then it counts as in flight.
     batches : int, optional
@@ -186,8 +177,8 @@ def computed(
             with _worker_errors(f"batch {task.batch}", done):
                 rows, record = future.result()
             done += 1
-            if stats is not None:
-                stats(replace(record, done=done, batches=batches))
+            if workers.stats is not None:
+                workers.stats(replace(record, done=done, batches=batches))
             yield task, rows
         if failure is not None:
             raise failure

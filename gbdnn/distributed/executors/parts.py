@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.distributed.stats import BatchStats
     from gbdnn.io.store.features import StoredFeatures
     from gbdnn.model.network import Network
 
@@ -45,7 +44,6 @@ def infer_to_store_over(
     *,
     batch: int | None,
     restart: bool,
-    stats: Callable[[BatchStats], object] | None,
     progress: Callable[[int, int], object] | None,
     options: dict[str, Any],
 ) -> StoredFeatures:
@@ -56,6 +54,7 @@ def infer_to_store_over(
     X = SentFeatures(features, net, workers)
     run = _run(net, X, options)
     memory = options["memory"]
+    batch = batch or workers.batch
     starts = cuts(X.nrows, 1, batch or _part_size(net, X.nrows, workers, memory)).tolist()
     with (
         PartWriter(path, run, starts, batch=batch, restart=restart) as parts,
@@ -84,7 +83,7 @@ def infer_to_store_over(
 
         if progress is not None:
             progress(done, X.nrows)
-        for task, _ in computed(workers, tasks(), batches=len(missing), stats=stats):
+        for task, _ in computed(workers, tasks(), batches=len(missing)):
             done += int(sizes[task.batch])
             if progress is not None:
                 progress(done, X.nrows)

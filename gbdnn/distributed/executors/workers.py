@@ -9,13 +9,15 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
-from gbdnn.arrays.checks import as_word, whole_number
+from gbdnn.arrays.checks import as_word, require_callable, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gbdnn.distributed.stats import BatchStats
 
 __all__ = ["Workers", "here", "workers_of"]
 
@@ -39,12 +41,17 @@ class Workers:
         Whether a batch of `infer` holds consecutive inputs, or inputs chosen by a hash of their
         numbers, which balances the work if neighbouring inputs are similar. The answer is in the
         given order. With ``"hashed"`` the caller holds all features in memory.
+    batch : int, optional
+        Minimum number of inputs of a batch of `infer` (default: up to four batches per worker, of
+        at least 2,048 inputs), or of a part of `infer_to_store`, unless its ``batch=`` is given.
+    stats : callable, optional
+        Called with a `BatchStats` for each finished batch.
 
     Attributes
     ----------
     count : int
         Number of workers.
-    ahead : int or None
+    ahead, batch, stats
         As given.
     shares_memory : bool
         Whether the workers are threads of this process.
@@ -67,10 +74,11 @@ class Workers:
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> import numpy as np, gbdnn
     >>> with ThreadPoolExecutor(2) as pool:
-    ...     workers = gbdnn.distributed.Workers(pool, ahead=3, order="hashed")
-    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers, batch=1)
-    >>> workers.count, Y.nvals
-    (2, 3)
+    ...     records = []
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
+    >>> workers.count, Y.nvals, len(records)
+    (2, 3, 3)
     """
 
     def __init__(
@@ -80,13 +88,16 @@ class Workers:
         count: int | None = None,
         ahead: int | None = None,
         order: Literal["given", "hashed"] = "given",
+        batch: int | None = None,
+        stats: Callable[[BatchStats], object] | None = None,
     ) -> None:
         if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
             raise ArgumentTypeError(
                 "executor must be a concurrent.futures.Executor, a dask.distributed.Client or a"
                 f" gbdnn.distributed.Workers, not {executor!r}"
             )
-        for what, value in (("count", count), ("ahead", ahead)):
+        require_callable(stats, "stats")
+        for what, value in (("count", count), ("ahead", ahead), ("batch", batch)):
             if value is not None:
                 whole_number(value, what, least=1)
         self.is_hashed = as_word(order, "order", ("given", "hashed")) == "hashed"
@@ -97,6 +108,7 @@ class Workers:
                 " mp_context=multiprocessing.get_context('spawn'))"
             )
         self._executor, self._count, self.ahead = executor, count, ahead
+        self.batch, self.stats = batch, stats
         self._is_dask = hasattr(executor, "get_executor")
         self.is_caller = isinstance(executor, _Inline)
         self.shares_memory = self.is_caller or isinstance(executor, ThreadPoolExecutor)
