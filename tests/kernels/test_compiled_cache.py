@@ -1,20 +1,17 @@
-"""Compiled code on disk: written once, never trusted blindly, never in the way."""
+"""Compiled code on disk: written once, loaded only if it is intact and nobody else can write it."""
 
-import hashlib
 import os
-import re
-import socket
 import subprocess
 import sys
-import time
+import warnings
 from pathlib import Path
 
 import pytest
 from forked import Forked
+from numba import types
 
-from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
 from gbdnn.kernels.compiled.functions import library
-from gbdnn.kernels.compiled.library import cache_folder
+from gbdnn.kernels.compiled.library import Library, cache_folder
 
 TELL = """
 import sys
@@ -92,14 +89,6 @@ def filled(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def folder(filled, tmp_path):
-    """A copy of that folder."""
-    for file in filled.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    return tmp_path
-
-
 def only(folder):
     (file,) = folder.iterdir()
     assert file.match("kernels-float32-*.o")
@@ -109,8 +98,7 @@ def only(folder):
 REPLACED = """
 from pathlib import Path
 data = Path({file!r}).read_bytes()
-code = data[40 + int.from_bytes(data[32:40], "little") :]
-Library.compile = lambda self: compiled.append(1) or code
+Library.compile = lambda self: compiled.append(1) or data[32:]
 """
 
 
@@ -140,59 +128,6 @@ def test_a_later_process_needs_no_numba(filled):
     hidden = "import sys; sys.modules['numba'] = None\n"
     code = PREPARED_AT_ONCE + "print(*run('fused'), *run('auto'))"
     assert python(code, filled, before=hidden) == ["fused 0 fused 0"]
-
-
-def test_code_of_other_sources_is_not_taken(folder):
-    """Nor of another processor: all of it is in the name."""
-    only(folder).rename(folder / ("kernels-float32-" + 32 * "0" + ".o"))
-    code = (
-        "from gbdnn.kernels.compiled.functions import library\nprint(library('float32').is_at_hand)"
-    )
-    assert python(code, folder) == ["False"]
-
-
-@pytest.mark.parametrize("fault", ["truncated", "changed", "empty"])
-def test_a_damaged_file_is_not_run(fault, filled, folder):
-    """What is no compiled code is made anew; here the compiler is replaced, to be quick."""
-    file = only(folder)
-    good = file.read_bytes()
-    bad = {
-        "truncated": good[: len(good) // 2],
-        "changed": good[:5000] + bytes([good[5000] ^ 1]) + good[5001:],
-        "empty": b"",
-    }[fault]
-    file.write_bytes(bad)
-    code = replaced_compiler(only(filled)) + "print(*run('fused'))"
-    assert python(code, folder) == ["fused 1"]
-    assert only(folder).read_bytes() == good
-
-
-@pytest.mark.slow
-def test_a_damaged_file_is_compiled_anew_and_replaced(folder):
-    file = only(folder)
-    good = file.read_bytes()
-    file.write_bytes(good[:1000])
-    assert python("print(*run('fused'))", folder) == ["fused 1"]
-    assert len(only(folder).read_bytes()) > len(good) // 2
-    assert python("print(*run('fused'))", folder) == ["fused 0"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cache", ["/dev/null/x", "", "read-only"])
-def test_without_a_folder_the_code_lives_in_its_process(cache, tmp_path):
-    """It is compiled once, and leaves nothing behind."""
-    if cache == "read-only":
-        cache = tmp_path / "folder"
-        cache.mkdir(mode=0o500)
-        if os.access(cache, os.W_OK):
-            pytest.skip("this user may write everywhere")
-    assert python("print(*run('fused'), *run('fused'))", cache) == ["fused 1 fused 1"]
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize("cache", ["/dev/null/x", ""])
-def test_without_a_folder_small_work_compiles_nothing(cache):
-    assert python("print(*run('auto'), *run('auto'))", cache) == ["full 0 full 0"]
 
 
 def test_code_that_cannot_be_written_is_used(filled):
@@ -280,23 +215,6 @@ for _ in range(2):
     assert not list(tmp_path.iterdir())
 
 
-FAILS_ONCE = """
-import numba
-def fail(*args, **options):
-    raise MemoryError("no memory")
-numba.cfunc = fail
-"""
-
-
-def test_a_compilation_that_fails_is_told_once_and_tried_by_the_next_process(filled, tmp_path):
-    """Whatever it fails of: the first process goes on without, and leaves nothing."""
-    code = "costs.COMPILE = 0.0\n" + PREPARED_AT_ONCE + "print(*run('auto'), *run('auto'))"
-    told = python(code, tmp_path, "MemoryError: no memory", before=FAILS_ONCE)
-    assert told == ["full 1 full 1"]
-    assert not list(tmp_path.iterdir())
-    assert python(replaced_compiler(only(filled)) + code, tmp_path) == ["fused 1 fused 1"]
-
-
 NO_FMA = """
 import llvmlite.binding as llvm
 from llvmlite.binding.targets import FeatureMap
@@ -316,145 +234,6 @@ def test_a_processor_without_fused_multiply_adds_never_takes_the_form(filled, tm
     assert not list(tmp_path.iterdir())
 
 
-# What is on disk
-
-
-@pytest.fixture
-def kept(tmp_path):
-    """A file of code, and the code."""
-    tmp_path.chmod(0o700)
-    file = CodeFile(tmp_path, "float32", b"numba 1\nchain void(int64)")
-    file.write(b"machine code")
-    assert file.is_there
-    assert file.read() == b"machine code"
-    return file
-
-
-def signed(content):
-    return hashlib.sha256(content).digest() + content
-
-
-def test_code_is_what_its_name_says(kept):
-    """Whatever has a right digest, and is in the place of another one, is no code."""
-    folder, good = kept.path.parent, kept.path.read_bytes()
-    keys = {
-        "another dtype": ("float64", b"numba 1\nchain void(int64)\nfloat64"),
-        "other functions": ("steps-float32", b"numba 1\nsteps int64(int64,int64)"),
-        "another version": ("float32", b"numba 2\nchain void(int64)"),
-        "a longer key": ("float32", b"numba 1\nchain void(int64)\nmore"),
-        "a shorter one": ("float32", b"numba 1\nchain"),
-    }
-    for what, (label, key) in keys.items():
-        other = CodeFile(folder, label, key)
-        other.write(b"other code")
-        assert other.path != kept.path, what
-        other.path.replace(kept.path)
-        assert kept.read() is None, what
-        kept.path.write_bytes(good)
-        assert kept.read() == b"machine code"
-    for content in (b"", b"noise", signed(b""), signed(b"noise" * 1000), good[32:], good[:-1]):
-        kept.path.write_bytes(content)
-        assert kept.read() is None, content[:40]
-
-
-def replaced_by(kind, path, aside):
-    content = path.read_bytes()
-    path.unlink()
-    if kind == "a link":
-        aside.write_bytes(content)
-        path.symlink_to(aside)
-    elif kind == "a link to nothing":
-        path.symlink_to(aside)
-    elif kind == "a FIFO":
-        os.mkfifo(path, 0o600)
-    elif kind == "a folder":
-        path.mkdir(mode=0o700)
-    elif kind == "a socket":
-        here = os.open(path.parent, os.O_RDONLY)
-        with socket.socket(socket.AF_UNIX) as server:  # their paths are short
-            server.bind(f"/proc/self/fd/{here}/{path.name}")
-        os.close(here)
-        path.chmod(0o600)
-    else:
-        path.write_bytes(content)
-        path.chmod({"one that a group may write": 0o664, "one that all may write": 0o606}[kind])
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["a link", "a link to nothing", "a FIFO", "a folder",
-     *(["a socket"] if Path("/proc/self/fd").exists() else []),
-     "one that a group may write", "one that all may write"],
-)  # fmt: skip
-def test_only_a_regular_file_that_nobody_else_may_write_is_read(kind, kept, tmp_path_factory):
-    """What is in its place is replaced by the next code, if it is no folder."""
-    aside = tmp_path_factory.mktemp("aside") / "code"
-    replaced_by(kind, kept.path, aside)
-    assert not kept.is_there
-    if kind == "a socket":  # it cannot be opened
-        assert kept.read() is None
-    else:
-        with pytest.raises(UntrustedError, match=re.escape(str(kept.path))):
-            kept.read()
-    kept.write(b"new code")
-    if kind != "a folder":
-        assert kept.read() == b"new code"
-    assert not aside.exists() or aside.read_bytes() != b"new code"
-    assert not list(kept.path.parent.glob("*.tmp"))
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
-def test_only_a_folder_that_nobody_else_may_write_is_used(mode, kept):
-    before = kept.path.read_bytes()
-    kept.path.parent.chmod(mode)
-    assert not kept.is_there
-    with pytest.raises(UntrustedError, match="can be written by others: chmod go-w"):
-        kept.read()
-    kept.write(b"new code")
-    assert kept.path.read_bytes() == before
-    kept.path.parent.chmod(0o755)
-    assert kept.read() == b"machine code"
-
-
-def test_old_files_and_those_of_killed_writers_are_removed(kept):
-    """Not before they have been of no use for long; one that is read stays."""
-    folder, day = kept.path.parent, 86_400
-    ages = {
-        "kernels-float64-0.o": 91 * day, "kernels-steps-float32-1.o": 100 * day,
-        "kernels-abc.tmp": day, "kernels-float64-2.o": 80 * day, "kernels-def.tmp": 60,
-        "other.o": 1000 * day, "notes.tmp": 1000 * day,
-    }  # fmt: skip
-    for name, age in ages.items():
-        (folder / name).write_bytes(b"")
-        os.utime(folder / name, (time.time() - age,) * 2)
-    os.utime(kept.path, (time.time() - 89 * day,) * 2)
-    assert kept.read() == b"machine code"
-    assert time.time() - kept.path.stat().st_mtime < day
-    CodeFile(folder, "float32", b"another").write(b"code")
-    left = {"kernels-float64-2.o", "kernels-def.tmp", "other.o", "notes.tmp", kept.path.name}
-    assert {path.name for path in folder.iterdir()} > left
-    assert len(list(folder.iterdir())) == len(left) + 1
-
-
-def test_a_write_that_fails_leaves_what_was_there(kept, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "no space left on device")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    kept.write(b"new code")
-    assert kept.read() == b"machine code"
-    assert [path.name for path in kept.path.parent.iterdir()] == [kept.path.name]
-
-
-def test_untrusted_code_is_compiled_anew_and_why_is_said_once(filled, folder, tmp_path):
-    code = replaced_compiler(only(filled)) + "print(*run('fused'), *run('fused'))"
-    replaced_by("a FIFO", only(folder), tmp_path / "aside")
-    assert python(code, folder, "its machine code is not loaded") == ["fused 1 fused 1"]
-    assert python(code, folder) == ["fused 0 fused 0"]
-    folder.chmod(0o777)
-    assert python(code, folder, "can be written by others") == ["fused 1 fused 1"]
-
-
 def test_functions_outlive_the_library_that_loaded_them(filled):
     code = """
 import gc, importlib
@@ -469,39 +248,67 @@ print(counts.tolist())
     assert python(code, filled) == [str([1] * 16)]
 
 
-def test_threads_share_one_library_of_each_kind(filled):
-    """Whoever makes a library waits for a second thread that also makes one, which never comes."""
-    code = """
-import threading
-from concurrent.futures import ThreadPoolExecutor
-plain, both = Library.__init__, threading.Barrier(2)
-
-def init(self, *args, **options):
-    try:
-        both.wait(0.2)
-    except threading.BrokenBarrierError:
-        pass
-    plain(self, *args, **options)
-
-def first_call(make):
-    from gbdnn.kernels.compiled import functions
-    return getattr(functions, make)('float32')
-
-Library.__init__ = init
-for make in ('library', 'step_library', 'gather_library'):
-    with ThreadPoolExecutor(2) as pool:
-        found = set(pool.map(first_call, [make] * 2))
-    print(len(found))
-"""
-    assert python(code, filled) == ["1"] * 3
+# Damaged and untrusted files, of a small library
 
 
-def test_code_under_another_name_is_not_run(filled, folder):
-    """Here that of FP32 under FP64's: its functions would write beyond what they are given."""
-    code = """
-from gbdnn.kernels.compiled.functions import library, step_library
-for other in (library('float64'), step_library('float32')):
-    other.file.write_bytes(library('float32').file.read_bytes())
-    print(other.is_at_hand, other._read())
-"""
-    assert python(code, folder) == ["True None", "True None"]
+def weighted(a, b):
+    return 2 * a + b
+
+
+def small(label="small"):
+    """Return a new library of one function that a process compiles in no time."""
+
+    def make(lines):
+        return {"weighted": (weighted, types.int64(types.int64, types.int64))}
+
+    return Library(make, {"weighted": "int64(int64,int64)"}, [], label)
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A file with the machine code of that library, in a folder of its own."""
+    monkeypatch.setenv("GBDNN_CACHE_DIR", str(tmp_path / "cache"))
+    code = small()
+    assert not code.is_at_hand
+    assert code.functions()["weighted"](10, 3) == 23
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [code.file]
+    return code.file
+
+
+def is_compiled_again():
+    """Whether a new library compiles its function; it works in either case."""
+    code = small()
+    assert code.functions()["weighted"](10, 3) == 23
+    return code.seconds > 0
+
+
+def test_an_intact_file_is_loaded(kept):
+    assert small().is_at_hand
+    assert not is_compiled_again()
+
+
+@pytest.mark.parametrize("fault", ["truncated", "changed", "empty", "another library's"])
+def test_a_damaged_file_is_replaced(fault, kept):
+    good = kept.read_bytes()
+    if fault == "another library's":
+        other = small("other")
+        other.functions()
+        other.file.replace(kept)
+    else:
+        flipped = good[:500] + bytes([good[500] ^ 1]) + good[501:]
+        kept.write_bytes({"truncated": good[:500], "changed": flipped, "empty": b""}[fault])
+    assert is_compiled_again()
+    assert not is_compiled_again()
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("mode", [0o720, 0o702])
+def test_code_that_others_can_write_is_not_loaded(what, mode, kept):
+    path = kept if what == "file" else kept.parent
+    path.chmod(mode)
+    assert not small().is_at_hand
+    with pytest.warns(RuntimeWarning, match="can be written by others; run chmod go-w"):
+        assert is_compiled_again()
+    path.chmod(0o700)
+    with warnings.catch_warnings(action="error"):
+        assert not is_compiled_again()

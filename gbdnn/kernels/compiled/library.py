@@ -10,9 +10,14 @@ makes the object file, in a quarter of the time. Its name is a hash of what it f
 What may be compiled so: functions of integers, floats and pointers that allocate nothing and raise
 nothing. They are called through ctypes, which releases Python's lock.
 
-Code follows from sources, versions, the processor and its features: a change of any of them is
-another file (`gbdnn.kernels.compiled.code_file`). Where none can be written, or trusted, the code
-lives in this process alone.
+A file is named by a hash of sources, versions, the processor and its features, so that a change of
+any of them is another file. Its first 32 bytes are a checksum:
+
+    SHA-256 of key and machine code | machine code
+
+Machine code can do anything, so it is loaded only if the file and its folder belong to this user
+and nobody else can write to them. Where no file can be written, or trusted, the code lives in this
+process alone.
 """
 
 from __future__ import annotations
@@ -24,15 +29,15 @@ import lzma
 import os
 import re
 import sys
+import tempfile
 import threading
 import warnings
+from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-
-from gbdnn.kernels.compiled.code_file import CodeFile, UntrustedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +47,8 @@ __all__ = ["Library", "cache_folder", "has_fma", "pair_lines"]
 _log = logging.getLogger("gbdnn.compiled")
 
 _CARRIED = Path(__file__).parent / "intermediate"  # only in wheels
+
+_CHECKSUM = hashlib.sha256().digest_size
 
 _CTYPES = {
     "void": None,
@@ -97,8 +104,7 @@ class Library:
                     began = perf_counter()
                     code = self.compile()
                     self.seconds = perf_counter() - began
-                    if (file := self._code_file) is not None:
-                        file.write(code)
+                    self._write(code)
                 self._functions = self._load(code)
             return self._functions
 
@@ -107,8 +113,8 @@ class Library:
         """Whether the functions are loaded or on disk: nothing has to be compiled."""
         if self._functions is not None:
             return True
-        file = self._code_file
-        return file is not None and file.is_there
+        file = self.file
+        return file is not None and file.is_file() and _is_trusted(file)
 
     @property
     def is_carried(self) -> bool:
@@ -118,12 +124,10 @@ class Library:
     @property
     def file(self) -> Path | None:
         """Where the machine code is, or will be."""
-        return None if self._code_file is None else self._code_file.path
-
-    @property
-    def _code_file(self) -> CodeFile | None:
         folder = cache_folder()
-        return None if folder is None else CodeFile(folder, self._label, self._key)
+        return (
+            None if folder is None else folder / f"kernels-{self._label}-{self._key.hex()[:32]}.o"
+        )
 
     def compile(self) -> bytes:
         """Return machine code for this processor, of all functions in one object file."""
@@ -163,15 +167,39 @@ class Library:
         return f"{self._label}-{lines}-{digest[:16]}.ll.xz"
 
     def _read(self) -> bytes | None:
-        file = self._code_file
+        """Return the machine code on disk; None if there is none, or it is damaged or untrusted."""
+        file = self.file
         try:
-            return None if file is None else file.read()
-        except UntrustedError as err:
-            if str(err) not in _told:
-                _told.add(str(err))
-                text = f"{err}: its machine code is not loaded, but compiled, which takes seconds"
+            if file is None or not file.is_file():
+                return None
+            if not _is_trusted(file):
+                text = (
+                    f"compiling again instead of loading {file}: the file or its folder belongs to"
+                    " another user or can be written by others; run chmod go-w, or set"
+                    " GBDNN_CACHE_DIR to another folder"
+                )
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
+                return None
+            data = file.read_bytes()
+        except OSError:
             return None
+        code = data[_CHECKSUM:]
+        return code if data[:_CHECKSUM] == self._checksum(code) else None
+
+    def _write(self, code: bytes) -> None:
+        """Store machine code if possible; the file appears whole or not at all."""
+        if (file := self.file) is None:
+            return
+        with suppress(OSError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+                made = Path(folder, file.name)
+                made.touch(0o600)
+                made.write_bytes(self._checksum(code) + code)
+                made.replace(file)
+
+    def _checksum(self, code: bytes) -> bytes:
+        return hashlib.sha256(self._key + code).digest()
 
     def _load(self, code: bytes) -> dict[str, Callable]:
         import llvmlite.binding as llvm
@@ -189,7 +217,7 @@ class Library:
 
     @cached_property
     def _key(self) -> bytes:
-        """All that the code follows from, and what it has."""
+        """A hash of all that the code follows from."""
         import llvmlite.binding as llvm
 
         words = [
@@ -199,7 +227,7 @@ class Library:
             llvm.get_host_cpu_features().flatten(),
             *self._contents,
         ]
-        return "\n".join(words).encode()
+        return hashlib.sha256("\n".join(words).encode()).digest()
 
     @cached_property
     def _contents(self) -> list[str]:
@@ -232,9 +260,6 @@ def pair_lines() -> int:
     return 4 if llvm.get_host_cpu_features().get("avx512f") else 2
 
 
-_told: set[str] = set()  # why code was not loaded: said once
-
-
 def cache_folder() -> Path | None:
     """Return the folder for machine code, None if it is not wanted (``GBDNN_CACHE_DIR=``)."""
     if (chosen := os.environ.get("GBDNN_CACHE_DIR")) is not None:
@@ -244,6 +269,12 @@ def cache_folder() -> Path | None:
     except RuntimeError:  # no home
         return None
     return Path(base) / "gbdnn"
+
+
+def _is_trusted(file: Path) -> bool:
+    """Whether a file and its folder belong to this user and nobody else can write to them."""
+    found = [path.stat() for path in (file.parent, file)]
+    return all(each.st_uid == os.geteuid() and not each.st_mode & 0o022 for each in found)
 
 
 def _machine():
