@@ -17,8 +17,7 @@ from gbdnn.engine.choice import NetworkFacts, division, plan_layers
 from gbdnn.engine.loader import chain_of, prepared_weights
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite

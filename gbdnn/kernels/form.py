@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gbdnn.arrays.sparse_rows import SparseRows
-    from gbdnn.kernels.buffers import Buffers
+    from gbdnn.kernels.blocks import Buffers
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 

@@ -22,8 +22,7 @@ from gbdnn.kernels.overflow import require_finite
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gbdnn.kernels.blocks import Block
-    from gbdnn.kernels.buffers import Buffers
+    from gbdnn.kernels.blocks import Block, Buffers
     from gbdnn.kernels.form import ChainLayers
 
 __all__ = ["FullChain"]

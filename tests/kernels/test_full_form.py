@@ -9,7 +9,7 @@ from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
 from gbdnn.kernels import blocks, full
-from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
 
 

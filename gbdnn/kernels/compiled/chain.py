@@ -10,9 +10,11 @@ its place.
 
 from __future__ import annotations
 
+from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.census import entries, ticks
 from gbdnn.kernels.compiled.layer import Kinds, make_layer
 from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, EDGES, FIELDS, NCOLS
 from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
@@ -151,3 +153,56 @@ def make_chain(kind: Kinds, pair_lines: int):
     return chain, types.void(
         *(i64, i64, i64, p(real), p(real), i64, i64, p(i64), i64, *costs, i64, p(i64), i64, i64)
     )
+
+
+@intrinsic
+def entries(typing, Y, stride, nrows, counts):
+    """Write into `counts`, a line of integers, how many entries a line of inputs has.
+
+    Parameters
+    ----------
+    Y : pointer to float32 or float64
+        The first input of the line at neuron 0. Aligned.
+    stride : int
+        Elements from one neuron to the next.
+    nrows : int
+        Number of neurons, fewer than 2^31.
+    counts : pointer to uint32 or uint64
+        One integer per input.
+    """
+    signature = types.void(Y, types.intp, types.intp, counts)
+
+    def codegen(context, builder, signature, args):
+        y, stride, nrows, counts = args
+        real = context.get_value_type(signature.args[0].dtype)
+        size = 4 if isinstance(real, ir.FloatType) else 8
+        whole = ir.IntType(8 * size)
+        vector = ir.VectorType(real, LINE // size)
+        integers = ir.VectorType(whole, LINE // size)
+        total = cgutils.alloca_once_value(builder, ir.Constant(integers, None))
+        zeros = ir.Constant(vector, None)
+        with cgutils.for_range(builder, nrows) as loop:
+            place = builder.gep(y, [builder.mul(loop.index, stride)])
+            found = builder.load(builder.bitcast(place, vector.as_pointer()), align=LINE)
+            differs = builder.fcmp_unordered("!=", found, zeros)
+            # A comparison that holds is -1 in every bit.
+            builder.store(builder.sub(builder.load(total), builder.sext(differs, integers)), total)
+        out = builder.bitcast(counts, integers.as_pointer())
+        builder.store(builder.load(total), out, align=LINE)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def ticks(typing):
+    """Return the processor's counter of time, in no unit; 0 where it has none."""
+
+    def codegen(context, builder, signature, args):
+        integer = ir.IntType(64)
+        read = builder.module.declare_intrinsic(
+            "llvm.readcyclecounter", fnty=ir.FunctionType(integer, [])
+        )
+        return builder.call(read, [])
+
+    return types.int64(), codegen
