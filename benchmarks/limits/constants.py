@@ -3,9 +3,9 @@
     python benchmarks/limits/constants.py --json constants.json
 
 Networks of equal layers with random patterns, dense inputs, one thread: what an edge more costs an
-input. For the sparse form, what fits layers of sparse inputs best, by products and entries: its
-arrays are new at each layer, and new memory is expensive on some virtual machines. A record of
-another kind of processor belongs into ``MACHINES``, with what measured it.
+input. For the sparse form, the ns of a new entry that fit layers of sparse inputs best if a product
+takes 1 ns: its arrays are new at each layer, and new memory is expensive on some virtual machines.
+A record of another kind of processor belongs into ``MACHINES``, with what measured it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(
             made.append(gbdnn.Layer(W, 0.0, dtype="FP32"))
         return gbdnn.Network(made)
 
-    def sparse() -> tuple[float, float]:
+    def entry() -> float:
         counts, times = [], []
         for edges in (_FEW, _MANY):
             net = network(edges)[:1]
@@ -88,9 +88,8 @@ def main(
                 )
                 counts.append([int(few.nvals) * edges, runs[0].entries])
                 times.append(median(run.seconds for run in runs) * 1e9)
-        weights = 1 / np.array(times)  # relative errors count alike
-        fit = np.linalg.lstsq(np.array(counts) * weights[:, None], np.ones(len(times)), rcond=None)
-        return tuple(fit[0].tolist())
+        products, entries = np.array(counts, float).T / times  # relative errors count alike
+        return float(entries @ (1 - products) / (entries @ entries))
 
     random = np.random.default_rng(0)
     X = random.random((inputs, neurons), dtype=np.float32) + 0.5
@@ -100,7 +99,7 @@ def main(
         fused=by_edge(fused),
         dense=ns(fused(network(neurons))) / neurons,
         product=ns(lambda: X @ W) * layers / neurons,
-        **dict(zip(("sparse", "entry"), sparse(), strict=True)),
+        entry=entry(),
     )
     caches = {f"L{level}": processor.cache_bytes(level, 0) for level in (1, 2)}
     print(f"{processor.name()}, {processor.vectors()}, caches {caches}")

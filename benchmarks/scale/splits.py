@@ -203,7 +203,7 @@ class _Estimate:
         width = np.array([infos[0].nrows, *(info.ncols for info in infos)])
         index = np.where(width <= 1 << 16, 2, 4)
         self.bytes = rows * (16 + width * np.array([density, *dense]) * (index + itemsize))
-        layer = [i.edges * _MULTIPLY_ADD + i.ncols * costs.PASS_FUSED for i in infos]
+        layer = [i.edges * _MULTIPLY_ADD + i.ncols * costs.PASS for i in infos]
         self.seconds = 1e-9 * rows[:-1] * np.array(layer) / nthreads
         self.weights = np.array([i.edges * (4 + itemsize) + 8.0 * (i.ncols + 1) for i in infos])
         self.held = np.array([float(layer_bytes(info)) for info in infos])

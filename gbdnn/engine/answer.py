@@ -109,7 +109,7 @@ class DenseAnswer:
                 values[some], present[some] = values[followed[some]], present[followed[some]]
                 entries += int(np.count_nonzero(present[some]))
         del self.values, self.present
-        if sparse or not entries or not costs.dense_answer_pays(values.size, entries):
+        if sparse or not entries or not costs.dense_pays(values.size, entries):
             return as_matrix(values, what="the answer")
         if entries == values.size:
             return gb.Matrix.ss.import_fullr(values, take_ownership=True)

@@ -17,8 +17,7 @@ import numpy as np
 from gbdnn.engine.sources import DenseRows, dense_rows_of
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock, Block, padded, sample
-from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.blocks import AlignedBlock, Block, Buffers, padded, sample
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import may_overflow
@@ -324,7 +323,6 @@ class Choice:
         facts = self._facts
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
         if self.shallow is not None:
-            work += costs.RUN_CALLS
             pays = facts.preparing <= max(work, costs.PREPARE_AT_ONCE)
         else:
             work += facts.layers * costs.FULL_CALL

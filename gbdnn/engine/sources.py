@@ -240,7 +240,7 @@ def is_dense(features: MatrixLike) -> bool:
     complete(features)
     kind = features.ss.format
     if kind.startswith("bitmap"):
-        return costs.dense_features_pay(features.nrows * features.ncols, features.nvals)
+        return costs.dense_pays(features.nrows * features.ncols, features.nvals)
     return bool(kind.startswith("full"))
 
 
@@ -258,7 +258,7 @@ def as_array(X: gb.Matrix) -> np.ndarray:
 def dense_rows_of(X: RowSource) -> DenseRows | None:
     """Return the features of a run in a single window: dense ones, or few rows made dense."""
     if isinstance(X, DenseRows):
-        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_features_pay(
+        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_pays(
             costs.SPARSEST * X.nrows * X.ncols, X.nvals
         )
         return None if sparse else X

@@ -289,7 +289,7 @@ def _is_dense(layer: Layer) -> bool:
 def _multiplies_first(info: Layer, rows: SparseRows) -> bool:
     """Whether A (Y W) takes less time than (A Y) W."""
     row = info.edges * (costs.MACHINE.product if _is_dense(info) else costs.MACHINE.fused)
-    gathered = rows.nvals * costs.GATHER
+    gathered = rows.nvals * costs.MOVE
     later = rows.ncols * row + gathered * info.ncols
     return later <= rows.nrows * row + gathered * info.nrows
 

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "accelerating_pays",
     "block_width",
-    "dense_answer_pays",
-    "dense_features_pay",
     "dense_layer_pays",
+    "dense_pays",
     "direct_width",
     "fetching_pays",
     "full_layer",
@@ -49,57 +48,41 @@ class Machine(NamedTuple):
     fused: float
     dense: float  # of a dense layer in the fused form: no row numbers are read
     product: float  # of NumPy's product
-    sparse: float
     entry: float  # of the sparse form's product
 
 
-_ZEN_3 = Machine(full=0.11, fused=0.05, dense=0.024, product=0.022, sparse=1.0, entry=26.0)
-_ZEN_4 = Machine(full=0.047, fused=0.04, dense=0.022, product=0.015, sparse=1.0, entry=7.0)
+_ZEN_3 = Machine(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
+_ZEN_4 = Machine(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
 # NEON by reasoning, not measured: it has twice as many multiply-adds of half as many numbers.
 MACHINES = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 MACHINE = MACHINES[processor.vectors()]
 
-PASSES = 0.2  # to start an element at the bias and to clip it
+PASS = 0.1  # to read or write an element in the caches
 FULL_CALL = 25_000.0  # a layer's calls, in the full form
-FIND = 0.15  # to look whether an input lives, per element
-MOVE = 0.6  # to move a living input's element into a pool
-GATHER_CALLS = 60_000.0
-
-SPARSE_CALL = 60_000.0
+SPARSE_CALL = 60_000.0  # the same in the sparse form, and for moving inputs in the full form
+MOVE = 0.7  # to move an activation, to the place of a dead one or along an edge of a graph
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
 DENSE_LAYER = 0.4  # of the edges there could be: from here on a layer is dense
-DENSE_ROW = 0.2  # the same for a single input, where a dense row is a vector
 # Of four cache lines each, or of two, as many as the first cache holds: 256 where it has 32 KiB.
 PANEL_ROWS = min(max(processor.cache_bytes(1, 32 << 10) // 128, 128), 512)
 PANEL_EDGES = 8  # of a neuron in a panel, which make up for sums that are stored between panels
-GATHER = 0.7  # a feature, brought along an edge of a graph
-GATHER_PLAIN = 4.0  # the same in GraphBLAS
-PASS_FUSED = 0.1  # to store an element
-MOVE_FUSED = 0.7  # an activation, to the place of a dead one
 MOVE_ROW = 10.0  # to begin with a neuron's row
 PREPARE_EDGE = 12.0  # to prepare weights for the fused form
 PREPARE_LAYER = 200_000.0
 COMPILE = 5e9  # to compile the fused form, once on a machine
-COMPILE_GATHER = 3e9  # the same for products with a graph
+COMPILE_GATHER = 750e6  # edges times features of a graph's products that take as long as compiling
 
-# Cache lines of inputs that training computes at a time: gradients read a layer's activations once
-# for each edge, so they are to stay in the second cache, and a dot product is to be worth its sum.
-SHARE_LINES = 4
-
-RUN_CALLS = 1_500_000.0  # what a run takes before and after its blocks
 PREPARE_AT_ONCE = 1e8  # a network that takes less to prepare is prepared, whatever the call is
 DENSE_COPY = 1.2  # to move an element of an array into a block, or back
 FIND_ENTRIES = 8.0  # to look for entries in an element of an array, and make rows of them
-DENSE_FEATURES = 1 / 16  # of the elements are not 0: a bitmap matrix is taken as dense features
-DENSE_ANSWER = 1 / 16  # the same for an answer, which is dense from here on
+DENSE = 1 / 16  # of the elements are not 0: features, or an answer, are dense from here on
 DEEP = 32  # layers: in deeper networks survivors of several blocks go on together
 FEW_INPUTS = 64  # so few take a single window, however deep the network is
 FEW_ELEMENTS = 1 << 20  # so many, sparse ones too, are made an array for that
-SPARSEST = 1 / 8  # times DENSE_FEATURES: an array with fewer entries may be better off as rows
+SPARSEST = 1 / 8  # times DENSE: an array with fewer entries may be better off as rows
 SINGLES = 2  # so few inputs take less time one by one than as a block
-CALL = 20_000.0  # a call of a compiled network, beyond what PyTorch takes for one
-AT_ONCE = 32  # inputs of a call, if nobody says how many
+CALL = 625.0  # a call of a compiled network beyond one of PyTorch, for each of some 32 inputs
 HAND_OVER = 150_000.0  # work from which on a second thread helps
 
 GIL = 15_000.0  # the part of FULL_CALL during which a thread holds Python's lock
@@ -109,7 +92,6 @@ WIDEST = 240  # nothing is gained beyond
 NARROWEST_COMFORTABLE = 48  # below, a column is too short for the vector unit's loops
 FUSED_BYTES = 3 << 19  # 1.5 MiB
 DIRECT_BYTES = min(processor.cache_bytes(2, 1 << 19), 1 << 19)  # 0.5 MiB
-LARGE_BYTES = 4 << 20  # where even that many inputs pass the caches, 16 do as well
 
 REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then saves 0.02 an input
 
@@ -117,20 +99,21 @@ REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then save
 def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
     """Return ns of a layer in the full form for one block of `inputs`."""
     rows = -(-inputs // 16) * 16
-    return FULL_CALL + rows * (edges * MACHINE.full + ncols * PASSES) * itemsize / 4
+    return FULL_CALL + rows * (edges * MACHINE.full + 2 * ncols * PASS) * itemsize / 4
 
 
 def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) -> float:
     """Return ns of a layer in the fused form for one block of `inputs`."""
     rows = -(-inputs // 16) * 16 * itemsize / 4
     if dense_layer_pays(edges, nrows, ncols):
-        return rows * ncols * (nrows * MACHINE.dense + PASS_FUSED)
-    return rows * (edges * MACHINE.fused + ncols * PASS_FUSED)
+        return rows * ncols * (nrows * MACHINE.dense + PASS)
+    return rows * (edges * MACHINE.fused + ncols * PASS)
 
 
 def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
     """Whether a layer has so many of its edges that blocks, or single inputs, take all of them."""
-    return edges >= (DENSE_ROW if single else DENSE_LAYER) * nrows * ncols
+    # Single inputs read dense rows as vectors, which takes half the time of a block.
+    return (2 * edges if single else edges) >= DENSE_LAYER * nrows * ncols
 
 
 def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
@@ -139,7 +122,7 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
     for edges, nrows, ncols in layers:
         dense += nrows * ncols * MACHINE.dense
         sparse += edges * MACHINE.fused + (nrows + ncols) * DENSE_COPY / 2
-    return AT_ONCE * (dense - sparse) > CALL
+    return dense - sparse > CALL
 
 
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
@@ -169,22 +152,22 @@ def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int
     products = entries * edges / max(nrows, 1)
     # Two products that fall on one place make one entry: at most as many as there are places.
     found = min(products, float(inputs) * ncols)
-    return SPARSE_CALL + products * MACHINE.sparse + found * MACHINE.entry
+    return SPARSE_CALL + products + found * MACHINE.entry
 
 
 def gather(neurons: int, inputs: int, living: int) -> float:
     """Return ns to find the living among `inputs` and to move them into a pool."""
-    return neurons * (inputs * FIND + living * MOVE) + GATHER_CALLS
+    return neurons * (inputs * PASS + living * MOVE) + SPARSE_CALL
 
 
 def block_width(neurons: int, itemsize: int, inputs: int) -> int:
     """Return how many inputs a block has, for layers of up to `neurons` neurons.
 
-    As many as keep a block near 1.25 MiB, from 48 to 240; 16 where 48 would pass 4 MiB; and for
-    few inputs so many that there are four blocks or more, if none is narrower than 48.
+    As many as keep a block near 1.25 MiB, from 48 to 240; 16 where 16 would pass that; and for few
+    inputs so many that there are four blocks or more, if none is narrower than 48.
     """
     column = max(neurons, 1) * itemsize
-    if NARROWEST_COMFORTABLE * column > LARGE_BYTES:
+    if 16 * column > BLOCK_BYTES:
         return 16
     fitting = min(max(BLOCK_BYTES // column, NARROWEST_COMFORTABLE), WIDEST)
     shared_out = max(-(-inputs // 4), NARROWEST_COMFORTABLE)
@@ -226,8 +209,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
         Their product is at most `nthreads`.
     """
     product = width * edges * MACHINE.full
-    by_lock = 1 + int((FULL_CALL - GIL + product) / GIL)
-    workers = max(1, min(nthreads, blocks, by_lock))
+    workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
     return workers, max(1, nthreads // workers)
 
 
@@ -236,11 +218,6 @@ def reordering_pays(inputs: int) -> bool:
     return inputs >= REORDER_FROM
 
 
-def dense_features_pay(elements: float, entries: float) -> bool:
-    """Whether features with so many entries are to be read as an array."""
-    return entries >= DENSE_FEATURES * elements
-
-
-def dense_answer_pays(elements: float, entries: float) -> bool:
-    """Whether an answer with so many entries is to stay an array."""
-    return entries >= DENSE_ANSWER * elements
+def dense_pays(elements: float, entries: float) -> bool:
+    """Whether features, or an answer, with so many entries are to be an array."""
+    return entries >= DENSE * elements

@@ -20,7 +20,7 @@ from gbdnn.kernels.overflow import non_finite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gbdnn.kernels.buffers import Buffers
+    from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.form import ChainLayers
     from gbdnn.model.layer_info import LayerInfo
@@ -98,7 +98,7 @@ class FusedChain:
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
         self._compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
-            address(ids), scratch, costs.MACHINE.fused, costs.MOVE_FUSED,
+            address(ids), scratch, costs.MACHINE.fused, costs.MOVE,
             costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
             address(counts) - 40 * first if counts is not None else 0, address(stands),
         )  # fmt: skip

@@ -65,7 +65,7 @@ class Gather:
     ) -> None:
         self.rows, self._aggregate = rows, aggregate
         self._nthreads = available() if nthreads is None else nthreads
-        due = rows.nvals * features * costs.GATHER_PLAIN
+        due = float(rows.nvals) * features
         self._compiled = _compiled(rows.dtype, due) if aggregate == "sum" else None
         indptr = rows.indptr.view(np.int64)
         work = indptr + np.arange(len(indptr))

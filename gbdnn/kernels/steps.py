@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from gbdnn.kernels.trainable import TrainableLayer
 
 __all__ = ["StepResult", "Steps", "UpdateRule"]
+
+# Cache lines of inputs that are computed at a time. Gradients read a layer's activations once for
+# each edge, so these must stay in the second cache.
+_SHARE_LINES = 4
 
 
 class UpdateRule(NamedTuple):
@@ -86,7 +89,7 @@ class Steps:
         self.layers = layers
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
-        self._share = costs.SHARE_LINES * lanes
+        self._share = _SHARE_LINES * lanes
         shares = -(-self.batch // self._share)
         width = min(self._share, -(-self.batch // lanes) * lanes)
         self._blocks = [

@@ -13,8 +13,7 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
-from gbdnn.kernels.blocks import AlignedBlock
-from gbdnn.kernels.buffers import Buffers
+from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled.record import FIELDS
 from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.fused import FUSED
@@ -209,7 +208,7 @@ def test_an_input_has_its_bits_wherever_it_is(dtype):
 def test_the_dead_leave_on_the_way(dtype, tidy, hurry, monkeypatch):
     """Ids go with their inputs, whenever dropping pays, and wherever the living stand."""
     if hurry:
-        monkeypatch.setattr(costs, "MOVE_FUSED", 0.0)
+        monkeypatch.setattr(costs, "MOVE", 0.0)
         monkeypatch.setattr(costs, "MOVE_ROW", 0.0)
     random = np.random.default_rng(3)
     layers = rough(random, [128] * 9, bias="scalar", clip=4.0)
