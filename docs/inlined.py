@@ -37,15 +37,21 @@ _NUMBER = re.compile(r"<!-- =(\S+) -->[^<]*<!-- = -->")
 
 def made() -> dict[str, str]:
     """Return the tables by name."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
+    with TemporaryDirectory() as directory:
+        folder = Path(directory)
         tables.make(HERE / "results.toml", folder)
         dense_tables.make(HERE / "real-networks.toml", folder)
         dense_tables.make_accelerate(HERE / "accelerate.toml", folder)
         dense_tables.make_deepsparse(HERE / "deepsparse.toml", folder)
         training_tables.make(HERE / "training.toml", folder)
-        rows = scaling_page.rows(scaling_page.read(scaling_page.SOURCE))
-        (folder / "scaling.md").write_text(rows, encoding="utf-8")
+        reports = scaling_page.read(scaling_page.files())
+        threads = {
+            "scaling.md": scaling_page.programs(reports),
+            "operations.md": scaling_page.operations(reports),
+            "wait-policy.md": scaling_page.policies(scaling_page.wait_policy()),
+        }
+        for name, text in threads.items():
+            (folder / name).write_text(text, encoding="utf-8")
         return {file.stem: file.read_text(encoding="utf-8") for file in folder.glob("*.md")}
 
 
@@ -73,7 +79,7 @@ def sources() -> dict[str, str]:
     """Return for each figure a digest of the files that it is drawn from: its description."""
     files = {
         "published.svg": [published_figure.RESULTS, Path(published.__file__).with_suffix(".toml")],
-        "scaling.svg": sorted(scaling_page.SOURCE.glob("*.json")),
+        "scaling.svg": scaling_page.files(),
         "density.svg": [density_figure.RESULTS],
     }
     return {
@@ -86,7 +92,7 @@ def draw() -> None:
     """Draw the figures."""
     drawn = {
         "published.svg": published_figure.draw(),
-        "scaling.svg": scaling_page.draw(scaling_page.read(scaling_page.SOURCE)),
+        "scaling.svg": scaling_page.draw(scaling_page.read(scaling_page.files())),
         "density.svg": density_figure.draw(),
     }
     for name, digest in sources().items():

@@ -25,7 +25,15 @@ OWN = ("infer", "compiled")  # in real-networks.toml
 
 def made() -> dict[str, str]:
     """Return the numbers by name."""
-    return {**_challenge(), **_published(), **_sizes(), **_networks(), **_deepsparse(), **_rest()}
+    return {
+        **_challenge(),
+        **_published(),
+        **_sizes(),
+        **_networks(),
+        **_deepsparse(),
+        **_rest(),
+        **_threads(),
+    }
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -173,7 +181,7 @@ def _deepsparse() -> dict[str, str]:
 
 
 def _rest() -> dict[str, str]:
-    """Return what was measured of training and of threads."""
+    """Return what was measured of training."""
     training = _read("training.toml")
     steps = {(each["network"], each["threads"]): each for each in training["steps"]}
     shown = steps["784-1024x2-10, 5 %", 2]
@@ -185,8 +193,6 @@ def _rest() -> dict[str, str]:
     learnt = {(each["density"], each["rule"]): each for each in training["accuracy"]}
     right = {key: each["accuracy"] for key, each in learnt.items()}
     dense = right[100.0, "fixed"]
-    reports = scaling_page.read(scaling_page.SOURCE)
-    two = reports[0]["summary"][1]
     return {
         "step": f"{step['gbdnn']:.1f} ms",
         "step-csr": f"{step['torch_csr'] / step['gbdnn']:.1f} times",
@@ -203,6 +209,31 @@ def _rest() -> dict[str, str]:
         "lost-rigl-10": f"{dense - right[10.0, 'rigl']:.1f}",
         "epoch-dense": f"{learnt[100.0, 'fixed']['seconds']:.0f} s",
         "epoch-5": f"{learnt[5.0, 'fixed']['seconds']:.1f} s",
-        "cpu-to-wall": f"{two['cpu_to_wall']:.2f} of {two['nthreads']}",
-        "idle": f"{1 - two['cpu_to_wall'] / two['nthreads']:.0%}".replace("%", " %"),
+    }
+
+
+def _threads() -> dict[str, str]:
+    """Return what was measured of threads, on the first network and the most threads."""
+    (first, *_) = scaling_page.read(scaling_page.files())
+    network, policies = first["networks"][0], scaling_page.wait_policy()
+    fused = [row for row in network["rows"] if row["program"] == "fused"][-1]
+    busy = fused["cpu_to_wall"] / fused["threads"]
+    problem = policies["problem"]
+    times = {
+        (row["condition"], row["program"]): 1 / row["to_unset"]
+        for row in policies["rows"]
+        if row["policy"] == "passive"
+    }
+    loop = "LAGraph's loop (ours)"
+    return {
+        "fused-of": f"{network['neurons']} x {network['layers']}",
+        "cpu-to-wall": f"{fused['cpu_to_wall']:.2f} of {fused['threads']}",
+        "idle": f"{max(0, 1 - busy):.0%}".replace("%", " %"),
+        "wait-machine": scaling_page.machine(policies),
+        "wait-of": f"{problem['neurons']} x {problem['layers']}, {problem['inputs']:,} inputs",
+        "wait-threads": str(policies["threads"]),
+        "passive-loop-quiet": f"{times['quiet', loop]:.1f} times",
+        "passive-loop-busy": f"{times['busy', loop]:.1f} times",
+        "passive-sparse-quiet": f"{times['quiet', 'sparse']:.1f} times",
+        "passive-sparse-busy": f"{times['busy', 'sparse']:.1f} times",
     }

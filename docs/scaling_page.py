@@ -1,104 +1,174 @@
-"""Table and picture of the page on threads, from files of ``benchmarks/scale/thread_scaling.py``.
+"""Tables and figure of the page on threads, from the JSON of the scripts that measure them.
 
-The serial share is that of Amdahl's law, fitted to the measured speed-ups. Nothing is drawn beyond
-what was measured.
+    python docs/scaling_page.py threads.json threads.svg    # the page's figure, of another machine
+
+``benchmarks/papers/threads.py`` writes ``scaling/threads*.json``, and
+``benchmarks/scale/wait_policy.py`` writes ``scaling/wait-policy.json``.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, NullLocator
 from tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.axes import Axes
+
 SOURCE = Path(__file__).parent / "scaling"
-MARKERS = "osD^vP*X"
+STYLES = [("o", "-"), ("s", "--"), ("D", "-."), ("^", ":")]  # markers and lines tell curves apart
+POLICIES = ("unset", "active", "passive")
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """Return the reports of a folder, in the order of their names."""
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+def files() -> list[Path]:
+    """Return the reports of ``threads.py``."""
+    return sorted(SOURCE.glob("threads*.json"))
 
 
-def serial_share(summary: Sequence[dict[str, Any]], field: str = "speed_up") -> float:
-    """Return the share s that fits ``speed-up = 1 / (s + (1 - s) / n)`` best, in least squares.
-
-    Each number of threads n > 1 gives an equation that is linear in s.
-    """
-    few = summary[0]["nthreads"]
-    above = below = 0.0
-    for row in summary[1:]:
-        n = row["nthreads"] / few
-        x, y = 1 - 1 / n, 1 / row[field] - 1 / n
-        above, below = above + x * y, below + x * x
-    return min(1.0, max(0.0, above / below)) if below else 0.0
+def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return reports."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def rows(reports: Sequence[dict[str, Any]]) -> str:
-    """Return the table: measured seconds and speed-ups, and the fitted share."""
-    head = ["problem", "form", "inputs", "threads", "seconds (from, to)", "speed-up (from, to)"]
-    head += ["serial share", "machine"]
+def wait_policy() -> dict[str, Any]:
+    """Return the report of ``wait_policy.py``."""
+    return read([SOURCE / "wait-policy.json"])[0]
+
+
+def machine(report: dict[str, Any]) -> str:
+    """Return the machine, its load average before the first run, and the date."""
+    on = report["machine"]
+    return (
+        f"{on['processor']}, {on['cores']} cores, load average {report['load']}, {report['date']}"
+    )
+
+
+def programs(reports: Sequence[dict[str, Any]]) -> str:
+    """Return the table of LAGraph's loop and the kernels."""
+    head = ["network", "inputs", "program", "threads", "seconds (from, to)"]
+    head += ["speed-up (from, to)", "efficiency", "edges/s", "machine"]
     lines = []
-    for each in reports:
-        share = serial_share(each["summary"])
-        for at, row in enumerate(each["summary"]):
-            seconds = (row[f"seconds_{name}"] for name in ("median", "min", "max"))
-            ratios = (row[f"speed_up{name}"] for name in ("", "_min", "_max"))
-            lines.append(
-                [
-                    "" if at else _problem(each),
-                    "" if at else _form(each),
-                    f"{row['inputs']:,}",
-                    str(row["nthreads"]),
-                    "{:.2f} ({:.2f}, {:.2f})".format(*seconds),
-                    "{:.2f} ({:.2f}, {:.2f})".format(*ratios),
-                    "" if at else f"{share:.0%}",
-                    ""
-                    if at
-                    else f"{each['machine']['processor']}, {each['machine']['cores']} cores",
-                ]
-            )
+    for report in reports:
+        for network in report["networks"]:
+            for at, row in enumerate(network["rows"]):
+                lines.append(
+                    [
+                        "" if at else _name(network),
+                        "" if at else f"{network['inputs']:,}",
+                        row["program"],
+                        str(row["threads"]),
+                        _spread(row, "seconds"),
+                        _spread(row, "speed_up"),
+                        f"{row['efficiency']:.0%}",
+                        f"{row['edges_per_second']:.3g}".replace("e+0", "e").replace("e+", "e"),
+                        "" if at else machine(report),
+                    ]
+                )
+    return table(head, lines, right=(1, 3, 4, 5, 6, 7))
+
+
+def operations(reports: Sequence[dict[str, Any]]) -> str:
+    """Return the table of the sparse kernel's operations."""
+    head = ["network", "operation", "threads", "seconds", "share of the time"]
+    head += ["speed-up (from, to)", "efficiency", "machine"]
+    lines = []
+    for report in reports:
+        for network in report["networks"]:
+            rows = network["operations"]
+            for at, row in enumerate(rows):
+                all_of_them = sum(
+                    each["seconds_median"] for each in rows if each["threads"] == row["threads"]
+                )
+                lines.append(
+                    [
+                        "" if at else _name(network),
+                        row["operation"],
+                        str(row["threads"]),
+                        _seconds(row["seconds_median"]),
+                        f"{row['seconds_median'] / all_of_them:.0%}",
+                        _spread(row, "speed_up"),
+                        f"{row['efficiency']:.0%}",
+                        "" if at else machine(report),
+                    ]
+                )
     return table(head, lines, right=(2, 3, 4, 5, 6))
 
 
+def policies(report: dict[str, Any]) -> str:
+    """Return the table of the wait policies: seconds by program, machine and policy."""
+    head = ["program", "next to", *POLICIES, "passive to unset"]
+    lines = []
+    for condition, beside in (("quiet", "nothing"), ("busy", "a busy process")):
+        rows = {
+            (row["program"], row["policy"]): row
+            for row in report["rows"]
+            if row["condition"] == condition
+        }
+        for program in dict.fromkeys(name for name, _ in rows):
+            cells = [_seconds(rows[program, policy]["seconds_median"]) for policy in POLICIES]
+            ratio = f"{rows[program, 'passive']['to_unset']:.2f}"
+            lines.append([program, beside, *cells, ratio])
+    return table(head, lines, right=(2, 3, 4, 5))
+
+
 def draw(reports: Sequence[dict[str, Any]]) -> Figure:
-    """Return the picture: speed-ups over threads, with their spread."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    ax = figure.add_subplot()
-    most = max(row["nthreads"] for each in reports for row in each["summary"])
-    threads = [2**k for k in range(most.bit_length() + 1) if 2**k < 2 * most]
-    ax.plot(threads, threads, color="0.6", linestyle=(0, (1, 1.5)), label="ideal")
-    for each, marker in zip(reports, MARKERS, strict=False):
-        summary = each["summary"]
-        shown = [row["nthreads"] / summary[0]["nthreads"] for row in summary]
-        middle = [row["speed_up"] for row in summary]
-        below = [row["speed_up"] - row["speed_up_min"] for row in summary]
-        above = [row["speed_up_max"] - row["speed_up"] for row in summary]
-        name = f"{_problem(each)}, {_form(each)}"
-        ax.errorbar(shown, middle, [below, above], marker=marker, capsize=3, label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log", base=2)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(FixedLocator([float(n) for n in threads]))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(ScalarFormatter())
-    ax.set_xlabel("threads (number)")
-    ax.set_ylabel("speed-up over one thread (ratio)")
-    ax.legend(fontsize=8, loc="upper left")
+    """Return the figure: a row per network; speed-ups of programs, and of operations."""
+    shown = [(report, network) for report in reports for network in report["networks"]]
+    figure = Figure(figsize=(8, 3.2 * len(shown)), layout="constrained")
+    axes = figure.subplots(len(shown), 2, squeeze=False)
+    for (left, right), (report, network) in zip(axes, shown, strict=True):
+        _curves(left, network["rows"], "program")
+        _curves(right, network["operations"], "operation")
+        processor = report["machine"]["processor"]
+        left.set_title(f"{_name(network)}, {network['inputs']:,} inputs, {processor}", fontsize=9)
+        right.set_title("operations of the sparse kernel", fontsize=9)
     return figure
 
 
-def _problem(report: dict[str, Any]) -> str:
-    return f"{report['problem']['neurons']} x {report['problem']['layers']}"
+def _curves(ax: Axes, rows: Sequence[dict[str, Any]], key: str) -> None:
+    threads = sorted({row["threads"] for row in rows})
+    few = threads[0]
+    ax.plot(threads, [n / few for n in threads], color="0.6", linewidth=0.8, label="ideal")
+    for name, (marker, line) in zip(dict.fromkeys(row[key] for row in rows), STYLES, strict=False):
+        mine = [row for row in rows if row[key] == name]
+        middle = [row["speed_up"] for row in mine]
+        below = [row["speed_up"] - row["speed_up_min"] for row in mine]
+        above = [row["speed_up_max"] - row["speed_up"] for row in mine]
+        at = [row["threads"] for row in mine]
+        ax.errorbar(
+            at, middle, [below, above], marker=marker, linestyle=line, capsize=3, label=name
+        )
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.xaxis.set_major_locator(FixedLocator([float(n) for n in threads]))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:g}")
+    ax.set_xlabel("threads")
+    ax.set_ylabel(f"speed-up over {few} thread{'s' if few > 1 else ''}")
+    ax.legend(fontsize=8)
 
 
-def _form(report: dict[str, Any]) -> str:
-    words = [report["engine"]]
-    words += [] if report["deduplicate"] else ["every input"]
-    return ", ".join([*words, *(["weak"] if report["weak"] else [])])
+def _name(network: dict[str, Any]) -> str:
+    return f"{network['neurons']} x {network['layers']}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:#.3g}".rstrip(".")
+
+
+def _spread(row: dict[str, Any], name: str) -> str:
+    middle = row["seconds_median"] if name == "seconds" else row[name]
+    return f"{middle:.2f} ({row[f'{name}_min']:.2f}, {row[f'{name}_max']:.2f})"
+
+
+if __name__ == "__main__":
+    *found, picture = map(Path, sys.argv[1:])
+    draw(read(found)).savefig(picture)

@@ -81,6 +81,7 @@ PROGRAMS = {
     DISTINCT: _gbdnn("auto", deduplicate=False),
     DEFAULT: _gbdnn("auto", deduplicate=True),
     "gbdnn-full": _gbdnn("full", deduplicate=False),
+    "gbdnn-fused": _gbdnn("fused", deduplicate=False, slow=True),
     "gbdnn-sparse": _gbdnn("sparse", deduplicate=False, slow=True),
     "lagraph": Program(title="LAGraph form", prepare="lagraph", at_once=True),
     "torch+drop": _peer(_TORCH, "torch_dense", True, slow=False),
@@ -95,6 +96,14 @@ PROGRAMS = {
     "scipy-csr+drop": _peer(_SCIPY_CSR, "scipy_csr", True, serial=True, slow=True),
 }
 
+# What the measurements of threads compare, and what they call it.
+KERNELS = {
+    "lagraph": "LAGraph's loop (ours)",
+    "gbdnn-sparse": "sparse",
+    "gbdnn-full": "full",
+    "gbdnn-fused": "fused",
+}
+
 
 class Worker(Process):
     """The side that tells: starts the process, asks for runs.
@@ -107,10 +116,12 @@ class Worker(Process):
         Where `problems.save` wrote the problem.
     inputs : int
         How many inputs it gets.
+    **environment : str
+        Variables to set.
     """
 
-    def __init__(self, name: str, folder: Path, inputs: int) -> None:
-        super().__init__(name, __file__, name, folder, inputs)
+    def __init__(self, name: str, folder: Path, inputs: int, **environment: str) -> None:
+        super().__init__(name, __file__, name, folder, inputs, **environment)
         self.inputs = inputs
 
     def run(self, nthreads: int, batch: int, inputs: int | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,30 +26,46 @@ _ENVIRONMENT = (
 
 def facts(problem: Problem, **more: Any) -> dict[str, Any]:
     """Return what goes with every measurement: problem, machine, versions, environment."""
+    return {"problem": problem_facts(problem), **circumstances(), **more}
+
+
+def problem_facts(problem: Problem) -> dict[str, Any]:
+    """Return the problem's name, sizes and seed."""
     net = problem.network
     return {
-        "problem": {
-            "name": problem.name,
-            "neurons": net.shape[0],
-            "layers": len(net),
-            "edges": net.edges,
-            "inputs": problem.inputs,
-            "seed": problem.seed,
-        },
-        **circumstances(),
-        **more,
+        "name": problem.name,
+        "neurons": net.shape[0],
+        "layers": len(net),
+        "edges": net.edges,
+        "inputs": problem.inputs,
+        "seed": problem.seed,
     }
 
 
 def circumstances() -> dict[str, Any]:
-    """Return machine, versions and environment."""
+    """Return machine, versions, environment, load average and date."""
     from gbdnn.challenge.machine import machine, versions
 
     return {
         "machine": machine(),
         "versions": versions(),
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
+        "load": round(os.getloadavg()[0], 2),
+        "date": date.today().isoformat(),
     }
+
+
+def is_busy(found: dict[str, Any]) -> bool:
+    """Return whether other processes had half a core, or a tenth of all, before the first run."""
+    return found["load"] > max(0.5, found["machine"]["cores"] / 10)
+
+
+def say_load(found: dict[str, Any]) -> None:
+    """Print the machine, and a warning if it is busy."""
+    on = found["machine"]
+    print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
+    if is_busy(found):
+        print(f"load average {found['load']}: the machine is busy, do not trust these times")
 
 
 def heading(found: dict[str, Any]) -> None:

@@ -1,0 +1,245 @@
+"""LAGraph's loop and gbdnn's kernels on 1, 2, 4, ... threads, in the manner of LAGraph's dnn_demo.
+
+    python benchmarks/papers/threads.py --json threads.json
+    python benchmarks/papers/threads.py --networks 16384x120 --threads 1,8,16,32,64
+    python benchmarks/papers/threads.py --quick
+
+Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, the full and
+the fused kernel, each in its own process, on every number of threads, interleaved; every input is
+computed. Every answer is compared with the official categories, or with SciPy in FP64. Then the
+operations of the sparse kernel are timed one by one.
+
+By default every network of 120 layers runs whose 60,000 inputs fit into memory. A network named by
+``--networks`` runs on as many inputs as fit. Speed-ups are medians over rounds of the ratio to the
+smallest number of threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY,
+OMP_PROC_BIND and OMP_PLACES are recorded, not set. `docs/scaling_page.py` draws the JSON.
+
+T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
+of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in LAGraph.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import challenge_turns
+import problems
+import report
+from programs import KERNELS
+from turns import in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.challenge import Problem
+
+NEURONS = (1024, 4096, 16384, 65536)
+QUICK = {"networks": ["1024x12"], "inputs": 1024, "rounds": 1}
+DEGREE = 32  # edges into every neuron
+# Bytes that a process holds of an edge, and of a feature; some 20 % of the features are not 0.
+EDGE, FEATURE = 24, 12 * 0.2
+ACTIVATION = 24  # bytes of an activation of the process that runs: Y and Z
+SHARE = 0.75  # of the machine's memory
+
+
+def main(
+    networks: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NxL", help="Neurons x layers; several by comma or repetition."),
+    ] = None,
+    threads: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N", help="By comma or repetition; default: 1, 2, 4, ... all cores."),
+    ] = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="At most; default: 60,000.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Official weights; networks it lacks are generated."),
+    ] = None,
+    images: problems.Images = None,
+    seed: problems.Seed = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each program.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A small network, one round.")] = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Sweep networks, threads and kernels; print seconds, speed-up, efficiency and edge rate."""
+    found = report.circumstances()
+    machine = found["machine"]
+    counts = sorted(problems.numbers(threads, "--threads", powers(machine["cores"])))
+    if quick:
+        networks, rounds = networks or QUICK["networks"], QUICK["rounds"]
+        inputs = inputs or QUICK["inputs"]
+    memory = SHARE * machine["memory_gib"] * 2**30
+    found |= {"rounds": rounds, "threads": counts, "networks": []}
+    report.say_load(found)
+    for neurons, layers in sizes(networks, memory):
+        size = min(inputs or problems.INPUTS, fitting(neurons, layers, memory))
+        if size < 1:
+            print(f"{neurons} x {layers}: skipped, does not fit into memory", flush=True)
+            continue
+        official = data if data and any(data.rglob(f"n{neurons}-l{layers}.tsv*")) else None
+        problem = problems.build(neurons, layers, size, official, images, seed)
+        found["networks"].append(study(problem, counts, rounds))
+        show(found["networks"][-1])
+        report.write(json_file, found)
+    checks = [
+        row["check"] for each in found["networks"] for row in [*each["rows"], *each["operations"]]
+    ]
+    if "FAILED" in checks:
+        raise typer.Exit(1)
+
+
+def powers(cores: int) -> list[int]:
+    """Return 1, 2, 4, ... and the number of cores."""
+    return sorted({cores, *(2**k for k in range(cores.bit_length()) if 2**k < cores)})
+
+
+def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
+    """Return neurons and layers of the networks asked for, or of those that fit."""
+    found = []
+    for word in problems.words(asked, []):
+        neurons, _, layers = word.partition("x")
+        if not layers.isdecimal() or neurons not in map(str, NEURONS) or int(layers) < 1:
+            raise typer.BadParameter(f"--networks {word} is not of the form 1024x120")
+        found.append((int(neurons), int(layers)))
+    fits = [(n, 120) for n in NEURONS if fitting(n, 120, memory) >= problems.INPUTS]
+    return found or fits or [(NEURONS[0], 120)]
+
+
+def fitting(neurons: int, layers: int, memory: float) -> int:
+    """Return how many inputs of a network fit into so many bytes, in all processes."""
+    left = memory - len(KERNELS) * EDGE * DEGREE * neurons * layers
+    return int(left / (neurons * (len(KERNELS) * FEATURE + ACTIVATION)))
+
+
+def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
+    """Return what one network takes by program and threads, and by operation and threads."""
+    found = report.problem_facts(problem)
+    print(f"\n{problem.name}\ncomputing the right categories ...", flush=True)
+    truth, found["checked_against"] = problems.true_categories(problem)
+    with challenge_turns.workers(problem, list(KERNELS), found) as able:
+        runs = challenge_turns.interleaved(able, counts, rounds, truth, [])
+    rate = problem.inputs * problem.network.edges
+    found["rows"] = [
+        {"program": KERNELS[name], **row, "edges_per_second": rate / row["seconds_median"]}
+        for name in KERNELS
+        for row in scaled([run for run in runs if run["program"] == name and run["round"]], counts)
+    ]
+    found["operations"] = operations_of(problem, counts, rounds, truth)
+    found["published"] = published(problem)
+    return found
+
+
+def operations_of(
+    problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the seconds of each operation of the sparse kernel, on each number of threads."""
+    import operations
+
+    def program(n: int) -> dict[str, Any]:
+        seconds, found = operations.timed(problem.network, problem.features, n)
+        check = "PASSED" if np.array_equal(found, truth) else "FAILED"
+        each = dict(zip(operations.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True))
+        return {"seconds": float(seconds.sum()), "check": check, "each": each}
+
+    turns = in_turn({n: lambda n=n: program(n) for n in counts}, rounds, warm=0, pause=0.1)
+    rows = []
+    for name in operations.OPERATIONS:
+        runs = [
+            {"nthreads": n, "seconds": run["each"][name], "check": run["check"]}
+            for n in counts
+            for run in turns.runs[n]
+        ]
+        rows += [{"operation": name, **row} for row in scaled(runs, counts)]
+    return rows
+
+
+def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
+    """Return a row per number of threads; speed-ups are medians over rounds of the ratio."""
+    few = counts[0]
+    base = [run["seconds"] for run in runs if run["nthreads"] == few]
+    rows = []
+    for n in counts:
+        mine = [run for run in runs if run["nthreads"] == n]
+        seconds = [run["seconds"] for run in mine]
+        ratios = [one / some for one, some in zip(base, seconds, strict=True)]
+        rows.append(
+            {
+                "threads": n,
+                "seconds_median": median(seconds),
+                "seconds_min": min(seconds),
+                "seconds_max": max(seconds),
+                "speed_up": median(ratios),
+                "speed_up_min": min(ratios),
+                "speed_up_max": max(ratios),
+                "efficiency": median(ratios) * few / n,
+                "check": min(run["check"] for run in mine),
+            }
+        )
+        if "cpu" in mine[0]:
+            rows[-1]["cpu_to_wall"] = median(run["cpu"] / run["seconds"] for run in mine)
+    return rows
+
+
+def published(problem: Problem) -> list[dict[str, Any]]:
+    """Return LAGraph's published seconds on this network, of 60,000 inputs."""
+    from gbdnn.challenge.published import PUBLISHED
+
+    neurons, layers = problem.network.shape[0], len(problem.network)
+    return [
+        {"system": each.system, "machine": each.machine, "seconds": each.seconds}
+        for each in PUBLISHED
+        if each.system.startswith("LAGraph") and (each.neurons, each.layers) == (neurons, layers)
+    ]
+
+
+def show(network: dict[str, Any]) -> None:
+    """Print the tables of a network, and what LAGraph's authors published."""
+    head = ["threads", "seconds", "least", "speed-up", "efficiency"]
+
+    def cells(row: dict[str, Any]) -> list[str]:
+        return [
+            str(row["threads"]),
+            f"{row['seconds_median']:.3f}",
+            f"{row['seconds_min']:.3f}",
+            f"{row['speed_up']:.2f}",
+            f"{row['efficiency']:.0%}",
+        ]
+
+    report.table(
+        ["program", *head, "edges/s", "cpu/wall", "categories"],
+        [
+            [
+                row["program"],
+                *cells(row),
+                f"{row['edges_per_second']:.3g}",
+                f"{row['cpu_to_wall']:.2f}",
+                row["check"],
+            ]
+            for row in network["rows"]
+        ],
+    )
+    for each in network["published"]:
+        print(f"published, 60,000 inputs: {each['system']}, {each['machine']}: {each['seconds']} s")
+    report.table(
+        ["sparse kernel", *head, "categories"],
+        [[row["operation"], *cells(row), row["check"]] for row in network["operations"]],
+    )
+    most = max(row["threads"] for row in network["operations"])
+    last = [row for row in network["operations"] if row["threads"] == most]
+    worst = min(last, key=lambda row: row["efficiency"])
+    print(
+        f"least efficient on {most} threads: {worst['operation']}, {worst['efficiency']:.0%}"
+        f" ({worst['seconds_median'] / sum(row['seconds_median'] for row in last):.0%} of the time)"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,147 @@
+"""OMP_WAIT_POLICY active, passive and unset, on a quiet machine and next to a busy process.
+
+    python benchmarks/scale/wait_policy.py --json wait_policy.json
+
+An OpenMP thread that waits for the next parallel region spins (active), sleeps (passive), or spins
+for a while and then sleeps (unset). libgomp reads the variable when it is loaded, so that every run
+has a process of its own, which ends before the next one begins: threads that spin would disturb it.
+A process computes the inputs once before the timed runs, and its time is the median of these. The
+busy process is a loop that keeps one core busy.
+
+``GOMP_SPINCOUNT``, which overrides the policy, is removed from the environment.
+``OMP_DISPLAY_ENV=true`` makes libgomp print the policy that is in force.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems
+import report
+from programs import KERNELS, Worker
+from turns import in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POLICIES = ("unset", "active", "passive")
+CONDITIONS = ("quiet", "busy")
+RUNS = 3  # timed, of a process
+
+
+def main(
+    neurons: problems.Neurons = 1024,
+    layers: problems.Layers = 120,
+    inputs: Annotated[int, typer.Option(min=1)] = 10_000,
+    images: problems.Images = None,
+    nthreads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Processes of each kind.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Sparse kernel, small.")] = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Measure the wait policies of OpenMP's threads; print seconds and ratios to the default."""
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        os.environ.pop(name, None)
+    names = list(KERNELS)
+    if quick:
+        names, layers, inputs, rounds = ["gbdnn-sparse"], 12, 256, 1
+    problem = problems.build(neurons, layers, inputs, images=images)
+    threads = nthreads or int(report.circumstances()["machine"]["cores"])
+    found = report.facts(problem, threads=threads, rounds=rounds)
+    print(problem.name)
+    report.say_load(found)
+    truth, found["checked_against"] = problems.true_categories(problem)
+    with tempfile.TemporaryDirectory() as folder:
+        problems.save(problem, Path(folder))
+        once = partial(run, Path(folder), inputs, threads, truth)
+        kinds = [(c, name, p) for c in CONDITIONS for name in names for p in POLICIES]
+        turns = in_turn({kind: partial(once, *kind) for kind in kinds}, rounds, warm=0, told=tell)
+    found["rows"] = [
+        {
+            "condition": condition,
+            "program": KERNELS[name],
+            "policy": policy,
+            "seconds_median": turns.median((condition, name, policy)),
+            "seconds_min": min(turns.seconds((condition, name, policy))),
+            "seconds_max": max(turns.seconds((condition, name, policy))),
+            "to_unset": median(turns.ratios((condition, name, policy), (condition, name, "unset"))),
+            "check": min(each["check"] for each in turns.runs[condition, name, policy]),
+        }
+        for condition, name, policy in kinds
+    ]
+    report.table(
+        ["machine", "program", "policy", "seconds", "least", "most", "to unset", "categories"],
+        [
+            [
+                row["condition"],
+                row["program"],
+                row["policy"],
+                *(f"{row[f'seconds_{which}']:.3f}" for which in ("median", "min", "max")),
+                f"x {row['to_unset']:.2f}",
+                row["check"],
+            ]
+            for row in found["rows"]
+        ],
+    )
+    report.write(json_file, found)
+    if any(row["check"] == "FAILED" for row in found["rows"]):
+        raise typer.Exit(1)
+
+
+def run(
+    folder: Path,
+    inputs: int,
+    threads: int,
+    truth: np.ndarray,
+    condition: str,
+    name: str,
+    policy: str,
+) -> dict[str, Any]:
+    """Return the median seconds of one process under a policy."""
+    environment = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
+    worker = Worker(name, folder, inputs, **environment)
+    try:
+        worker.answer()  # it is ready
+        with busy_process() if condition == "busy" else nullcontext():
+            answers = [worker.run(threads, inputs) for _ in range(1 + RUNS)]
+    finally:
+        worker.close()
+    right = all(np.array_equal(each["categories"], truth) for each in answers)
+    return {
+        "seconds": median(each["seconds"] for each in answers[1:]),
+        "check": "PASSED" if right else "FAILED",
+    }
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """Keep one core busy."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def tell(turn: int, kind: tuple[str, str, str], run: dict[str, Any]) -> None:
+    """Print a run."""
+    condition, name, policy = kind
+    words = f"round {turn}: {condition}, {KERNELS[name]}, {policy}"
+    print(f"{words}: {run['seconds']:.3f} s, {run['check']}", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
