@@ -393,9 +393,10 @@ class _Run:
                     array, inputs = np.take(arrays[b], some, axis=1), blocks[b].inputs[some]
                 Z.array[:, begin + a - start : begin + z - start] = array
                 ids.append(inputs)
-                with self.lock:
+                with self.lock:  # the thread that takes a block's last inputs puts it back, alone
                     left[b] -= z - a
-                if not left[b]:
+                    is_last = z > a and not left[b]
+                if is_last:
                     self.buffers.put(blocks[b])
             Z.inputs = np.concatenate(ids)
             return Z

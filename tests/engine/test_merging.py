@@ -9,6 +9,7 @@ from oracles import case
 from test_properties import ANY, problems
 
 import gbdnn
+from gbdnn.kernels.blocks import Buffers
 
 ENGINES = pytest.mark.parametrize("engine", ["full", "fused", "sparse"])
 
@@ -68,6 +69,21 @@ def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch)
     table = gbdnn.inference.per_layer(stats)
     assert (table["inputs"][11], table["live"][11]) == (1, 200)
     assert len(gbdnn.categories(Y)) == 200
+
+
+def test_memory_of_a_block_is_given_back_once(monkeypatch):
+    """Two blocks in the same memory would lose inputs."""
+    narrow(monkeypatch)
+    put, again = Buffers.put, []
+
+    def watched(self, block):
+        again.extend(each for each in self._idle if each is block)
+        put(self, block)
+
+    monkeypatch.setattr(Buffers, "put", watched)
+    net, X = converging(layers=30)
+    gbdnn.infer(net, X, engine="fused", deduplicate=True, nthreads=1)
+    assert again == []
 
 
 @pytest.mark.parametrize("engine", ["full", "fused"])
