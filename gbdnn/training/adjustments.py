@@ -151,7 +151,7 @@ class GroupLasso:
     >>> from gbdnn.training import GroupLasso
     >>> X, y = load_digits(return_X_y=True)
     >>> net = gbdnn.training.erdos_renyi([64, 100, 10], density=1)
-    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, adjustments=GroupLasso(0.02))
+    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, epochs=10, adjustments=GroupLasso(0.02))
     >>> run.network.edges < 0.5 * net.edges
     True
     """

@@ -56,7 +56,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     >>> from sklearn.model_selection import cross_val_score
     >>> from gbdnn.training import SparseClassifier
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = SparseClassifier((256,), density=0.2, learning_rate=0.01, random_state=0)
+    >>> model = SparseClassifier((256,), density=0.2, learning_rate=0.01, epochs=10, random_state=0)
     >>> bool(cross_val_score(model, X / 16, y, cv=3).mean() > 0.9)
     True
     """
@@ -219,7 +219,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     >>> from sklearn.datasets import make_regression
     >>> from gbdnn.training import SparseRegressor
     >>> X, y = make_regression(500, 10, random_state=0)
-    >>> model = SparseRegressor((256,), density=0.2, learning_rate=0.01, random_state=0)
+    >>> model = SparseRegressor((256,), density=0.2, learning_rate=0.01, epochs=50, random_state=0)
     >>> bool(model.fit(X, y).score(X, y) > 0.9)
     True
     """

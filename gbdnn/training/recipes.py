@@ -134,7 +134,9 @@ def fssl(
     >>> import gbdnn
     >>> X, y = load_digits(return_X_y=True)
     >>> net = gbdnn.training.erdos_renyi([64, 100, 10], density=1)
-    >>> run = gbdnn.training.fssl(net, X / 16, y, strength=0.02, batch_size=32)
+    >>> run = gbdnn.training.fssl(
+    ...     net, X / 16, y, strength=0.02, batch_size=32, epochs=10, fine_tuning_epochs=5
+    ... )
     >>> run.network.edges < 0.5 * net.edges
     True
     >>> run.network.infos[0].ncols < 50

@@ -158,7 +158,7 @@ def train(
     >>> import gbdnn
     >>> X, y = load_digits(return_X_y=True)
     >>> net = gbdnn.training.erdos_renyi([64, 256, 10], density=0.2)
-    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, validation=0.2)
+    >>> run = gbdnn.train(net, X / 16, y, batch_size=32, epochs=10, validation=0.2)
     >>> run.history[-1].validation_accuracy > 0.9
     True
     >>> Y = gbdnn.infer(run.network, X / 16)

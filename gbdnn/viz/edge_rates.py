@@ -59,7 +59,7 @@ def plot_edge_rates(
     --------
     >>> import gbdnn
     >>> from gbdnn import challenge
-    >>> outcome = challenge.run(challenge.generated(1024, 120, inputs=100), check=False)
+    >>> outcome = challenge.run(challenge.generated(1024, 12, inputs=100), check=False)
     >>> ax = gbdnn.viz.plot_edge_rates([outcome.as_json()])
     >>> ax.get_yscale()
     'log'

@@ -93,7 +93,7 @@ def test_per_layer_adds_up_blocks():
 
 @pytest.mark.parametrize("deduplicate", [False, True])
 def test_per_layer_of_a_run_tells_what_lives(deduplicate):
-    problem = challenge.generated(1024, 40, inputs=700)
+    problem = challenge.generated(1024, 40, inputs=300)
     stats = []
     Y = gbdnn.infer(
         problem.network, problem.features, deduplicate=deduplicate, callback=stats.append
