@@ -47,7 +47,7 @@ def make(folder: Path) -> None:
         "life.svg": life,
         "compaction.svg": compaction,
         "order.svg": order,
-        "forms.svg": forms,
+        "kernels.svg": kernels,
     }
     changed = Path(__file__).stat().st_mtime
     with mpl.rc_context(STYLE):
@@ -112,8 +112,8 @@ def order() -> Figure:
     return figure
 
 
-def forms() -> Figure:
-    """Time of one layer in either form, by how many activations are not 0."""
+def kernels() -> Figure:
+    """Time of one layer in either kernel, by how many activations are not 0."""
     layer, inputs = gbdnn.radixnet(NEURONS, 1), 960
     shares = np.geomspace(0.001, 1, 7)
     rng = np.random.default_rng(0)
@@ -121,13 +121,13 @@ def forms() -> Figure:
     for share in shares:
         X = np.where(rng.random((inputs, NEURONS)) < share, rng.random((inputs, NEURONS)), 0)
         X = X.astype(np.float32)
-        for form, found in seconds.items():
-            found.append(min(_seconds(layer, X, form) for _ in range(12)))
+        for kernel, found in seconds.items():
+            found.append(min(_seconds(layer, X, kernel) for _ in range(12)))
     figure = Figure(figsize=(4.6, 2.9), layout="constrained")
     axes = figure.subplots()
-    for form, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
-        each = 1e6 * np.array(seconds[form]) / inputs
-        axes.plot(shares, each, style, color=grey, label=f"{form} form")
+    for kernel, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
+        each = 1e6 * np.array(seconds[kernel]) / inputs
+        axes.plot(shares, each, style, color=grey, label=f"{kernel} kernel")
     axes.set(xscale="log", yscale="log", xlabel="share of activations that are not 0")
     axes.set(ylabel="µs per input", title=f"1 thread, {machine()['processor']}")
     axes.title.set_fontsize(7)
@@ -137,11 +137,11 @@ def forms() -> Figure:
     return figure
 
 
-def _seconds(net: gbdnn.Network, X: np.ndarray, form: str) -> float:
+def _seconds(net: gbdnn.Network, X: np.ndarray, kernel: str) -> float:
     """Return the seconds of the layer alone, as its record has them."""
     told: list[gbdnn.inference.LayerStats] = []
     began = perf_counter()
-    gbdnn.infer(net, X, engine=form, deduplicate=False, nthreads=1, callback=told.append)
+    gbdnn.infer(net, X, engine=kernel, deduplicate=False, nthreads=1, callback=told.append)
     return min(sum(record.seconds for record in told), perf_counter() - began)
 
 

@@ -1,7 +1,7 @@
 """Notebooks: run and kept with their outputs, and shown in the site's gallery.
 
     python docs/notebook_runs.py               # runs all, in the folder notebooks/
-    python docs/notebook_runs.py inside forms  # runs these
+    python docs/notebook_runs.py inside kernels  # runs these
 
 The notebooks in the repository have outputs, because code hosts show a notebook as it is kept, and
 one without pictures says little; the site shows the same outputs. A fingerprint of all sources is

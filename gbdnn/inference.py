@@ -140,9 +140,9 @@ def infer(
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons of the last layer)
-        A new matrix, rows in the order of the inputs; it stores no zero. Dense features have an
-        answer in full form, in bitmap form where some activations are 0 (its array of values holds
-        0 there), or in sparse form where fewer than one in sixteen is not. Without layers, the
+        A new matrix, rows in the order of the inputs; it stores no zero. The answer to dense
+        features is in full format, in bitmap format if some activations are 0 (its array of values
+        is 0 there), or in sparse format if fewer than one in sixteen is not. Without layers, the
         features.
 
     Raises
@@ -167,23 +167,23 @@ def infer(
     Notes
     -----
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
-    changed, and GraphBLAS's settings are restored. The choices of form and block are logged by
+    changed, and GraphBLAS's settings are restored. The choices of kernel and block are logged by
     ``gbdnn.inference`` at debug level.
 
-    Rounding: forms, and neurons in another order, add in different orders. Answers agree to the
-    last bit where all sums are exact, elsewhere within rounding. Within one block form (``"full"``,
+    Rounding: kernels, and neurons in another order, add in different orders. Answers agree to the
+    last bit where all sums are exact, elsewhere within rounding. Within a block kernel (``"full"``,
     ``"fused"``) the bits of an input's answer depend neither on `nthreads`, nor on its block, nor
     on the other inputs in it; where dense features go through all layers at once, and in calls of a
-    `CompiledNetwork`, they do not depend on the number of inputs either. Within the sparse form
+    `CompiledNetwork`, they do not depend on the number of inputs either. Within the sparse kernel
     they are reproducible with ``nthreads=1``, or where all sums are exact; elsewhere GraphBLAS may
-    split one input's sums over threads, and add the parts in any order. Which form is chosen, and
+    split one input's sums over threads, and add the parts in any order. Which kernel is chosen, and
     whether neurons are reordered, may depend on the number of inputs and on `memory`; under
-    ``"auto"`` also on whether the fused form has been compiled, and where several parts of the
+    ``"auto"`` also on whether the fused kernel has been compiled, and where several parts of the
     inputs wait between windows (a lazy network, little `memory`) on the order in which threads
     finish.
 
     With `executor`, the message of an error begins with the number of the batch, counted from 0.
-    The other batches are cancelled, and the executor can be used again. In one block form, answers
+    The other batches are cancelled, and the executor can be used again. In a block kernel, answers
     have the same bits as without executor if batches have at least 2,048 inputs.
 
     References

@@ -185,8 +185,8 @@ def compile(  # noqa: A001
     An input's answer has the same bits whatever the number of inputs in a call, and those of
     `infer` with ``engine="fused"`` wherever that does not reorder neurons: it may from 2,048 inputs
     on, in networks of more than 32 layers, or with `callback`, ``deduplicate=True`` or little
-    `memory`. There, answers agree within rounding. A network with a layer that the fused form can't
-    give (a positive bias under the rule ``"entries"``) goes through `infer`.
+    `memory`. There, answers agree within rounding. A network with a layer that the fused kernel
+    cannot compute (a positive bias under the rule ``"entries"``) goes through `infer`.
 
     Examples
     --------

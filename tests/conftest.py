@@ -99,7 +99,7 @@ def moved(patch):
 
 
 def eager(patch):
-    """The sparse form looks cheap in the middle of a block's way, and dear at its start."""
+    """The sparse kernel looks cheap in the middle of a block's way, and dear at its start."""
     patch.setattr(costs, "sparse_layer", lambda inputs, entries, *_: 1e3 * (entries > inputs * 9))
 
 
@@ -142,8 +142,8 @@ CONFIGURATIONS = {
         [narrow, reordered],
     ),
     "full, moved": ({"engine": "full"}, [narrow, moved]),
-    "auto, changing forms": ({}, [narrow, reordered, eager]),
-    "graphblas, changing forms": ({"engine": "graphblas"}, [narrow, reordered, eager]),
+    "auto, changing kernels": ({}, [narrow, reordered, eager]),
+    "graphblas, changing kernels": ({"engine": "graphblas"}, [narrow, reordered, eager]),
     "sparse, small batches": ({"engine": "sparse", "memory": 60_000}, []),
 }
 

@@ -3,8 +3,9 @@
     python benchmarks/limits/constants.py --json constants.json
 
 Networks of equal layers with random patterns, dense inputs, one thread: what an edge more costs an
-input. For the sparse form, the ns of a new entry that fit layers of sparse inputs best if a product
-takes 1 ns: its arrays are new at each layer, and new memory is expensive on some virtual machines.
+input. For the sparse kernel, the ns of a new entry that fit layers of sparse inputs best, if a
+product takes 1 ns: its arrays are new at each layer, and new memory is expensive on some virtual
+machines.
 A record of another kind of processor belongs into ``MACHINES``, with what measured it.
 """
 
@@ -59,8 +60,8 @@ def main(
         call = gbdnn.compile(net, nthreads=1)
         return lambda: call(X)
 
-    def by_edge(form: Callable[[gbdnn.Network], Callable[[], object]]) -> float:
-        few, many = (ns(form(network(edges))) for edges in (_FEW, _MANY))
+    def by_edge(kernel: Callable[[gbdnn.Network], Callable[[], object]]) -> float:
+        few, many = (ns(kernel(network(edges))) for edges in (_FEW, _MANY))
         return (many - few) / (_MANY - _FEW)
 
     def network(edges: int) -> gbdnn.Network:

@@ -36,14 +36,14 @@ def main(
     rounds: Annotated[int, typer.Option(min=2, help="Pairs of runs.")] = 15,
     json_file: problems.Json = None,
 ) -> None:
-    """Run each form with a callback and without, and print what the callback adds."""
+    """Run each kernel with a callback and without, and print what the callback adds."""
     problem = problems.build(neurons, layers, inputs, data, images, seed)
     found = report.facts(problem, rounds=rounds, nthreads=nthreads)
     report.heading(found)
     found["runs"] = {}
     rows = []
-    for form in problems.words(engine, ["fused", "full"]):
-        infer = partial(_infer, problem, form, nthreads)
+    for kernel in problems.words(engine, ["fused", "full"]):
+        infer = partial(_infer, problem, kernel, nthreads)
         turns = in_turn(
             {
                 "without": timed(infer),
@@ -56,8 +56,8 @@ def main(
             | {"records": both[1]["records"]}
             for both in zip(*turns.runs.values(), strict=True)
         ]
-        found["runs"][form] = pairs
-        rows.append([form, pairs[0]["records"], *(_added(pairs, at) for at in (0, 1))])
+        found["runs"][kernel] = pairs
+        rows.append([kernel, pairs[0]["records"], *(_added(pairs, at) for at in (0, 1))])
     report.table(["engine", "records", "wall", "processor"], rows)
     report.write(json_file, found)
 

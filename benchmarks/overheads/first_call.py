@@ -1,4 +1,4 @@
-"""A process's first call in the fused form: with nothing on disk, and with its machine code there.
+"""A process's first call in the fused kernel: with an empty cache, and with its machine code there.
 
     python benchmarks/overheads/first_call.py --json first_call.json
 

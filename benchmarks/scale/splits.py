@@ -152,7 +152,7 @@ def plan_split(
 
     Notes
     -----
-    Seconds are those of the fused form by ``gbdnn.kernels.costs``, every input computed, weights
+    Seconds are those of the fused kernel by ``gbdnn.kernels.costs``, every input computed, weights
     read while computing.
     """
     if not infos:

@@ -256,8 +256,8 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
             )
     for name, facts in found["prepared"].items():
         if "code_seconds" in facts:
-            form = "fused form" if facts["compiled"] else "no compiled code"
+            kernel = "fused kernel" if facts["compiled"] else "no compiled code"
             print(
-                f"{PROGRAMS[name].title}: {form}, code loaded or compiled in"
+                f"{PROGRAMS[name].title}: {kernel}, code loaded or compiled in"
                 f" {facts['code_seconds']:.3f} s, before all runs"
             )

@@ -1,8 +1,8 @@
 """The programs that `real_networks` compares: arrays in, an answer out, each in its own process.
 
 Each function prepares a network and returns ``ready(nthreads)``, which returns ``run(x)``; `run` is
-what is timed. Of PyTorch each form is as fast as its public interface allows: no gradients, ReLU in
-place, 32-bit indices, activations by columns beside CSR weights, a vector for a single input.
+what is timed. Each variant of PyTorch is as fast as its public interface allows: no gradients, ReLU
+in place, 32-bit indices, activations by columns beside CSR weights, a vector for a single input.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sparse form of LAGraph's SpDNN inference, in four GraphBLAS calls per layer.
+"""LAGraph's loop of SpDNN inference, in four GraphBLAS calls per layer.
 
     Z  = Y W                plus_times
     Z  = Z D                min_plus, D diagonal: adds the bias to the entries of Z

@@ -48,7 +48,7 @@ class Peer(NamedTuple):
 
 
 def gbdnn(problem: Arrays, **options: Any) -> Peer:
-    """Gbdnn itself, in one of its engines; the fused form's code is loaded, or compiled, here."""
+    """Gbdnn itself, in one of its engines; the fused kernel's code is loaded, or compiled, here."""
     import gbdnn
 
     facts: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def network(problem: Arrays) -> tuple[Any, Any]:
 
 
 def lagraph(problem: Arrays) -> Peer:
-    """The LAGraph form, on the GraphBLAS that gbdnn runs on."""
+    """The LAGraph loop, on the GraphBLAS that gbdnn runs on."""
     import lagraph
 
     network = lagraph.prepare(map(_matrix, problem.weights), problem.bias, problem.clip)
@@ -281,7 +281,7 @@ def _matrix(A: sp.csr_array) -> object:
 
 
 def _compiled(dtype: np.dtype) -> bool:
-    """Whether the fused form is there; loads its code, or compiles it."""
+    """Whether the fused kernel is there; loads its code, or compiles it."""
     from gbdnn.errors import MissingPackageError
     from gbdnn.kernels.fused import FUSED
 

@@ -83,7 +83,7 @@ PROGRAMS = {
     "gbdnn-full": _gbdnn("full", deduplicate=False),
     "gbdnn-fused": _gbdnn("fused", deduplicate=False, slow=True),
     "gbdnn-sparse": _gbdnn("sparse", deduplicate=False, slow=True),
-    "lagraph": Program(title="LAGraph form", prepare="lagraph", at_once=True),
+    "lagraph": Program(title="LAGraph loop", prepare="lagraph", at_once=True),
     "torch+drop": _peer(_TORCH, "torch_dense", True, slow=False),
     "mkl-dense+drop": _peer(_MKL_DENSE, "mkl_dense", True, slow=False),
     "scipy-dense+drop": _peer(_SCIPY_DENSE, "scipy_dense", True, serial=True, slow=False),

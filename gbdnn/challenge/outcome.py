@@ -24,7 +24,7 @@ from gbdnn.distributed import balance
 from gbdnn.distributed.executors.batches import cuts
 from gbdnn.distributed.executors.tasks import stored
 from gbdnn.distributed.executors.workers import workers_of
-from gbdnn.distributed.stats import forms
+from gbdnn.distributed.stats import edges_by_kernel
 from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.stats import edge_rate
@@ -76,10 +76,10 @@ class Outcome:
         Threads available to the run; of each worker, if there are workers.
     engine : str
         As given to `infer`.
-    forms : dict of str to float
-        Part of the processed edges that each form computed, ``{"fused": 1.0}``.
+    kernels : dict of str to float
+        Part of the processed edges that each kernel computed, ``{"fused": 1.0}``.
     compiling : float
-        Seconds in which the fused form's code was compiled; 0 if it was on disk.
+        Seconds in which the fused kernel's code was compiled; 0 if it was on disk.
     deduplicate : bool
         Whether equal inputs were computed once.
     processed : int, optional
@@ -110,7 +110,7 @@ class Outcome:
     nthreads: int
     engine: Engine
     deduplicate: bool = False
-    forms: dict[str, float] = field(default_factory=dict)
+    kernels: dict[str, float] = field(default_factory=dict)
     compiling: float = 0.0
     check_seconds: float | None = None
     borderline: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -182,7 +182,7 @@ class Outcome:
             "versions": self.versions,
             "nthreads": self.nthreads,
             "engine": self.engine,
-            "forms": self.forms,
+            "kernels": self.kernels,
             "compile_seconds": self.compiling,
             "deduplicate": self.deduplicate,
             "edges_processed": self.processed,
@@ -243,7 +243,7 @@ def run(
     -----
     No timed run has a callback: `record` takes one further run, in this process.
 
-    The fused form's code is compiled before, if it is not on disk: some seconds, once on a machine.
+    The fused kernel is compiled before the timed runs if it is not on disk, once per machine.
     With `executor`, two batches for each worker are computed before the first timed run, so that
     workers have started and read the weights. The timed runs include sending the features and the
     answer.
@@ -302,7 +302,7 @@ def run(
         checked_against="nothing",
         nthreads=nthreads or available(),
         engine=engine,
-        forms=_shares(work.forms if executor is None else forms(batches)),
+        kernels=_shares(work.kernels if executor is None else edges_by_kernel(batches)),
         compiling=FUSED.seconds_compiling(dtype) - before,
         deduplicate=deduplicate,
         balances=balances or None,
@@ -336,7 +336,7 @@ def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str
 
 def _shares(edges: dict[str, int]) -> dict[str, float]:
     total = sum(edges.values())
-    return {form: each / total for form, each in edges.items() if each}
+    return {kernel: each / total for kernel, each in edges.items() if each}
 
 
 def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray) -> np.ndarray:

@@ -141,7 +141,7 @@ def _facts(outcome: problems.Outcome) -> dict[str, Any]:
         "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB",
         "versions": ", ".join(f"{name} {each}" for name, each in outcome.versions.items()),
         "threads": outcome.nthreads,
-        "engine": f"{outcome.engine}, kernels {kernels(outcome.forms)}",
+        "engine": f"{outcome.engine}, kernels {kernels(outcome.kernels)}",
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
         "seconds": f"{outcome.seconds_median:.3f}, median of {len(outcome.seconds)}",
         "edge rate": rate,

@@ -11,7 +11,7 @@ import gbdnn
 from gbdnn.cli import options, outputs
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, say
-from gbdnn.distributed.stats import forms
+from gbdnn.distributed.stats import edges_by_kernel
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_features, write_categories, write_tsv
 from gbdnn.io.challenge.table import write_columns
@@ -109,7 +109,7 @@ def infer(
     say(f"{out}: {found}")
     if records or executor is not None:
         say(pools.summary(records))
-    say(f"kernels: {kernels(forms(records) if records else run.forms)}")
+    say(f"kernels: {kernels(edges_by_kernel(records) if records else run.kernels)}")
 
 
 def _rank() -> int:

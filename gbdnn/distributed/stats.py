@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "forms"]
+__all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "edges_by_kernel"]
 
 _SUMS = ("inputs", "living", "seconds", "bytes")
 _PER_WORKER = np.dtype(
@@ -53,7 +53,7 @@ class BatchStats:
         Bytes of features and answer sent between caller and worker.
     threads : int
         Threads of the worker.
-    forms : dict of str to int
+    kernels : dict of str to int
         Edges, summed over the inputs, per kernel that computed them: ``{"fused": 3932160}``.
     done : int
         Number of finished batches, including this one.
@@ -80,7 +80,7 @@ class BatchStats:
     seconds: float
     bytes: int
     threads: int
-    forms: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, int] = field(default_factory=dict)
     done: int
     batches: int | None
 
@@ -103,7 +103,7 @@ class RankStats:
         Bytes sent to other ranks; on the last rank, those of the answer.
     busy, waited : float
         Seconds of computing, and of waiting for other ranks.
-    forms : dict of str to int
+    kernels : dict of str to int
         Edges, summed over the inputs, per kernel that computed them.
 
     Examples
@@ -123,7 +123,7 @@ class RankStats:
     sent: int
     busy: float
     waited: float
-    forms: dict[str, int] = field(default_factory=dict)
+    kernels: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +191,11 @@ class Balance:
         return "\n".join(rows)
 
 
-def forms(stats: Iterable[BatchStats | RankStats]) -> dict[str, int]:
+def edges_by_kernel(stats: Iterable[BatchStats | RankStats]) -> dict[str, int]:
     """Return the edges of all records per kernel."""
     found = Counter[str]()
     for record in stats:
-        found.update(record.forms)
+        found.update(record.kernels)
     return dict(found)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.engine.sources import RowSource
-    from gbdnn.kernels.form import BlockForm
+    from gbdnn.kernels.kernel import BlockKernel
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
 
@@ -79,7 +79,7 @@ def sizes(
     in_memory: bool,
     inputs: int,
     threads: int,
-    kernel: BlockForm | None = FUSED,
+    kernel: BlockKernel | None = FUSED,
 ) -> Sizes:
     """Divide `memory`: the one formula for what a run holds at the same time.
 
@@ -220,7 +220,7 @@ class LayerPlan(NamedTuple):
     may_overflow: bool
 
 
-def plan_layers(net: Network, largest: float, kernel: BlockForm | None) -> list[LayerPlan]:
+def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
     """Return the plans of a run on features of at most `largest` in absolute value."""
     # Rounded up to a power of two, so that a network keeps few plans.
     bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
@@ -229,7 +229,7 @@ def plan_layers(net: Network, largest: float, kernel: BlockForm | None) -> list[
 
 @dataclass(frozen=True)
 class _Plan:
-    kernel: BlockForm | None
+    kernel: BlockKernel | None
     largest: float
 
     def __call__(self, net: Network) -> list[LayerPlan]:
@@ -262,7 +262,7 @@ class Choice:
     shallow : DenseRows, optional
         The features of a run in a single window; None if inputs are regrouped between windows, and
         only then the following are set.
-    kernel : BlockForm, optional
+    kernel : BlockKernel, optional
         That of blocks; None if only the sparse kernel runs.
     sizes : Sizes
     plans : list of LayerPlan
@@ -296,7 +296,7 @@ class Choice:
             return
         self.shallow = None
         self.threads = available() if nthreads is None else nthreads
-        self.kernel: BlockForm | None = FUSED if fused else FULL
+        self.kernel: BlockKernel | None = FUSED if fused else FULL
         if engine == "sparse":
             self.kernel = None
         divided = partial(

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.full import FULL, FullWeights
 from gbdnn.kernels.full_chain import FullChain
 from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.kernel import ChainLayers
 from gbdnn.kernels.reorder import inverse, orders
 from gbdnn.model.layer import free
 from gbdnn.runtime.threads import engaged, unbind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gbdnn.engine.choice import Choice, LayerPlan
-    from gbdnn.kernels.form import BlockForm, Chain
+    from gbdnn.kernels.kernel import BlockKernel, Chain
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
@@ -130,7 +130,7 @@ class Loader:
 
 
 def chain_of(
-    kernel: BlockForm,
+    kernel: BlockKernel,
     first: int,
     plans: Sequence[LayerPlan],
     weights: Sequence[Any],
@@ -152,7 +152,7 @@ def chain_of(
 
 
 def prepared_weights(
-    net: Network, kernel: BlockForm, *, reordered: bool, wide: bool
+    net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool
 ) -> tuple[list[Any], list[np.ndarray | None]]:
     """Return weights as a kernel wants them, and the neurons' positions; the network keeps both."""
     return net.prepared(_Prepare(kernel, reordered, wide))
@@ -160,7 +160,7 @@ def prepared_weights(
 
 @dataclass(frozen=True)
 class _Prepare:
-    kernel: BlockForm
+    kernel: BlockKernel
     reordered: bool
     wide: bool
 

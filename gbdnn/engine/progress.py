@@ -23,7 +23,7 @@ class RunProgress:
     Attributes
     ----------
     runs : int
-        Number of runs that have begun; all but `forms` describe the last one.
+        Number of runs that have begun; all but `kernels` describe the last one.
     ended : bool
         Whether that run has ended, or none has begun.
     finished : int
@@ -31,7 +31,7 @@ class RunProgress:
         last layer.
     done : int
         Edges processed, summed over inputs.
-    forms : dict of str to int
+    kernels : dict of str to int
         Edges processed in all runs, by kernel.
     is_watched : bool
         Whether anything is recorded.
@@ -41,7 +41,7 @@ class RunProgress:
         self._lock, self.is_watched = threading.Lock(), is_watched
         self._edges = np.empty(0, np.int64)
         self.runs = self.finished = self.done = self._inputs = self._passed = 0
-        self.ended, self.forms = True, dict[str, int]()
+        self.ended, self.kernels = True, dict[str, int]()
 
     def begin(self, infos: Sequence[LayerInfo], inputs: int) -> None:
         """Begin a run of `inputs` inputs."""
@@ -61,7 +61,7 @@ class RunProgress:
         done = int(counts @ self._edges[k:stop])
         with self._lock:
             self.done += done
-            self.forms[kernel] = self.forms.get(kernel, 0) + done
+            self.kernels[kernel] = self.kernels.get(kernel, 0) + done
             self._passed += left * (stop - k)
             self._finish(k, int(counts[0]) - left)
             if stop == len(self._edges):

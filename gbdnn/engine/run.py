@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gbdnn.engine.loader import Loaded
     from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
-    from gbdnn.kernels.form import Chain
+    from gbdnn.kernels.kernel import Chain
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 

@@ -50,7 +50,7 @@ class LayerStats:
         Living inputs that were computed: fewer than `live` where equal ones are deduplicated.
     entries : int
         Activations after the layer that are not 0, of the inputs that were computed.
-    form : str
+    kernel : str
         How the layer was computed: ``"sparse"``, ``"full"`` or ``"fused"``.
     seconds : float
         Wall time of the layer.
@@ -70,12 +70,12 @@ class LayerStats:
     live: int
     distinct: int
     entries: int
-    form: str
+    kernel: str
     seconds: float
 
 
 def layer_stats(
-    first: int, counts: np.ndarray, block: int, form: str, seconds: float
+    first: int, counts: np.ndarray, block: int, kernel: str, seconds: float
 ) -> Iterator[LayerStats]:
     """Yield the records of what layer `first`, and those behind it, did to a block.
 
@@ -95,7 +95,7 @@ def layer_stats(
                 live=live,
                 distinct=distinct,
                 entries=entries,
-                form=form,
+                kernel=kernel,
                 seconds=seconds * (own / ticks if ticks else 1 / len(counts)),
             )
 

@@ -168,11 +168,11 @@ def infer(
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
             began, before = perf_counter(), [Y]
             del Y
-            Y, form = run.layer(k, layer, step, before)
+            Y, kernel = run.layer(k, layer, step, before)
             if callback is not None:
                 live = int(Y.any(axis=1).sum())
                 counts = np.array([[len(Y), live, live, np.count_nonzero(Y), 0]])
-                for stats in layer_stats(k, counts, 0, form, perf_counter() - began):
+                for stats in layer_stats(k, counts, 0, kernel, perf_counter() - began):
                     callback(stats)
         if wanted is not None:
             Y = Y[wanted[1]]
@@ -211,13 +211,13 @@ class _Run:
         if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
             before.append(Y)
             del Y
-            return self._weights_first(k, layer, step, before, gather), gather.form
+            return self._weights_first(k, layer, step, before, gather), gather.kernel
         features = info.nrows + (2 * info.ncols if layer.self_weights is not None else 0)
         width = rows_within(
             self._memory, features * info.dtype.itemsize, f"nodes at layer {k}",
             least=_NARROWEST, most=min(_WIDEST, max(rows.nrows, 1)),
         )  # fmt: skip
-        return self._edges_first(k, layer, step, Y, gather, width), gather.form
+        return self._edges_first(k, layer, step, Y, gather, width), gather.kernel
 
     def _weights_first(
         self, k: int, layer: Convolution, step: Step, held: list[Any], gather: Gather

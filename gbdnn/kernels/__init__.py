@@ -1,1 +1,1 @@
-"""One layer, equation by equation: a module per form, and the blocks that the forms compute on."""
+"""One layer, equation by equation: a module per kernel, and the blocks that kernels compute on."""

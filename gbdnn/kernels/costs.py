@@ -1,4 +1,4 @@
-"""What a layer costs in either form, and what follows from it.
+"""What a layer costs in each kernel, and what follows from it.
 
 All constants stand here, in nanoseconds of one thread, with SuiteSparse:GraphBLAS 9.4.5 in FP32.
 Those of vectorised loops are a `Machine`, one for each kind of processor, and scale with the bytes
@@ -6,10 +6,10 @@ of a number; the others were measured on a Zen 4 core. On another machine they a
 factor: that costs time, never correctness. Equal machines choose alike: nothing is measured in a
 run. ``benchmarks/limits/constants.py`` measures a `Machine`.
 
-A layer in the full form multiplies every input of a block with every edge, whether the activation
-is 0 or not, at the speed of vectorised code; the sparse form multiplies what is there, some ten to
-twenty times slower per multiply-add, and pays for each entry of its result. With 32 edges per
-neuron the two meet where one activation in a hundred, or fewer, is not 0.
+A layer in the full kernel multiplies every input of a block with every edge, whether the activation
+is 0 or not, at the speed of vectorised code; the sparse kernel multiplies stored entries only, some
+ten to twenty times slower per multiply-add, and pays for each entry of its result. With 32 edges
+per neuron the two meet where one activation in a hundred, or fewer, is not 0.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 class Machine(NamedTuple):
     """Constants of a kind of processor: ns of a multiply-add in FP32, and of a new entry."""
 
-    full: float  # in the full form
+    full: float  # in the full kernel
     fused: float
-    dense: float  # of a dense layer in the fused form: no row numbers are read
+    dense: float  # of a dense layer in the fused kernel: no row numbers are read
     product: float  # of NumPy's product
-    entry: float  # of the sparse form's product
+    entry: float  # of the sparse kernel's product
 
 
 _ZEN_3 = Machine(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
@@ -58,8 +58,8 @@ MACHINES = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 MACHINE = MACHINES[processor.vectors()]
 
 PASS = 0.1  # to read or write an element in the caches
-FULL_CALL = 25_000.0  # a layer's calls, in the full form
-SPARSE_CALL = 60_000.0  # the same in the sparse form, and for moving inputs in the full form
+FULL_CALL = 25_000.0  # a layer's calls, in the full kernel
+SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for moving inputs in the full kernel
 MOVE = 0.7  # to move an activation, to the place of a dead one or along an edge of a graph
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
@@ -68,9 +68,9 @@ DENSE_LAYER = 0.4  # of the edges there could be: from here on a layer is dense
 PANEL_ROWS = min(max(processor.cache_bytes(1, 32 << 10) // 128, 128), 512)
 PANEL_EDGES = 8  # of a neuron in a panel, which make up for sums that are stored between panels
 MOVE_ROW = 10.0  # to begin with a neuron's row
-PREPARE_EDGE = 12.0  # to prepare weights for the fused form
+PREPARE_EDGE = 12.0  # to prepare weights for the fused kernel
 PREPARE_LAYER = 200_000.0
-COMPILE = 5e9  # to compile the fused form, once on a machine
+COMPILE = 5e9  # to compile the fused kernel, once on a machine
 COMPILE_GATHER = 750e6  # edges times features of a graph's products that take as long as compiling
 
 PREPARE_AT_ONCE = 1e8  # a network that takes less to prepare is prepared, whatever the call is
@@ -97,13 +97,13 @@ REORDER_FROM = 2048  # inputs: an edge is reordered for some 30 ns and then save
 
 
 def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
-    """Return ns of a layer in the full form for one block of `inputs`."""
+    """Return ns of a layer in the full kernel for one block of `inputs`."""
     rows = -(-inputs // 16) * 16
     return FULL_CALL + rows * (edges * MACHINE.full + 2 * ncols * PASS) * itemsize / 4
 
 
 def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) -> float:
-    """Return ns of a layer in the fused form for one block of `inputs`."""
+    """Return ns of a layer in the fused kernel for one block of `inputs`."""
     rows = -(-inputs // 16) * 16 * itemsize / 4
     if dense_layer_pays(edges, nrows, ncols):
         return rows * ncols * (nrows * MACHINE.dense + PASS)
@@ -148,7 +148,7 @@ def fetching_pays(nrows: int) -> bool:
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:
-    """Return ns of a layer in the sparse form for `inputs` with that many entries in all."""
+    """Return ns of a layer in the sparse kernel for `inputs` with that many entries in all."""
     products = entries * edges / max(nrows, 1)
     # Two products that fall on one place make one entry: at most as many as there are places.
     found = min(products, float(inputs) * ncols)
@@ -175,7 +175,7 @@ def block_width(neurons: int, itemsize: int, inputs: int) -> int:
 
 
 def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
-    """Return how many inputs a block of the fused form has.
+    """Return how many inputs a block of the fused kernel has.
 
     As many as keep a block near 1.5 MiB, from 64 to 384, in whole cache lines; for few inputs so
     many that there is a block for each thread.

@@ -1,4 +1,4 @@
-"""The full form of a layer: a block of inputs, zeros and all, in place.
+"""The full kernel of a layer: a block of inputs, zeros and all, in place.
 
     Z  = b                         every input starts at the bias
     Z += Y W                       plus_times into Z itself: SuiteSparse's kernel saxpy5
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FULL", "FullForm", "FullWeights"]
+__all__ = ["FULL", "FullKernel", "FullWeights"]
 
 
 class FullWeights(NamedTuple):
-    """What the full form needs of a layer: column-wise weights, one bias or one per neuron."""
+    """What the full kernel needs of a layer: column-wise weights, one bias or one per neuron."""
 
     W: gb.Matrix
     b: float | np.ndarray
 
 
-class FullForm:
+class FullKernel:
     """The product of a full with a sparse matrix, in GraphBLAS."""
 
     name = "full"
@@ -88,7 +88,7 @@ class FullForm:
         activate(Z, layer)
 
 
-FULL = FullForm()
+FULL = FullKernel()
 
 
 def start(Z: Block, b: float | np.ndarray) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gbdnn.kernels.blocks import Block, Buffers
-    from gbdnn.kernels.form import ChainLayers
+    from gbdnn.kernels.kernel import ChainLayers
 
 __all__ = ["FullChain"]
 
@@ -33,7 +33,7 @@ _FEW = 0.75  # of the inputs live, or fewer: the living are moved at the end of 
 
 
 class FullChain:
-    """See `gbdnn.kernels.form.Chain`; a block's matrix has the shape of the layer it is at."""
+    """See `gbdnn.kernels.kernel.Chain`; a block's matrix has the shape of the layer it is at."""
 
     name = "full"
 

@@ -1,11 +1,11 @@
-"""The fused form: a block through many layers, each in one pass over its memory.
+"""The fused kernel: a block through many layers, each in one pass over its memory.
 
     Z  = b; Z += Y W               every neuron's sums stay in registers for all its edges
     Y' = min(max(Z, 0), clip)      before they are stored, once
 
-The inner loops are compiled by numba and kept on disk
-(`gbdnn.kernels.compiled`). The full form is the same equation in GraphBLAS: its definition, and the
-form to take where nothing can be compiled.
+The inner loops are compiled by numba and kept on disk (`gbdnn.kernels.compiled`). The full kernel
+is the same equation in GraphBLAS: its definition, and the kernel to take if nothing can be
+compiled.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FUSED", "FusedForm"]
+__all__ = ["FUSED", "FusedKernel"]
 
 
-class FusedForm:
+class FusedKernel:
     """Sums in registers, compiled for the processor at hand."""
 
     name = "fused"
@@ -39,7 +39,7 @@ class FusedForm:
     def __init__(self) -> None:
         self._loaded: set[np.dtype] = set()
         self._fault: dict[np.dtype, str] = {}
-        self._without: dict[np.dtype, float] = {}  # ns of runs in another form
+        self._without: dict[np.dtype, float] = {}  # ns of runs in another kernel
         self._loading = threading.Lock()
 
     def is_exact(self, info: LayerInfo) -> bool:
@@ -57,7 +57,7 @@ class FusedForm:
         ----------
         dtype : float32 or float64
         work : float
-            Estimated ns of the run in another form. Without compiled code on disk, it is compiled
+            Estimated ns of the run in another kernel. Without compiled code on disk, it is compiled
             once the runs of this process have taken longer than that (the ski-rental rule, with
             `costs.COMPILE`); while one thread compiles, others go on without.
         """
@@ -71,7 +71,7 @@ class FusedForm:
         return enough and not self._loading.locked()
 
     def went_without(self, dtype: np.dtype, work: float) -> None:
-        """Note that a run of so much work takes another form."""
+        """Note that a run of so much work takes another kernel."""
         self._without[dtype] = self._without.get(dtype, 0.0) + work
 
     def has_loaded(self, dtype: np.dtype) -> bool:
@@ -81,7 +81,7 @@ class FusedForm:
         """
         first = dtype not in self._fault
         if (fault := self._load(dtype)) is not None and first:
-            text = f"no fused form, which would take less time: {fault}"
+            text = f"no fused kernel, which would take less time: {fault}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         return fault is None
 
@@ -124,7 +124,7 @@ class FusedForm:
 
     @cached_property
     def _is_suited(self) -> bool:
-        """Whether the processor gains by this form."""
+        """Whether the processor gains by this kernel."""
         try:
             from gbdnn.kernels.compiled.library import has_fma
 
@@ -185,7 +185,7 @@ class FusedForm:
         return (prepare_dense_rows if dense else prepare_rows)(rows, layer.bias, layer)
 
 
-FUSED = FusedForm()
+FUSED = FusedKernel()
 
 
 def _columns(

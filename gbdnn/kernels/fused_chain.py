@@ -1,4 +1,4 @@
-"""Calls of the fused form's compiled code: blocks, and single inputs, through many layers.
+"""Calls of the fused kernel's compiled code: blocks, and single inputs, through many layers.
 
 Compiled code gets addresses and believes what it is told.
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.blocks import Buffers
     from gbdnn.kernels.compiled.table import FusedLayer
-    from gbdnn.kernels.form import ChainLayers
+    from gbdnn.kernels.kernel import ChainLayers
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["FusedChain", "FusedSingle"]
 
 
 class FusedChain:
-    """See `gbdnn.kernels.form.Chain`; all blocks have room for the widest layer.
+    """See `gbdnn.kernels.kernel.Chain`; all blocks have room for the widest layer.
 
     Compiled code drops the dead on the way: the living from the end of a block take their places.
     """
@@ -149,7 +149,7 @@ class FusedSingle:
     Parameters
     ----------
     weights : sequence of FusedLayer
-        As `FusedForm.prepare_single` makes them.
+        As `FusedKernel.prepare_single` makes them.
     infos : sequence of LayerInfo
     """
 

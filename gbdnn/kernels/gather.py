@@ -74,7 +74,7 @@ class Gather:
         self._cuts = np.unique([0, *cuts, *self._heavy, *(self._heavy + 1), rows.nrows])
 
     @property
-    def form(self) -> str:
+    def kernel(self) -> str:
         """How products are computed: ``"fused"`` in compiled code, ``"full"`` in GraphBLAS."""
         return "full" if self._compiled is None else "fused"
 

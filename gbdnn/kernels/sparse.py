@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["SPARSE", "SparseForm", "SparseWeights"]
+__all__ = ["SPARSE", "SparseKernel", "SparseWeights"]
 
 
 class SparseWeights(NamedTuple):
@@ -57,7 +57,7 @@ class SparseWeights(NamedTuple):
     degrees: np.ndarray
 
 
-class SparseForm:
+class SparseKernel:
     """The product of two sparse matrices, in GraphBLAS."""
 
     name = "sparse"
@@ -158,4 +158,4 @@ def _values(Z: gb.Matrix) -> np.ndarray:
     return found
 
 
-SPARSE = SparseForm()
+SPARSE = SparseKernel()

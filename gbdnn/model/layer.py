@@ -124,7 +124,7 @@ class Layer(LayerInfo):
         as_flag(copy, "copy")
         weights = as_held(weights, "weights")
         shape = shape_of(weights, "weights")
-        # A form may want them by rows.
+        # A kernel may need them by rows.
         require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")
         own = floating(dtype_of(weights), "weights")
         wanted = own if wanted is None else wanted
@@ -168,7 +168,7 @@ class Layer(LayerInfo):
         return self.W.dup()
 
     def prepared(self, prepare: Callable[[Layer], T]) -> T:
-        """Return ``prepare(layer)``, made at the first call and kept: a form's own weights."""
+        """Return ``prepare(layer)``, made at the first call and kept: a kernel's own weights."""
         return self._prepared.once(prepare, self)
 
     def astype(self, dtype: Any) -> Layer:

@@ -139,10 +139,11 @@ def plot_layer_times(
     count = len(per_layer(records, layers))
     ax = axes_or_new(ax)
     edges, bottom = np.arange(count + 1) - 0.5, np.zeros(count)
-    for form, style in zip(sorted({each.form for each in records}), area_styles(), strict=False):
-        own = [each for each in records if each.form == form]
+    kernels = sorted({each.kernel for each in records})
+    for kernel, style in zip(kernels, area_styles(), strict=False):
+        own = [each for each in records if each.kernel == kernel]
         top = bottom + 1e3 * per_layer(own, count)["seconds"]
-        ax.stairs(top, edges, baseline=bottom, fill=True, label=f"{form} form", **style)
+        ax.stairs(top, edges, baseline=bottom, fill=True, label=f"{kernel} kernel", **style)
         bottom = top
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))

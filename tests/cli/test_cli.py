@@ -50,7 +50,7 @@ def test_options_of_the_challenge(tmp_path):
     problem = outcome["problem"]
     assert [problem[each] for each in ("neurons", "layers", "inputs", "seed")] == [4096, 9, 50, 4]
     assert (outcome["nthreads"], len(outcome["seconds"])) == (1, 3)
-    assert outcome["forms"] == {"full": 1.0}
+    assert outcome["kernels"] == {"full": 1.0}
     printed = well(*FEW, "--engine", "sparse", "--no-check", "--deduplicate")
     assert "engine      sparse, kernels sparse 100%\n" in printed
     assert "EFFECTIVE: equal inputs computed once" in printed

@@ -196,7 +196,7 @@ def test_kinds_of_features(executor, net, X, answer, order, kind):
     assert all((each.inputs, each.batches) == (2250, 4) for each in records)
     assert sum(each.living for each in records) == len(LIVING)
     assert sum(each.entries for each in records) == Y.nvals
-    assert all(list(each.forms) == ["full"] and each.forms["full"] > 0 for each in records)
+    assert all(list(each.kernels) == ["full"] and each.kernels["full"] > 0 for each in records)
 
 
 def test_slices_and_casts_of_a_network(executor, net, X):

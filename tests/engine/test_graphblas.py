@@ -35,9 +35,9 @@ found = [
 ]
 for each in found:
     np.testing.assert_array_equal(each, expected)
-assert {record.form for record in records} <= {"sparse", "full"}
+assert {record.kernel for record in records} <= {"sparse", "full"}
 outcome = challenge.run(challenge.generated(1024, 6, inputs=100), engine="graphblas")
-assert outcome.check == "PASSED" and not {"fused"} & set(outcome.forms), outcome
+assert outcome.check == "PASSED" and not {"fused"} & set(outcome.kernels), outcome
 
 warnings.simplefilter("default")
 np.testing.assert_array_equal(gbdnn.compile([W, W], bias=-0.25)(X), expected)  # the fastest at hand
@@ -80,7 +80,7 @@ def test_graphblas_takes_both_kernels():
     for engine in ("graphblas", "sparse", "full"):
         records = []
         gbdnn.infer([W] * 4, X, clip=2, engine=engine, callback=records.append)
-        kernels[engine] = [record.form for record in sorted(records, key=lambda x: x.layer)]
+        kernels[engine] = [record.kernel for record in sorted(records, key=lambda x: x.layer)]
     assert kernels["graphblas"][0] == "sparse"
     assert kernels["graphblas"][-1] == "full"
     assert (set(kernels["sparse"]), set(kernels["full"])) == ({"sparse"}, {"full"})

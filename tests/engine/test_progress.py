@@ -19,7 +19,7 @@ def test_edges_processed_are_those_that_a_callback_gets(engine, deduplicate):
         assert current() is work
     processed = sum(each.inputs * net.infos[each.layer].edges for each in records)
     assert work.done == processed > 0
-    assert work.forms == {engine: processed}
+    assert work.kernels == {engine: processed}
     assert engine == "sparse" or work.done < X.nrows * net.edges
     assert (work.runs, work.ended, work.finished) == (1, True, 300)
     assert work.fraction == 1
@@ -48,6 +48,6 @@ def test_the_fraction_grows_to_one():
     assert (work.finished, work.fraction) == (20, (50 + 3 * 20) / 400)
     work.computed(1, [30, 20, 10], 10, "full")
     assert (work.finished, work.fraction) == (50, 0.5)
-    assert work.forms == {"fused": 50 * edges, "full": 60 * edges}
+    assert work.kernels == {"fused": 50 * edges, "full": 60 * edges}
     work.begin(net.infos[:2], 7)
     assert (work.runs, work.fraction, work.finished) == (2, 0, 0)

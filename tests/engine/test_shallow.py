@@ -326,7 +326,7 @@ def test_an_answer_into_an_array_of_the_callers(count):
         assert 0 < out.any(axis=1).sum() < 300
 
 
-def test_an_answer_into_an_array_by_the_sparse_form():
+def test_an_answer_into_an_array_by_the_sparse_kernel():
     net = gbdnn.Network([gbdnn.Layer(np.eye(3) / 2, 0.5, bias_rule="entries")])
     out = np.ones((2, 3))
     gbdnn.compile(net)(np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]), out=out)
@@ -394,7 +394,7 @@ def test_compile_takes_what_infer_takes(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_layers_that_blocks_cannot_take(dtype):
-    """A positive bias under the rule `entries`: by the sparse form."""
+    """A positive bias under the rule `entries`: by the sparse kernel."""
     net = gbdnn.Network([gbdnn.Layer(np.eye(3, dtype=dtype) / 2, 0.5, bias_rule="entries")])
     X = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]], dtype)
     expected = np.where(X, X / 2 + 0.5, 0).astype(dtype)

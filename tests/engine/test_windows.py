@@ -217,7 +217,7 @@ def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     plain = gbdnn.infer(net, X, **options)
     stats = []
     assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
-    assert {s.form for s in stats} == {"fused"}
+    assert {s.kernel for s in stats} == {"fused"}
     table = gbdnn.inference.per_layer(stats)
     assert table["live"][29] == len(gbdnn.categories(plain)) > 0
     if deduplicate is False:

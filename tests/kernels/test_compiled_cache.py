@@ -40,7 +40,7 @@ def run(engine, inputs=40):
     for _ in range(3):
         expected = np.clip(expected @ W, 0, 2)
     np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
-    return "+".join(sorted({s.form for s in stats})), len(compiled)
+    return "+".join(sorted({s.kernel for s in stats})), len(compiled)
 """
 
 
@@ -206,7 +206,7 @@ for _ in range(2):
     except gbdnn.errors.MissingPackageError as error:
         print(error)
 """
-    found = python(code, tmp_path, "no fused form", before=MISSING[fault])
+    found = python(code, tmp_path, "no fused kernel", before=MISSING[fault])
     assert found[0] == "full 0"
     assert found[1].replace("1", "0") == "full 0 full 0"
     assert found[2].replace("1", "0") == "full 0 sparse 0"
@@ -226,7 +226,7 @@ llvm.get_process_triple = lambda: "x86_64-unknown-linux-gnu"  # on other machine
 """
 
 
-def test_a_processor_without_fused_multiply_adds_never_takes_the_form(filled, tmp_path):
+def test_a_processor_without_fused_multiply_adds_never_takes_the_kernel(filled, tmp_path):
     """Each would be a call of the C library; nothing is compiled for it, and nobody is warned."""
     code = replaced_compiler(only(filled)) + PREPARED_AT_ONCE + "costs.COMPILE = 0.0\n"
     code += "run('sparse')\n" + NO_FMA + "print(*run('auto'), *run('auto', 9))"

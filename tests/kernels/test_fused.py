@@ -1,4 +1,4 @@
-"""What only the fused form has: tiles, pairs of neurons, many layers in one call."""
+"""What only the fused kernel has: tiles, pairs of neurons, many layers in one call."""
 
 import itertools
 import re
@@ -15,9 +15,9 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.compiled.record import FIELDS
-from gbdnn.kernels.form import ChainLayers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
+from gbdnn.kernels.kernel import ChainLayers
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 2e-5, "FP64": 1e-12}

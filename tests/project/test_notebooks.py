@@ -20,7 +20,7 @@ NEEDS = {
     "communities": {"matplotlib", "networkx"},
     "equal_inputs": {"matplotlib", "sklearn"},
     "first_inference": {"matplotlib", "sklearn"},
-    "forms": {"matplotlib"},
+    "kernels": {"matplotlib"},
     "from_onnx": {"matplotlib", "onnx", "sklearn"},
     "from_pytorch": {"matplotlib", "sklearn", "torch"},
     "inside": {"matplotlib", "sklearn"},

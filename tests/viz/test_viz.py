@@ -18,7 +18,7 @@ from gbdnn import viz
 from gbdnn.viz import figures
 
 
-def record(layer, block=0, *, live=4, distinct=4, entries=8, form="full", seconds=0.25):
+def record(layer, block=0, *, live=4, distinct=4, entries=8, kernel="full", seconds=0.25):
     return gbdnn.inference.LayerStats(
         layer=layer,
         block=block,
@@ -26,15 +26,15 @@ def record(layer, block=0, *, live=4, distinct=4, entries=8, form="full", second
         live=live,
         distinct=distinct,
         entries=entries,
-        form=form,
+        kernel=kernel,
         seconds=seconds,
     )
 
 
 RECORDS = [
-    record(0, live=60, distinct=60, entries=120, form="sparse", seconds=0.5),
+    record(0, live=60, distinct=60, entries=120, kernel="sparse", seconds=0.5),
     record(1, 0, live=20, distinct=20, entries=80),
-    record(1, 1, live=10, distinct=5, entries=45, form="sparse", seconds=1.0),
+    record(1, 1, live=10, distinct=5, entries=45, kernel="sparse", seconds=1.0),
     record(3, live=0, distinct=0, entries=0),
 ]
 
@@ -137,12 +137,12 @@ def test_activity_where_there_is_no_density():
     assert np.isnan(nothing.figure.axes[1].lines[0].get_ydata()).all()
 
 
-def test_layer_times_by_form():
+def test_layer_times_by_kernel():
     found = steps(viz.plot_layer_times(RECORDS))
-    assert found.keys() == {"full form", "sparse form"}
-    np.testing.assert_allclose(found["sparse form"], [500, 1000, 0, 0])
-    np.testing.assert_allclose(found["full form"], [0, 250, 0, 250])
-    assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full form"]) == 6
+    assert found.keys() == {"full kernel", "sparse kernel"}
+    np.testing.assert_allclose(found["sparse kernel"], [500, 1000, 0, 0])
+    np.testing.assert_allclose(found["full kernel"], [0, 250, 0, 250])
+    assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full kernel"]) == 6
 
 
 def bars(ax):

@@ -193,7 +193,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     with engaged(options["nthreads"]):
         net = _network(task.network, options["memory"])
     work = current() if current().is_watched else RunProgress()
-    before = dict(work.forms)
+    before = dict(work.kernels)
     with watched(work):
         Y = infer_network(net, _features(task.features), **options)
     rows = SparseRows.from_matrix(Y)
@@ -214,7 +214,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
         seconds=perf_counter() - began,
         bytes=int(getattr(task.features, "nbytes", 0)) + (0 if sent is None else sent.nbytes),
         threads=options["nthreads"],
-        forms={form: edges - before.get(form, 0) for form, edges in work.forms.items()},
+        kernels={kernel: edges - before.get(kernel, 0) for kernel, edges in work.kernels.items()},
         done=0,
         batches=None,
     )

@@ -231,7 +231,7 @@ class _Pipeline:
                 sent=links.sent,
                 busy=stage.busy,
                 waited=links.waited,
-                forms=work.forms,
+                kernels=work.kernels,
             )
 
         return self._ranks.linked(work, sources, targets)

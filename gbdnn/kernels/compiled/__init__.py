@@ -1,1 +1,1 @@
-"""The fused form's inner loops, compiled by numba for the processor at hand and kept on disk."""
+"""The fused kernel's inner loops, compiled by numba for the processor at hand and kept on disk."""

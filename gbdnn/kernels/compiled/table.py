@@ -27,7 +27,7 @@ __all__ = ["FusedLayer", "LayerTable", "prepare"]
 
 
 class FusedLayer(NamedTuple):
-    """What the fused form needs of a layer: columns in the order in which they are computed.
+    """What the fused kernel needs of a layer: columns in the order in which they are computed.
 
     ``arrays`` are, by the names of the record's fields: ``INDPTR`` (int64), ``ROWS`` (uint32) and
     ``WEIGHTS`` (one per edge, or a single one for all), the columns; ``BIAS``, one value or one per

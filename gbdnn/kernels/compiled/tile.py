@@ -1,4 +1,4 @@
-"""The inner loop of the fused form: some output neurons for some cache lines of inputs.
+"""The inner loop of the fused kernel: some output neurons for some cache lines of inputs.
 
     z[0 : T] = min(max(b + sum_e w[e] * Y[rows[e], 0 : T], low), high)
 

@@ -1,4 +1,4 @@
-"""What blocks have, in the full form and the fused one: pools, threads, memory."""
+"""What blocks have, in the full kernel and the fused one: pools, threads, memory."""
 
 import graphblas as gb
 import numpy as np
@@ -100,23 +100,23 @@ def test_reordering_changes_no_answer_and_no_edge():
 
 def test_engine_without_meaning():
     with pytest.raises(
-        ValueError, match="engine is 'auto', 'sparse', 'full' or 'fused', not 'dense'"
+        ValueError, match="engine is 'auto', 'graphblas', 'fused', 'sparse' or 'full', not 'dense'"
     ):
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 
 
-def test_the_cheaper_form_is_chosen():
+def test_the_cheaper_kernel_is_chosen():
     stats = []
     dense_weights = np.random.default_rng(0).random((300, 200)).astype("f4") - 0.5
     many = np.random.default_rng(1).random((500, 300)).astype("f4")
     gbdnn.infer([dense_weights], many, callback=stats.append)
-    assert {s.form for s in stats} <= {"full", "fused"}
+    assert {s.kernel for s in stats} <= {"full", "fused"}
     stats.clear()
     n = 20_000
     chain = gb.Matrix.from_coo(np.arange(n), np.arange(n), np.ones(n, "f4"))
     few = gb.Matrix.from_coo(np.arange(500), np.arange(500), 1.0, nrows=500, ncols=n)
     gbdnn.infer([chain], few, callback=stats.append)
-    assert {s.form for s in stats} == {"sparse"}
+    assert {s.kernel for s in stats} == {"sparse"}
 
 
 def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
@@ -135,10 +135,10 @@ def test_activations_that_become_sparse_change_the_kernel(monkeypatch):
     layers = [(0.0, wide), (bias, wide), (0.0, wide)]
     net = gbdnn.Network([gbdnn.Layer(W, b, dtype="FP32") for b, W in layers])
     Y = gbdnn.infer(net, X, deduplicate=False, callback=stats.append)
-    forms = {k: {s.form for s in stats if s.layer == k} for k in range(3)}
-    assert forms[0] == forms[1]
-    assert forms[1] in ({"full"}, {"fused"})
-    assert forms[2] == {"sparse"}
+    kernels = {k: {s.kernel for s in stats if s.layer == k} for k in range(3)}
+    assert kernels[0] == kernels[1]
+    assert kernels[1] in ({"full"}, {"fused"})
+    assert kernels[2] == {"sparse"}
     assert Y.isequal(gbdnn.infer(net, X, engine="sparse"))
 
 

@@ -1,7 +1,7 @@
-"""The forms of a layer: what each has to offer, so that a further one is one more module.
+"""What a kernel provides, so that another kernel is one more module.
 
-A *row form* takes all its inputs through a layer as one sparse matrix. A *block form* computes on
-blocks, dense activations of some inputs: a `Chain` takes a block through consecutive layers.
+The sparse kernel takes all inputs through a layer as one sparse matrix. A *block kernel* computes
+on blocks, dense activations of some inputs: a `Chain` takes a block through consecutive layers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["BlockForm", "Chain", "ChainLayers", "Form"]
+__all__ = ["BlockKernel", "Chain", "ChainLayers", "Kernel"]
 
 
-class Form(Protocol):
+class Kernel(Protocol):
     """A way to compute ``Y' = min(max(Y W + b, 0), clip)``."""
 
     name: str
     """As `LayerStats` and the ``engine`` of `infer` call it."""
 
     def is_exact(self, info: LayerInfo, /) -> bool:
-        """Whether the form gives this layer's answer."""
+        """Whether the kernel computes this layer exactly."""
         ...
 
     def cost(self, info: LayerInfo, inputs: int, entries: float, /) -> float:
@@ -37,8 +37,8 @@ class Form(Protocol):
         ...
 
 
-class BlockForm(Form, Protocol):
-    """A form that computes on blocks."""
+class BlockKernel(Kernel, Protocol):
+    """A kernel that computes on blocks."""
 
     def prepare(
         self,
@@ -49,7 +49,7 @@ class BlockForm(Form, Protocol):
         *,
         wide: bool = False,
     ) -> Any:
-        """Return the weights as the form wants them, neurons in the order given (None: as is).
+        """Return the weights as the kernel needs them, neurons in the order given (None: as is).
 
         They give the same bits whether they are for `wide` blocks (`costs.is_wide`) or not.
         """
@@ -66,7 +66,7 @@ class ChainLayers:
         The number of the first layer in the network.
     infos : sequence of LayerInfo
     weights : sequence
-        As the form prepares them; None for a layer that the form does not give.
+        As the kernel prepares them; None for a layer that it does not compute.
     droppable : sequence of bool
         Whether inputs without an activation behind the layer may be dropped.
     checked : sequence of bool
