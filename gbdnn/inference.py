@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.distributed.executors.workers import Workers
     from gbdnn.io.store.features import StoredFeatures
-    from gbdnn.model.layer import BiasLike, BiasRule, Layer
+    from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
     class Options(TypedDict, total=False):
         """Options of `infer` that the other calls take, too; there they are described."""
@@ -53,17 +53,24 @@ if TYPE_CHECKING:
         bias: BiasLike | Sequence[BiasLike] | None
         bias_rule: BiasRule | None
         clip: float | None
+        last_activation: Activation | None
         dtype: Any
         engine: Engine
         deduplicate: bool | Literal["auto"]
-        memory: int
+        memory: int | str
         nthreads: int | None
         callback: Callable[[LayerStats], object] | None
 
 
 __all__ = ["LayerStats", "per_layer"]  # infer and the other functions are names of gbdnn
 
-_OF_LAYERS = ("bias", "bias_rule", "clip", "dtype")  # options that make layers of matrices
+_OF_LAYERS = (
+    "bias",
+    "bias_rule",
+    "clip",
+    "last_activation",
+    "dtype",
+)  # options that make layers of matrices
 
 
 def infer(
@@ -73,10 +80,11 @@ def infer(
     bias: BiasLike | Sequence[BiasLike] | None = None,
     bias_rule: BiasRule | None = None,
     clip: float | None = None,
+    last_activation: Activation | None = None,
     dtype: Any = None,
     engine: Engine = "auto",
     deduplicate: bool | Literal["auto"] = "auto",
-    memory: int = MEMORY,
+    memory: int | str = MEMORY,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
     executor: Any = None,
@@ -101,6 +109,9 @@ def infer(
         Only with bare matrices (default: ``"all"``). See `Layer`.
     clip : float, optional
         Only with bare matrices: upper limit of the activations (default: none).
+    last_activation : {"relu", "identity"}, optional
+        Only with bare matrices: ``"identity"`` leaves the last layer without ReLU and clip, as in a
+        trained classifier (default: ``"relu"``, as in the challenge).
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in (default: the weights decide; FP32 and FP64 stay, bool and integers
         become FP32). Features are cast to it.
@@ -115,15 +126,16 @@ def infer(
         Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
         them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
         equal, and not at all for dense features in a shallow network.
-    memory : int, default 512 MiB
-        Budget in bytes beyond weights, features (and their copy, if they are converted) and result.
-        It is not a strict limit; the aim is a peak of at most 1.5 times as much.
+    memory : int or str, default "512MiB"
+        Budget in bytes, or with a unit, beyond weights, features (and their copy, if they are
+        converted) and result. It is not a strict limit; the aim is a peak of at most 1.5 times as
+        much.
         A network that is not in memory is read within it, some layers at a time: more memory means
         fewer passes over the weights. Compiling the fused kernel, once per machine, takes up to
         64 MiB more.
     nthreads : int, optional
-        Threads for this call (default: those of the engaged GraphBLAS Context, or of the
-        configuration).
+        Threads for this call, -1 for all cores (default: those of the engaged GraphBLAS Context, or
+        of the configuration).
     callback : callable, optional
         Called with a `LayerStats` for each layer of each block, in the caller's thread, when all
         blocks have gone through a window of layers. What it raises ends the inference and is raised
@@ -213,8 +225,10 @@ def infer(
     }
     options = checked_options(given, "infer")
     workers = None if executor is None else _workers(executor, options)
-    of_layers = {"bias": bias, "bias_rule": bias_rule, "clip": clip, "dtype": dtype}
-    net = _network(layers, options["nthreads"], **of_layers)
+    net = _network(
+        layers, options["nthreads"],
+        bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation, dtype=dtype,
+    )  # fmt: skip
     if workers is None or not len(net):
         return _here(net, features, dtype, options)
     from gbdnn.distributed.executors.batches import infer_over

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.model.layer import BiasLike, BiasRule, Layer
+    from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
 __all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
 
@@ -146,6 +146,7 @@ def compile(  # noqa: A001
     bias: BiasLike | Sequence[BiasLike] | None = None,
     bias_rule: BiasRule | None = None,
     clip: float | None = None,
+    last_activation: Activation | None = None,
     dtype: Any = None,
     engine: Engine = "auto",
     nthreads: int | None = None,
@@ -160,14 +161,14 @@ def compile(  # noqa: A001
     ----------
     layers : Network, list of Layer, or list of matrices
         As for `infer`; a lazy network is loaded.
-    bias, bias_rule, clip, dtype
+    bias, bias_rule, clip, last_activation, dtype
         As for `infer`.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
         As for `infer`. ``"auto"`` and ``"fused"`` use the kernel compiled by numba; if it is not
         available, ``"auto"`` calls `infer`, as the other engines do.
     nthreads : int, optional
-        Threads of each call (default: those of the engaged GraphBLAS Context, or of the
-        configuration). A call with few inputs takes one.
+        Threads of each call, -1 for all cores (default: those of the engaged GraphBLAS Context, or
+        of the configuration). A call with few inputs takes one.
 
     Returns
     -------
@@ -198,7 +199,10 @@ def compile(  # noqa: A001
     [[0.25, 0.0], [0.75, 0.0]]
     """
     with engaged(as_nthreads(nthreads)):
-        net = as_network(layers, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype).loaded()
+        net = as_network(
+            layers, bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation,
+            dtype=dtype,
+        ).loaded()  # fmt: skip
     if not len(net):
         raise ArgumentTypeError("layers: there is none to compile")
     return CompiledNetwork(net, nthreads, engine)

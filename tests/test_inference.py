@@ -11,6 +11,7 @@ from conftest import assert_answer, network
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
+from gbdnn import errors
 
 BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
 SHAPES = {
@@ -176,6 +177,35 @@ def test_bare_matrices_take_one_bias_or_one_per_layer(infer):
         bias=-0.1875, clip=1, bias_rule="entries", dtype="FP32",
     )  # fmt: skip
     assert_answer(Y, scalar)
+
+
+def test_the_last_activation_of_bare_matrices(infer):
+    W, X = np.array([[1.0, -2.0], [0.5, -1.0]]), np.array([[1.0, 2.0], [-3.0, 1.0]])
+    options = {"bias": 0.25, "clip": 1.5}
+    hidden = np.clip(X @ W + 0.25, 0, 1.5)
+    logits = hidden @ W + 0.25
+    assert (logits < 0).any()
+    assert (logits > 1.5).any()
+    net = gbdnn.Network([W, W], **options, last_activation="identity")
+    for Y in (infer(net, X), infer([W, W], X, **options, last_activation="identity")):
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), logits)
+    for Y in (infer(gbdnn.Network([W, W], **options), X), infer([W, W], X, **options)):
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.clip(logits, 0, 1.5))
+    with pytest.raises(errors.ArgumentTypeError, match="last_activation= cannot be combined"):
+        infer(net, X, last_activation="relu")
+
+
+def test_memory_with_a_unit_and_all_cores():
+    W, X = np.eye(4), np.ones((3, 4))
+    expected = gbdnn.infer([W], X)
+    assert gbdnn.infer([W], X, memory="64MiB", nthreads=-1).isequal(expected)
+    assert gbdnn.graph.infer([W], np.eye(4), W, memory="1 GB", nthreads=-1).isequal(
+        gbdnn.infer([W], np.eye(4))
+    )
+    with pytest.raises(errors.ArgumentError, match="memory: '1XB' is not a size such as"):
+        gbdnn.infer([W], X, memory="1XB")
+    with pytest.raises(errors.ArgumentError, match="nthreads is at least 1, or -1 for all cores"):
+        gbdnn.infer([W], X, nthreads=-2)
 
 
 @pytest.mark.parametrize("dtype", [None, "FP32", "FP64"])

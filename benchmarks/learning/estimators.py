@@ -33,7 +33,7 @@ def main(seeds: Annotated[int, typer.Option(min=1, help="Repeats.")] = 3) -> Non
         return TransformedTargetRegressor(network, transformer=StandardScaler())
 
     def sparse(seed):
-        return SparseRegressor(random_state=seed, nthreads=1)
+        return SparseRegressor(random_state=seed, n_jobs=1)
 
     X, y = load_digits(return_X_y=True)
     regressors = (sparse, dense)
@@ -41,7 +41,7 @@ def main(seeds: Annotated[int, typer.Option(min=1, help="Repeats.")] = 3) -> Non
         "digits": (
             (X / 16, y),
             (
-                lambda seed: SparseClassifier(random_state=seed, nthreads=1),
+                lambda seed: SparseClassifier(random_state=seed, n_jobs=1),
                 lambda seed: MLPClassifier(random_state=seed),
             ),
         ),

@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gbdnn.errors import ArgumentError, ArgumentTypeError, TooLargeError, require_kind
+from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import COMPLETION, complete, gb, shown
 from gbdnn.runtime.threads import MOST_THREADS
 
 __all__ = [
     "as_array",
+    "as_bytes",
     "as_dtype",
     "as_flag",
     "as_list",
@@ -38,6 +40,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SMALL = 1 << 20  # bytes that every machine has
 
 # One slash: a Path has made one of two. One letter is a drive.
@@ -131,9 +135,24 @@ def whole_number(n: Any, what: str, *, least: int | None = None, most: int | Non
     return int(n)
 
 
-def as_nthreads(n: Any) -> int | None:
-    """Return a number of threads; None for as many as GraphBLAS may use."""
-    return None if n is None else whole_number(n, "nthreads", least=1, most=MOST_THREADS)
+def as_nthreads(n: Any, what: str = "nthreads") -> int | None:
+    """Return a number of threads, None for as many as GraphBLAS may use; -1 means all cores."""
+    if n is None:
+        return None
+    n = whole_number(n, what, most=MOST_THREADS)
+    if n < 1 and n != -1:
+        raise ArgumentError(f"{what} is at least 1, or -1 for all cores; not {n}")
+    return cores() if n == -1 else n
+
+
+def as_bytes(x: Any, what: str = "memory") -> int:
+    """Return a number of bytes that is given as a whole number or as text with a unit."""
+    if not isinstance(x, str):
+        return whole_number(x, what, least=1)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?) *([a-z]*)", x.lower())
+    if match is None or match[2] not in _UNITS:
+        raise ArgumentError(f"{what}: {x!r} is not a size such as 1000000, 512MiB or 8GiB")
+    return whole_number(int(float(match[1]) * _UNITS[match[2]]), what, least=1)
 
 
 def as_array(x: Any, what: str) -> np.ndarray:

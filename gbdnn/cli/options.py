@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
+from gbdnn.arrays.checks import as_bytes
 from gbdnn.errors import ArgumentError
-
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
 def size(text: str) -> int:
     """Return a number of bytes, given with or without a unit."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?) *([a-z]*)", text.lower())
-    if match is None or match[2] not in _UNITS:
-        raise BadParameter(f"{text!r} is not a size such as 1000000, 512MiB or 8GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    try:
+        return as_bytes(text)
+    except ArgumentError as err:
+        raise BadParameter(str(err)) from err
 
 
 NThreads = Annotated[

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, whole_number
+from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.answer import DenseAnswer, SparseAnswer
 from gbdnn.engine.choice import MEMORY, Choice, Engine
@@ -116,8 +116,7 @@ def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
     ):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(found["callback"], "callback")
-    memory = whole_number(found["memory"], "memory", least=1)
-    return found | {"memory": memory, "nthreads": as_nthreads(found["nthreads"])}
+    return found | {"memory": as_bytes(found["memory"]), "nthreads": as_nthreads(found["nthreads"])}
 
 
 class _Window(NamedTuple):

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from gbdnn.arrays.checks import (
+    as_bytes,
     as_dtype,
     as_nthreads,
     as_word,
     floating,
     require_callable,
-    whole_number,
 )
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.choice import MEMORY, rows_within
@@ -72,7 +72,7 @@ def infer(
     nodes: Any = None,
     aggregate: Aggregate = "sum",
     dtype: Any = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
@@ -87,18 +87,19 @@ def infer(
     A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
         ``A(j, i)`` brings i's features to j: what `normalized` returns, or the transpose of a
         graph.
-    nodes : array_like of int, or Vector, optional
-        Whose activations are wanted; of a Vector those of its entries that are not 0. Only what
+    nodes : array_like of int, boolean mask of length nodes, or Vector, optional
+        Nodes whose activations are returned; of a Vector, its entries that are not 0. Only what
         they depend on is computed: their neighbours, and as many hops more as layers gather.
     aggregate : {"sum", "max", "min"}, default "sum"
         In place of ``A Y`` the largest or smallest of the neighbours' activations, whatever A's
         values; 0 for nodes without neighbours. They are computed by GraphBLAS alone.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`: the weights decide.
-    memory : int, optional
-        Budget in bytes for the products of one layer (default: no limit). With less, neighbours are
-        aggregated before the weights, a block of nodes at a time. The activations of all nodes
-        before and after a layer and a copy of A, or of the rows that `nodes` need, come on top.
+    memory : int or str, optional
+        Budget in bytes, or with a unit as ``"1GiB"``, for the products of one layer (default: no
+        limit). With less, neighbours are aggregated before the weights, a block of nodes at a time.
+        The activations of all nodes before and after a layer and a copy of A, or of the rows that
+        `nodes` need, come on top.
     nthreads : int, optional
         Threads of products with A and with sparse weights, as for `gbdnn.infer`. Products with
         weights of which 40 % are there or more are NumPy's, on NumPy's threads.
@@ -141,7 +142,7 @@ def infer(
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
     if memory is not None:
-        memory = whole_number(memory, "memory")
+        memory = as_bytes(memory)
     count = require_square(A, "A")
     with engaged(nthreads):
         convolutions = as_convolutions(layers, None if dtype is None else as_dtype(dtype))

@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def as_nodes(nodes: Any, count: int) -> np.ndarray:
-    """Return the ids of nodes; of a Vector those of its entries that are not 0."""
+    """Return the ids of nodes, which may be given as a mask or a Vector."""
     complete(nodes)
     if is_object(nodes) and type(nodes).__module__ == "graphblas.core.vector":
         if nodes.size != count:
@@ -40,8 +40,12 @@ def as_nodes(nodes: Any, count: int) -> np.ndarray:
         ids, values = nodes.to_coo()
         return ids.astype(np.int64)[values != 0]
     ids = as_array(nodes, "nodes")
+    if ids.dtype.kind == "b":
+        if ids.shape != (count,):
+            raise ShapeError(f"nodes is a mask of shape {ids.shape}; A has {count} nodes")
+        return np.flatnonzero(ids)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
-        raise ArgumentTypeError("nodes are a Vector, or a list of whole numbers")
+        raise ArgumentTypeError("nodes are a Vector, a boolean mask, or a list of whole numbers")
     if ids.size and not 0 <= ids.min() <= ids.max() < count:
         bad = ids.min() if ids.min() < 0 else ids.max()
         raise ArgumentError(f"nodes: {bad}, of {count} nodes that are counted from 0")

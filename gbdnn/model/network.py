@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, require_callable, whole_number
+from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
-from gbdnn.model.layer_info import LayerInfo, layer_table
+from gbdnn.model.layer_info import Activation, LayerInfo, layer_table
 from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.model.layer import BiasLike, BiasRule
+    from gbdnn.model.layer import BiasLike
+    from gbdnn.model.layer_info import BiasRule
     from gbdnn.model.readers import LayerReader
 
 T = TypeVar("T")
@@ -29,8 +30,18 @@ class Network(Sequence[Layer]):
 
     Parameters
     ----------
-    layers : iterable of Layer
-        Layer k has as many rows as layer k - 1 has columns, and all have one dtype.
+    layers : iterable of Layer, or of matrices of shape (neurons before, neurons)
+        Layer k has as many rows as layer k - 1 has columns, and all have one dtype. Matrices become
+        Layers.
+    bias : float, or a sequence with one item (a number or a vector) per layer, optional
+        Only with matrices (default: 0).
+    bias_rule : {"all", "entries"}, optional
+        Only with matrices (default: ``"all"``). See `Layer`.
+    clip : float, optional
+        Only with matrices: upper limit of each ReLU (default: none).
+    last_activation : {"relu", "identity"}, optional
+        Only with matrices: ``"identity"`` leaves the last layer without ReLU and clip, as in a
+        trained classifier (default: ``"relu"``, as in the challenge).
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Every layer is cast to it (default: the layers' own, which must agree).
 
@@ -58,15 +69,22 @@ class Network(Sequence[Layer]):
       1      3 x 2      6  bias 0 (all), relu, clip 1
     >>> net[1:].shape
     (3, 2)
+    >>> matrices = [np.eye(3), np.ones((3, 2))]
+    >>> gbdnn.Network(matrices, bias=-0.5, last_activation="identity")[1]
+    Layer(3 x 2, 6 edges, FP64, bias -0.5 (all), identity)
     """
 
-    def __init__(self, layers: Iterable[Layer], *, dtype: Any = None) -> None:
-        wanted = None if dtype is None else as_dtype(dtype)
-        found: list[Layer] = as_list(layers, "layers is a list of Layers")
-        for k, layer in enumerate(found):
-            require_kind(layer, Layer, f"layer {k}: a Layer is needed")
-        if wanted is not None:
-            found = [layer.astype(wanted) for layer in found]
+    def __init__(
+        self,
+        layers: Iterable[Layer] | Iterable[MatrixLike],
+        *,
+        bias: BiasLike | Sequence[BiasLike] | None = None,
+        bias_rule: BiasRule | None = None,
+        clip: float | None = None,
+        last_activation: Activation | None = None,
+        dtype: Any = None,
+    ) -> None:
+        found = _as_layers(layers, bias, bias_rule, clip, last_activation, dtype)
         self._take(tuple(found), None)
 
     @classmethod
@@ -285,47 +303,51 @@ def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
         )
 
 
-def as_network(
-    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
-    *,
-    bias: BiasLike | Sequence[BiasLike] | None = None,
-    bias_rule: BiasRule | None = None,
-    clip: float | None = None,
-    dtype: Any = None,
-) -> Network:
-    """Return `layers` as a Network: itself, or Layers or bare matrices put together.
+def as_network(layers: Any, *, dtype: Any = None, **of_matrices: Any) -> Network:
+    """Return `layers` as a Network: itself, or Layers or matrices put together.
 
-    `bias` (one number, or a sequence with one item per layer), `bias_rule` and `clip` go with bare
-    matrices; a Layer has its own.
+    `of_matrices` are the options of `Network` that describe matrices; None where not given.
     """
-    options = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
-    given = [f"{name}=" for name, value in options.items() if value is not None]
-    if isinstance(layers, Network):
-        if given:
-            raise ArgumentTypeError(
-                f"{given[0]} cannot be combined with a Network; its layers already have one"
-            )
-        return layers if dtype is None else layers.astype(dtype)
+    if not isinstance(layers, Network):
+        return Network(layers, dtype=dtype, **of_matrices)
+    _require_matrices("a Network; its layers", of_matrices)
+    return layers if dtype is None else layers.astype(dtype)
+
+
+def _as_layers(
+    layers: Any, bias: Any, bias_rule: Any, clip: Any, last_activation: Any, dtype: Any
+) -> list[Layer]:
+    """Return the layers of a `Network`, whose options these are."""
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
         raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
     items = as_list(layers, "layers is a Network or a list of matrices")
     if items and all(isinstance(item, Layer) for item in items):
-        if given:
-            raise ArgumentTypeError(
-                f"{given[0]} cannot be combined with Layers; they already have one"
-            )
-        return Network(items, dtype=dtype)
+        given = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
+        _require_matrices("Layers; they", given | {"last_activation": last_activation})
+        wanted = None if dtype is None else as_dtype(dtype)
+        return items if wanted is None else [layer.astype(wanted) for layer in items]
     biases = _one_bias_per_layer(bias, len(items))
-    bias_rule = "all" if bias_rule is None else bias_rule
-    if not items:  # the options are checked even so
-        Layer(np.empty((0, 0)), bias_rule=bias_rule, clip=clip, dtype=dtype)
+    last = "relu" if last_activation is None else last_activation
+    as_word(last, "last_activation", get_args(Activation))
+    options = {"bias_rule": "all" if bias_rule is None else bias_rule, "dtype": dtype}
+    if not items or last == "identity":  # options that no layer gets are checked even so
+        Layer(np.empty((0, 0)), clip=clip, **options)
     found = []
     for k, (W, b) in enumerate(zip(items, biases, strict=True)):
         if isinstance(W, Layer):
             raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
         with naming(f"layer {k}"):
-            found.append(Layer(W, b, bias_rule=bias_rule, clip=clip, dtype=dtype))
-    return Network(found)
+            if last == "identity" and k == len(items) - 1:
+                found.append(Layer(W, b, activation="identity", **options))
+            else:
+                found.append(Layer(W, b, clip=clip, **options))
+    return found
+
+
+def _require_matrices(what: str, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ArgumentTypeError(f"{name}= cannot be combined with {what} already have one")
 
 
 def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:

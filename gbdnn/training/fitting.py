@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gbdnn.arrays.checks import as_dtype, as_flag, require_iterable, whole_number
+from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, require_iterable, whole_number
 from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import COMPLETION, gb
@@ -69,8 +69,8 @@ callback : callable, optional
 random_state : int, RandomState or None, default None
     Seed of edges, weights, minibatches and the validation part. With an int, equal calls give
     equal bits.
-nthreads : int, optional
-    Default: one per core.
+n_jobs : int, optional
+    Threads, -1 for all cores. Default: those that GraphBLAS may use.
 dtype : {"FP32", "FP64"}, default "FP32"
     Of weights and sums.
 """
@@ -120,7 +120,7 @@ class SparseEstimator(BaseEstimator):
         warm_start: bool = False,
         callback: Any = None,
         random_state: Any = None,
-        nthreads: int | None = None,
+        n_jobs: int | None = None,
         dtype: str = "FP32",
     ) -> None:
         self.hidden = hidden
@@ -139,7 +139,7 @@ class SparseEstimator(BaseEstimator):
         self.warm_start = warm_start
         self.callback = callback
         self.random_state = random_state
-        self.nthreads = nthreads
+        self.n_jobs = n_jobs
         self.dtype = dtype
 
     @property
@@ -222,7 +222,7 @@ class SparseEstimator(BaseEstimator):
             "adjustments": adjustments_named(self.rewire),
             "batch_size": self._batch(inputs),
             "input_dropout": self.input_dropout,
-            "nthreads": self.nthreads,
+            "nthreads": as_nthreads(self.n_jobs, "n_jobs"),
             "callback": self.callback,
         }
 
@@ -246,7 +246,7 @@ class SparseEstimator(BaseEstimator):
         """Return the answers of the network's last layer, float64."""
         check_is_fitted(self, "run_")
         X = self._scaled(self._checked(X))
-        threads = available() if self.nthreads is None else self.nthreads
+        threads = as_nthreads(self.n_jobs, "n_jobs") or available()
         return answers(self.run_.network, X, threads).astype(np.float64)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from gbdnn.arrays.checks import as_nthreads, as_word, require_callable, require_method, whole_number
+from gbdnn.arrays.checks import (
+    as_bytes,
+    as_nthreads,
+    as_word,
+    require_callable,
+    require_method,
+    whole_number,
+)
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
@@ -51,7 +58,7 @@ def train(
     keep: Literal["last", "best"] = "last",
     seed: int | None = None,
     nthreads: int | None = None,
-    memory: int = MEMORY,
+    memory: int | str = MEMORY,
     callback: Callable[[CurrentEpoch], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -100,7 +107,7 @@ def train(
         Of all random numbers. Equal calls give equal bits, for any number of threads.
     nthreads : int, optional
         As in `infer`.
-    memory : int, default 4 GiB
+    memory : int or str, default "4GiB"
         Bytes for rows of stored features. A store that does not fit is read again, part by part, in
         each epoch; the bits are the same.
     callback : callable, optional
@@ -174,7 +181,7 @@ def train(
         )
     require_callable(callback, "callback")
     require_callable(progress, "progress")
-    memory = whole_number(memory, "memory", least=1)
+    memory = as_bytes(memory)
     nthreads = as_nthreads(nthreads)
     threads = nthreads or available()
     if patience is not None:

@@ -670,7 +670,7 @@ def test_hashing_is_for_infer(net, X, tmp_path):
     [
         {"engine": "fast"},
         {"deduplicate": "no"},
-        {"memory": "1"},
+        {"memory": "x"},
         {"nthreads": 0},
         {"dtype": "INT8"},
     ],

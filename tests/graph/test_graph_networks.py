@@ -86,6 +86,8 @@ def test_some_nodes(form, how):
         ids = case.rng.integers(0, case.nodes, 7)
         case.check(graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how), ids)
         chosen = np.unique(ids)
+        mask = np.isin(np.arange(case.nodes), chosen)
+        case.check(graph.infer(case.layers, case.X, case.A, nodes=mask, aggregate=how), chosen)
         vector = gb.Vector.from_coo(chosen, True, size=case.nodes)
         case.check(graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how), chosen)
         none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how)
@@ -257,6 +259,8 @@ def test_errors():
         (errors.ArgumentTypeError, "nodes are a Vector",
          lambda: graph.infer([W], X, A, nodes=[.5])),
         (errors.ArgumentTypeError, "nodes are a Vector", lambda: graph.infer([W], X, A, nodes=A)),
+        (errors.ShapeError, r"nodes is a mask of shape \(2,\); A has 3 nodes",
+         lambda: graph.infer([W], X, A, nodes=[True, False])),
         (errors.ShapeError, "nodes is a Vector of size 2; A has 3 nodes",
          lambda: graph.infer([W], X, A, nodes=gb.Vector(bool, 2))),
         (errors.ArgumentError, "aggregate is", lambda: graph.infer([W], X, A, aggregate="median")),

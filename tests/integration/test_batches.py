@@ -48,7 +48,7 @@ def test_mistakes_at_once():
 
 
 WRONG = {
-    "engine": "fast", "deduplicate": 3, "memory": "1", "nthreads": 0, "callback": 3, "foo": 1,
+    "engine": "fast", "deduplicate": 3, "memory": "x", "nthreads": 0, "callback": 3, "foo": 1,
     "clip": -1, "dtype": "INT8",
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ W, X = np.eye(4), np.ones((3, 4))
 
 PATHS = [3, 1.5, None, b"x", object(), ["x"], {}, np.ones(2)]
 WHOLES = ["1", 1.5, True, object(), [1], float("nan"), b"1", np.ones(2), -1]
+THREADS = [*WHOLES[:-1], 0, -2]
 NUMBERS = ["1", object(), 1j, float("nan"), [1], {}, np.ones(2)]
 SHARES = [*NUMBERS, True, -1]
 NAMES = ["no", 3, object(), ["auto"], {}, np.array(["auto", "x"]), np.ones(2), b"auto"]
@@ -36,8 +37,9 @@ KINDS = {
     "path": PATHS, "directory": PATHS, "target": PATHS, "format": NAMES, "to": NAMES,
     "paths": [3, 1.5, None, b"x", object(), [3], [None]],
     "images": [3, 1.5, object(), b"x"],
-    "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": WHOLES,
-    "memory": WHOLES, "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
+    "neurons": WHOLES, "count": WHOLES, "inputs": WHOLES, "edges": WHOLES, "nthreads": THREADS,
+    "n_jobs": THREADS, "memory": ["", "x", "1XB", "-1", *WHOLES[1:]],
+    "repeat": WHOLES, "nrows": WHOLES, "ncols": WHOLES, "ninputs": WHOLES,
     "batch": WHOLES, "root": WHOLES, "seed": WHOLES, "workers": WHOLES,
     "unpacked_limit": WHOLES,
     "ahead": WHOLES,
@@ -142,11 +144,13 @@ def calls(tmp_path_factory):
         name="x", network=square, features=gbdnn.gallery.features_from_images(images[:3])
     )
     options = {
-        "bias": -0.5, "bias_rule": "all", "clip": 1.0, "dtype": "FP32", "engine": "sparse",
+        "bias": -0.5, "bias_rule": "all", "clip": 1.0, "last_activation": "identity",
+        "dtype": "FP32", "engine": "sparse",
         "deduplicate": False, "memory": 1 << 24, "nthreads": 1, "callback": None,
     }  # fmt: skip
     over = {"executor": None}
     of_compile = {name: options[name] for name in ("bias", "bias_rule", "clip", "dtype")}
+    last = {"last_activation": "identity"}
     stored, layer = io.open_features(folder / "X"), net[0]
     lists = {"layers": "network"}
     deep = {"layers": "depth"}
@@ -164,7 +168,7 @@ def calls(tmp_path_factory):
         "gbdnn.model.LayerInfo.astype": (layer.info.astype, {"dtype": "FP32"}, {}),
         "gbdnn.Layer.difference": (layer.difference, {"found": layer}, {}),
         "gbdnn.model.LayerInfo.difference": (layer.info.difference, {"found": layer}, {}),
-        "gbdnn.Network": (gbdnn.Network, {"layers": [layer], "dtype": "FP32"}, lists),
+        "gbdnn.Network": (gbdnn.Network, {"layers": [W], **of_compile, **last}, lists),
         "gbdnn.Network.lazy": (gbdnn.Network.lazy, {
             "infos": net.infos, "read": net.__getitem__, "reopen": None}, {}),
         "gbdnn.Network.loaded": (
@@ -174,7 +178,8 @@ def calls(tmp_path_factory):
         "gbdnn.Network.__getitem__": (net.__getitem__, {"index": 0}, {}),
         "gbdnn.argmax": (gbdnn.argmax, {"Y": X}, {}),
         "gbdnn.categories": (gbdnn.categories, {"Y": X}, {}),
-        "gbdnn.compile": (gbdnn.compile, {"layers": [W], **of_compile, "nthreads": 1}, lists),
+        "gbdnn.compile": (
+            gbdnn.compile, {"layers": [W], **of_compile, **last, "nthreads": 1}, lists),
         "gbdnn.infer": (
             gbdnn.infer,
             {"layers": [W], "features": X, **options, **over},
@@ -303,7 +308,7 @@ def calls(tmp_path_factory):
                 "hidden": (3,), "density": 0.5, "distribution": "erk", "epochs": 1,
                 "batch_size": 2, "optimizer": "adam", "learning_rate": None, "rewire": None,
                 "input_dropout": 0.0, "validation_fraction": None, "patience": None,
-                "random_state": 0, "nthreads": 1, "dtype": "FP32", "weight_decay": None,
+                "random_state": 0, "n_jobs": 1, "dtype": "FP32", "weight_decay": None,
                 "schedule": None, "warm_start": False, "callback": None,
                 **({"class_weight": None} if name == "SparseClassifier" else {})}, {})
             for name in ("SparseClassifier", "SparseRegressor")

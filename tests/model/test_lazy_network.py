@@ -13,8 +13,9 @@ from conftest import network
 from oracles import case
 
 import gbdnn
-from gbdnn import Layer, LayerInfo, Network
+from gbdnn import Layer, Network
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
+from gbdnn.model import LayerInfo
 
 CASE = case(4, bias="mixed vector", sizes=(24, 30, 18, 20))
 NET = network(CASE.layers)

@@ -31,7 +31,7 @@ SMALL = {
     "density": 0.3,
     "learning_rate": 0.01,
     "random_state": 0,
-    "nthreads": 1,
+    "n_jobs": 1,
 }
 
 
@@ -66,7 +66,7 @@ def run_check(estimator, check):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    list(checks(SparseClassifier((64,), 0.5, nthreads=1), SparseRegressor((64,), 0.5, nthreads=1))),
+    list(checks(SparseClassifier((64,), 0.5, n_jobs=1), SparseRegressor((64,), 0.5, n_jobs=1))),
 )
 def test_check(estimator, check):
     run_check(estimator, check)
@@ -92,7 +92,7 @@ def test_digits(model):
 
 
 def test_equal_seeds_equal_bits(model):
-    again = clone(model).set_params(nthreads=2).fit(X, Y)
+    again = clone(model).set_params(n_jobs=2).fit(X, Y)
     assert again.network_.isequal(model.network_)
     other = clone(model).set_params(random_state=1, epochs=1).fit(X, Y)
     assert not other.network_.isequal(model.network_)
@@ -190,7 +190,7 @@ def test_regression_does_not_depend_on_units(kind):
     shifted = data if kind is sp.csr_array else data + 1
     scores = []
     for X in (kind(data), kind(shifted * units)):
-        model = SparseRegressor(random_state=0, nthreads=1, dtype="FP64").fit(X[:200], y[:200])
+        model = SparseRegressor(random_state=0, n_jobs=1, dtype="FP64").fit(X[:200], y[:200])
         scores.append(model.score(X[200:], y[200:]))
         dense = X.toarray() if kind is sp.csr_array else X
         answers = gbdnn.infer(model.network_, dense[200:]).to_dense(fill_value=0)[:, 0]
@@ -204,7 +204,7 @@ def test_graphblas_matrices_are_features(estimator):
     random = np.random.default_rng(0)
     X, y = sp.csr_array((random.random((60, 8)) < 0.3) * random.random((60, 8))), np.arange(60) % 2
     A, I = gb.io.from_scipy_sparse(X), gb.Matrix.from_dense(np.eye(8))  # noqa: E741
-    options = {"epochs": 2, "random_state": 0, "nthreads": 1}
+    options = {"epochs": 2, "random_state": 0, "n_jobs": 1}
     expected = estimator((8,), **options).fit(X, y).predict(X)
     for given in (A, A.T.new().T, A @ I):
         model = estimator((8,), **options).fit(given, y)

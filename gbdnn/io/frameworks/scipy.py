@@ -9,7 +9,7 @@ from gbdnn.arrays.checks import as_list, as_word
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentTypeError, require_kind
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_network
+from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.optional import require
 
@@ -88,13 +88,10 @@ def from_scipy(
     for k, item in enumerate(items):
         if isinstance(item, Layer):
             raise ArgumentTypeError(f"layer {k} is a Layer; a Network takes those")
-    net = as_network(items, bias=bias, bias_rule=bias_rule, clip=clip, dtype=dtype)
-    if last_activation == "relu" or not items:
-        return net
-    last = Layer(
-        net[-1].weights, net[-1].bias, bias_rule=bias_rule, activation="identity", copy=False
-    )
-    return Network([*net[:-1], last])
+    return Network(
+        items, bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation,
+        dtype=dtype,
+    )  # fmt: skip
 
 
 def to_scipy(net: Network) -> list[tuple[scipy.sparse.csc_array, float | np.ndarray]]:
