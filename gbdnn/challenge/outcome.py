@@ -27,7 +27,6 @@ from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.distributed.stats import edges_by_kernel
 from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
-from gbdnn.engine.stats import edge_rate
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer, infer_batches
 from gbdnn.kernels.fused import FUSED
@@ -143,7 +142,7 @@ class Outcome:
     @property
     def edge_rate(self) -> float:
         """Inputs times edges over the median of the seconds."""
-        return edge_rate(self.problem.inputs, self.problem.network.edges, self.seconds_median)
+        return self.problem.inputs * self.problem.network.edges / self.seconds_median
 
     def checked(self, progress: Progress | None = None) -> Outcome:
         """Return the outcome with its categories compared with the truth.

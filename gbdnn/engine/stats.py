@@ -1,4 +1,4 @@
-"""What a run did: a record per layer and block, their sums per layer, and the edge rate."""
+"""What a run did: a record per layer and block, and their sums per layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_number, as_records, whole_number
+from gbdnn.arrays.checks import as_records, whole_number
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LayerStats", "edge_rate", "layer_stats", "per_layer"]
+__all__ = ["LayerStats", "layer_stats", "per_layer"]
 
 _PER_LAYER = np.dtype(
     [
@@ -154,32 +154,3 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
         for name in ("inputs", "live", "distinct", "entries", "seconds"):
             row[name] += getattr(record, name)
     return table
-
-
-def edge_rate(inputs: int, edges: int, seconds: float) -> float:
-    """Return edges per second as the challenge counts them: ``inputs * edges / seconds``.
-
-    Parameters
-    ----------
-    inputs : int
-        All inputs, including those that die.
-    edges : int
-        Edges of the network.
-    seconds : float
-        Wall time of inference.
-
-    Returns
-    -------
-    float
-        Edges per second; an effective rate where equal inputs were deduplicated.
-
-    Examples
-    --------
-    >>> from gbdnn.engine.stats import edge_rate
-    >>> edge_rate(60_000, 3_932_160, seconds=0.8)
-    294912000000.0
-    """
-    count = whole_number(inputs, "inputs", least=0) * whole_number(edges, "edges", least=0)
-    if not as_number(seconds, "seconds") > 0:
-        raise ArgumentError(f"seconds is > 0, not {seconds}")
-    return count / float(seconds)
