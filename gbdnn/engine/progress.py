@@ -22,15 +22,8 @@ class RunProgress:
 
     Attributes
     ----------
-    runs : int
-        Number of runs that have begun; all but `kernels` describe the last one.
-    ended : bool
-        Whether that run has ended, or none has begun.
-    finished : int
-        Inputs that need no further work: they died, became equal to another one, or passed the
-        last layer.
     done : int
-        Edges processed, summed over inputs.
+        Edges processed in the last run, summed over inputs.
     kernels : dict of str to int
         Edges processed in all runs, by kernel.
     is_watched : bool
@@ -40,17 +33,15 @@ class RunProgress:
     def __init__(self, *, is_watched: bool = True) -> None:
         self._lock, self.is_watched = threading.Lock(), is_watched
         self._edges = np.empty(0, np.int64)
-        self.runs = self.finished = self.done = self._inputs = self._passed = 0
-        self.ended, self.kernels = True, dict[str, int]()
+        self.done = self._inputs = self._passed = 0
+        self.kernels = dict[str, int]()
 
     def begin(self, infos: Sequence[LayerInfo], inputs: int) -> None:
         """Begin a run of `inputs` inputs."""
         if not self.is_watched:
             return
         self._edges = np.array([info.edges for info in infos], np.int64)
-        self._inputs = inputs
-        self.finished = self.done = self._passed = 0
-        self.runs, self.ended = self.runs + 1, False
+        self._inputs, self._passed, self.done = inputs, 0, 0
 
     def computed(self, k: int, counts: Sequence[int] | np.ndarray, left: int, kernel: str) -> None:
         """Record the inputs that layer `k` and the next ones computed, and how many are left."""
@@ -63,27 +54,17 @@ class RunProgress:
             self.done += done
             self.kernels[kernel] = self.kernels.get(kernel, 0) + done
             self._passed += left * (stop - k)
-            self._finish(k, int(counts[0]) - left)
-            if stop == len(self._edges):
-                self.finished += left
+        self.dropped(k, int(counts[0]) - left)
 
     def dropped(self, k: int, inputs: int) -> None:
         """Record that inputs were dropped before layer `k`."""
         with self._lock:
-            self._finish(k, inputs)
-
-    def _finish(self, k: int, inputs: int) -> None:
-        self.finished += inputs
-        self._passed += inputs * (len(self._edges) - k)
+            self._passed += inputs * (len(self._edges) - k)
 
     @property
     def fraction(self) -> float:
         """Layers passed, summed over inputs, from 0 to 1; inputs that are dropped pass all."""
         return self._passed / (self._inputs * len(self._edges)) if self._passed else 0.0
-
-    def end(self) -> None:
-        """Record the end of the run."""
-        self.ended = True
 
 
 UNWATCHED = RunProgress(is_watched=False)
