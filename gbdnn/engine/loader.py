@@ -72,36 +72,28 @@ class Loader:
     """
 
     def __init__(self, net: Network, choice: Choice) -> None:
-        self._net, self._choice = net, choice
-        self._starts, self._at = choice.sizes.starts, -1
-        self._present: Loaded | None = None
-        self._ahead: Future[Loaded] | None = None
-        self._reader = None
-        if len(self._starts) > 1:
-            self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
+        self._net, self._choice, self._starts = net, choice, choice.sizes.starts
+        self._whole = self._load(0, choice.threads) if len(self._starts) == 1 else None
+        self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
+        self._groups: dict[int, Future[Loaded]] = {}  # the present one and the next
 
     def around(self, k: int) -> Loaded:
         """Return the group with layer `k`, and begin to load the one after it."""
+        if self._whole is not None:
+            return self._whole
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
-        if self._present is None or at != self._at:
-            self._free(self._present)
-            self._present, ahead = None, self._ahead if at == self._at + 1 else None
-            if ahead is None:
-                self._drop_ahead()
-                self._present = self._load(at, self._choice.threads)
-            else:
-                self._ahead, self._present = None, ahead.result()
-            self._at = at
-            if self._reader is not None and at + 1 < len(self._starts):
-                self._ahead = self._reader.submit(self._load, at + 1, 1)
-        return self._present
+        for other in self._groups.keys() - {at, at + 1}:
+            self._drop(other)
+        for group, nthreads in ((at, self._choice.threads), (at + 1, 1)):
+            if group not in self._groups and group < len(self._starts):
+                self._groups[group] = self._reader.submit(self._load, group, nthreads)
+        return self._groups[at].result()
 
     def close(self) -> None:
         """Stop loading, and free layers that nobody else holds."""
-        if self._reader is not None:
-            self._drop_ahead()
-            self._reader.shutdown()
-            self._free(self._present)
+        for group in list(self._groups):
+            self._drop(group)
+        self._reader.shutdown()
 
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
@@ -117,16 +109,14 @@ class Loader:
         chain = chain_of(choice.kernel, start, choice.plans[start:stop], weights, positions)
         return Loaded(start, part, chain)
 
-    def _drop_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and not ahead.cancel():
+    def _drop(self, at: int) -> None:
+        """Free the layers of a group unless others may hold them."""
+        group = self._groups.pop(at)
+        if not group.cancel():
             with suppress(Exception):  # raised when these layers are needed
-                self._free(ahead.result())
-
-    def _free(self, loaded: Loaded | None) -> None:
-        """Free layers unless others may hold them."""
-        if loaded is not None and self._net.reads_anew:
-            loaded.free()
+                loaded = group.result()
+                if self._net.reads_anew:
+                    loaded.free()
 
 
 def chain_of(
@@ -135,17 +125,14 @@ def chain_of(
     plans: Sequence[LayerPlan],
     weights: Sequence[Any],
     positions: Sequence[np.ndarray | None],
-    *,
-    checked: Sequence[bool] | None = None,
-    droppable: Sequence[bool] | None = None,
 ) -> Chain:
-    """Return the chain of some layers; by default `checked` and `droppable` as planned."""
+    """Return the chain of some layers, the first of them layer `first`."""
     layers = ChainLayers(
         first=first,
         infos=[plan.info for plan in plans],
         weights=weights,
-        droppable=droppable or [plan.droppable_after for plan in plans],
-        checked=checked or [plan.may_overflow for plan in plans],
+        droppable=[plan.droppable_after for plan in plans],
+        checked=[plan.may_overflow for plan in plans],
         positions=positions,
     )
     return FullChain(layers) if kernel is FULL else FusedChain(layers)

@@ -114,17 +114,16 @@ class _Chains:
     """
 
     def __init__(self, net: Network, *, wide: bool) -> None:
-        plans = plan_layers(net, np.inf, FUSED)
         weights, positions = prepared_weights(net, FUSED, reordered=False, wide=wide)
         # To look for dead inputs takes time: every fourth layer is enough.
-        droppable = [plan.droppable_after and not k % 4 for k, plan in enumerate(plans)]
-        self.unchecked, self.checked = (
-            chain_of(
-                FUSED, 0, plans, weights, positions,
-                checked=[check] * len(plans), droppable=droppable,
-            )
-            for check in (False, True)
-        )  # fmt: skip
+        checked = [
+            plan._replace(droppable_after=plan.droppable_after and not k % 4)
+            for k, plan in enumerate(plan_layers(net, np.inf, FUSED))
+        ]
+        unchecked = [plan._replace(may_overflow=False) for plan in checked]
+        self.checked, self.unchecked = (
+            chain_of(FUSED, 0, plans, weights, positions) for plans in (checked, unchecked)
+        )
         self.safe = max(
             (x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0
         )
@@ -143,12 +142,7 @@ class _Chains:
         return width, Buffers(self._facts.dtype, 0, AlignedBlock, shape)
 
 
-def _narrow(net: Network) -> _Chains:
-    return _Chains(net, wide=False)
-
-
-def _wide(net: Network) -> _Chains:
-    return _Chains(net, wide=True)
+_narrow, _wide = partial(_Chains, wide=False), partial(_Chains, wide=True)
 
 
 class _Singles:
