@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import finite, floating
-from gbdnn.arrays.matrices import as_matrix, as_rows, dtype_of, is_graphblas, is_matrix, shape_of
-from gbdnn.engine.sources import as_array, is_dense
+from gbdnn.arrays.matrices import (
+    as_matrix,
+    as_rows,
+    dtype_of,
+    is_graphblas,
+    is_matrix,
+    shape_of,
+    to_array,
+)
+from gbdnn.engine.sources import is_dense
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import complete, gb
 
@@ -83,7 +91,7 @@ def argmax(Y: Any) -> np.ndarray:
     if ncols == 0:
         raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
     if isinstance(Y, np.ndarray) or is_dense(Y):
-        values = np.asarray(Y) if isinstance(Y, np.ndarray) else as_array(Y)
+        values = np.asarray(Y) if isinstance(Y, np.ndarray) else to_array(Y)
         floating(values.dtype, "Y")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             finite(values, None, "Y")

@@ -33,6 +33,7 @@ __all__ = [
     "is_matrix",
     "is_scipy",
     "shape_of",
+    "to_array",
 ]
 
 MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatrix | np.ndarray"
@@ -141,6 +142,21 @@ def as_columns(
 def as_matrix(x: MatrixLike, *, what: str, dtype: np.dtype | None = None) -> gb.Matrix:
     """Return `x` as a new, row-wise GraphBLAS matrix; parameters and errors as for `as_rows`."""
     return as_rows(x, what=what, dtype=dtype).matrix()
+
+
+def to_array(X: gb.Matrix) -> np.ndarray:
+    """Return a matrix as an array, with 0 where nothing is stored."""
+    values: np.ndarray
+    if not X.ss.format.startswith(("full", "bitmap")):
+        values = X.to_dense(fill_value=0)
+        return values
+    found = X.ss.export()
+    values = found["values"]
+    if found["is_iso"]:
+        values = np.broadcast_to(values.reshape(1, 1), X.shape)
+    if "bitmap" in found:
+        values = np.where(found["bitmap"], values, values.dtype.type(0))
+    return values
 
 
 def _compressed(

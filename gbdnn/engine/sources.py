@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
 from gbdnn.arrays.checks import finite, floating, require_room
-from gbdnn.arrays.matrices import as_held, as_rows, dtype_of, is_graphblas, is_scipy, shape_of
+from gbdnn.arrays.matrices import (
+    as_held,
+    as_rows,
+    dtype_of,
+    is_graphblas,
+    is_scipy,
+    shape_of,
+    to_array,
+)
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
 from gbdnn.kernels import costs
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.network import Network
 
-__all__ = ["DenseRows", "RowSource", "as_array", "as_source", "dense_rows_of", "is_dense"]
+__all__ = ["DenseRows", "RowSource", "as_source", "dense_rows_of", "is_dense"]
 
 _SAMPLE = 64  # rows from which the number of entries is estimated
 _AT_ONCE = 256  # rows that are checked at a time
@@ -169,15 +177,13 @@ def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     floating(dtype_of(features), "features")
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
     if is_dense(features):
-        return DenseRows(as_array(features), dtype)
+        return DenseRows(to_array(features), dtype)
     return _held(features, dtype) or as_rows(features, what="features", dtype=dtype)
 
 
 def _held(features: Any, dtype: np.dtype) -> RowSource | None:
     """Return rows that are held row by row, if all values fit the dtype."""
-    if is_scipy(features):
-        if features.format != "csr" or not _is_sound(features):
-            return None
+    if is_scipy(features) and features.format == "csr" and _is_sound(features):
         indptr, indices, data = features.indptr, features.indices, features.data
 
         def read(start: int, stop: int) -> SparseRows:
@@ -188,12 +194,7 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
             return SparseRows(pointers, columns, data[some].copy(), features.shape[1])
 
         nvals, largest = len(indices), _largest(data)
-    elif is_graphblas(features):
-        if isinstance(features, gb.core.matrix.TransposedMatrix):
-            return None
-        complete(features)
-        if features.ss.orientation != "rowwise":
-            return None
+    elif _is_matrix(features) and features.ss.orientation == "rowwise":
 
         def read(start: int, stop: int) -> SparseRows:
             return SparseRows.from_matrix(features[start:stop, :].new(name="rows"))
@@ -233,26 +234,20 @@ def _largest_of(X: gb.Matrix) -> float:
     return max(highest, -lowest) if math.isfinite(total) else math.inf
 
 
+def _is_matrix(features: MatrixLike) -> TypeGuard[gb.Matrix]:
+    """Whether these are a ``graphblas.Matrix``, and not its transpose."""
+    return is_graphblas(features) and type(features).__name__ != "TransposedMatrix"
+
+
 def is_dense(features: MatrixLike) -> bool:
     """Whether a matrix is full, or a bitmap with enough entries."""
-    if not is_graphblas(features) or isinstance(features, gb.core.matrix.TransposedMatrix):
+    if not _is_matrix(features):
         return False
     complete(features)
     kind = features.ss.format
     if kind.startswith("bitmap"):
         return costs.dense_pays(features.nrows * features.ncols, features.nvals)
     return bool(kind.startswith("full"))
-
-
-def as_array(X: gb.Matrix) -> np.ndarray:
-    """Return a full or bitmap matrix as an array, with 0 where nothing is stored."""
-    found = X.ss.export()
-    values: np.ndarray = found["values"]
-    if found["is_iso"]:
-        values = np.broadcast_to(values.reshape(1, 1), X.shape)
-    if "bitmap" in found:
-        values = np.where(found["bitmap"], values, values.dtype.type(0))
-    return values
 
 
 def dense_rows_of(X: RowSource) -> DenseRows | None:

@@ -23,10 +23,10 @@ from gbdnn.arrays.checks import (
     floating,
     require_callable,
 )
+from gbdnn.arrays.matrices import to_array
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.choice import MEMORY, rows_within
 from gbdnn.engine.run import infer_network
-from gbdnn.engine.sources import as_array as dense_values
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
@@ -277,8 +277,7 @@ class _Run:
                 found = infer_network(chain, part, memory=MEMORY, nthreads=self._nthreads)
             except NonFiniteError:
                 raise non_finite(k, layer) from None
-            dense = found.ss.format[:4] in ("full", "bitm")
-            out[start:stop] = dense_values(found) if dense else found.to_dense(fill_value=0)
+            out[start:stop] = to_array(found)
             release(found)
         return out
 

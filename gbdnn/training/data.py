@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
+from gbdnn.arrays.matrices import to_array
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import DenseRows, as_source
-from gbdnn.engine.sources import as_array as array_of
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store import features
 
@@ -215,10 +215,7 @@ def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
 def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
     """Return a network's answer to an array, as an array."""
     Y = infer_network(net, X, deduplicate=False, nthreads=nthreads)
-    if Y.ss.format.startswith(("full", "bitmap")):
-        return array_of(Y)
-    found: np.ndarray = Y.to_dense(fill_value=0)
-    return found
+    return to_array(Y)
 
 
 def _taken(features: RowSource, ids: np.ndarray, step: int) -> SparseRows:
