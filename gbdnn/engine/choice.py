@@ -171,8 +171,6 @@ class NetworkFacts(NamedTuple):
         All edges, neurons of the widest layer, number of layers.
     may_drop : bool
         Whether an input without entries after the last layer stays without.
-    preparing : float
-        ns to prepare the weights for the fused kernel.
     dtype : numpy.dtype
     """
 
@@ -181,20 +179,17 @@ class NetworkFacts(NamedTuple):
     neurons: int
     layers: int
     may_drop: bool
-    preparing: float
     dtype: np.dtype
 
     @classmethod
     def of(cls, net: Network) -> NetworkFacts:
         """Return the facts of a network."""
-        edges, layers = net.edges, len(net)
         return cls(
             is_exact=all(FUSED.is_exact(info) for info in net.infos),
-            edges=edges,
+            edges=net.edges,
             neurons=max(max(info.shape) for info in net.infos),
-            layers=layers,
+            layers=len(net),
             may_drop=not net.infos[-1].revives,
-            preparing=edges * costs.PREPARE_EDGE + layers * costs.PREPARE_LAYER,
             dtype=net.infos[0].dtype,
         )
 
@@ -321,12 +316,13 @@ class Choice:
             return self._engine == "fused"
         # Equal calls choose alike: whether the network has been prepared already does not count.
         facts = self._facts
+        preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
         if self.shallow is not None:
-            pays = facts.preparing <= max(work, costs.PREPARE_AT_ONCE)
+            pays = preparing <= max(work, costs.PREPARE_AT_ONCE)
         else:
             work += facts.layers * costs.FULL_CALL
-            pays = work > facts.preparing
+            pays = work > preparing
         if pays and FUSED.is_due(self.dtype, work) and FUSED.has_loaded(self.dtype):
             return True
         FUSED.went_without(self.dtype, work)

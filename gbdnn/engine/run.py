@@ -54,14 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["checked_options", "infer_network"]
 
-_ENGINES = get_args(Engine)
-_OPTIONS = {
-    "engine": "auto",
-    "deduplicate": "auto",
-    "memory": MEMORY,
-    "nthreads": None,
-    "callback": None,
-}
 _TEMPORARIES = 4  # matrices with the entries of a layer that the sparse kernel holds at a time
 _STOPS = (6, 10, 14, 20)  # layers before which the first windows end,
 _EARLY = (3, 5, 8, 12, 18)  # and in the full kernel, which moves the living at a higher cost
@@ -88,32 +80,28 @@ def infer_network(
     always = not isinstance(deduplicate, str) and bool(deduplicate)
     may_be_shallow = not always and callback is None
     choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
-    progress = current()
-    progress.begin(net.infos, X.nrows)
+    current().begin(net.infos, X.nrows)
     if choice.shallow is not None:
         answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
         run_shallow(
-            net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=progress
+            net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=current()
         )
-        Y = answer.matrix(sparse=choice.shallow is not X)
-    else:
-        merged = Merged(X.nrows, always=always) if deduplicate else None
-        with engaged(nthreads):
-            Y = _Run(net, X, choice, merged, callback).answer()
-    progress.end()
-    return Y
+        return answer.matrix(sparse=choice.shallow is not X)
+    merged = Merged(X.nrows, always=always) if deduplicate else None
+    with engaged(nthreads):
+        return _Run(net, X, choice, merged, callback).answer()
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
     """Return all options of a run, or raise what `infer` raises for those that were given."""
-    for name in options.keys() - _OPTIONS.keys():
+    defaults: Any = infer_network.__kwdefaults__
+    for name in options.keys() - defaults.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    found = _OPTIONS | options
-    as_word(found["engine"], "engine", _ENGINES)
+    found = defaults | options
+    as_word(found["engine"], "engine", get_args(Engine))
     deduplicate = found["deduplicate"]
-    if not isinstance(deduplicate, bool | np.bool_ | str) or (
-        isinstance(deduplicate, str) and deduplicate != "auto"
-    ):
+    is_flag = isinstance(deduplicate, bool | np.bool_)
+    if not is_flag and not (isinstance(deduplicate, str) and deduplicate == "auto"):
         raise ArgumentError(f"deduplicate must be True, False or 'auto', not {shown(deduplicate)}")
     require_callable(found["callback"], "callback")
     return found | {"memory": as_bytes(found["memory"]), "nthreads": as_nthreads(found["nthreads"])}
