@@ -60,6 +60,8 @@ MACHINE = MACHINES[processor.vectors()]
 PASS = 0.1  # to read or write an element in the caches
 FULL_CALL = 25_000.0  # a layer's calls, in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for moving inputs in the full kernel
+FIND = 0.15  # to look whether an input lives, per element, in the full kernel
+MOVE_FULL = 0.6  # to move an activation into a narrower block, in the full kernel
 MOVE = 0.7  # to move an activation, to the place of a dead one or along an edge of a graph
 CONVERT = 5.0  # to move an entry from a sparse matrix into a block or back
 
@@ -157,7 +159,7 @@ def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int
 
 def gather(neurons: int, inputs: int, living: int) -> float:
     """Return ns to find the living among `inputs` and to move them into a pool."""
-    return neurons * (inputs * PASS + living * MOVE) + SPARSE_CALL
+    return neurons * (inputs * FIND + living * MOVE_FULL) + SPARSE_CALL
 
 
 def block_width(neurons: int, itemsize: int, inputs: int) -> int:
