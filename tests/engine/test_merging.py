@@ -5,7 +5,6 @@ import pytest
 from conftest import narrow, network, reordered
 from hypothesis import given
 from networks import converging
-from oracles import case
 from test_properties import ANY, problems
 
 import gbdnn
@@ -47,21 +46,9 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
     assert live[True] == live[False]
 
 
-@ENGINES
-def test_equal_fingerprints_of_distinct_inputs_merge_nothing(engine, monkeypatch):
-    narrow(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.merge._ODD", np.uint64(0))
-    monkeypatch.setattr("gbdnn.engine.merge._numbers", lambda count: np.zeros(count, np.uint64))
-    net, X = converging()
-    plain = gbdnn.infer(net, X, engine=engine, deduplicate=False)
-    assert gbdnn.infer(net, X, engine=engine, deduplicate=True).isequal(plain)
-
-
-@pytest.mark.parametrize("chunk", [1, 1 << 22])
 @pytest.mark.parametrize("engine", ["full", "fused"])
-def test_equal_inputs_in_different_blocks_become_one(engine, chunk, monkeypatch):
+def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     narrow(monkeypatch)
-    monkeypatch.setattr("gbdnn.engine.merge._CHUNK", chunk)
     net, X = converging()
     X[:] = X[np.flatnonzero(X.any(axis=1))[0]]
     stats = []
@@ -140,11 +127,3 @@ def test_official_bits(official):
         plain = gbdnn.infer(net, X.new(), engine=engine, deduplicate=False)
         for deduplicate in (True, "auto"):
             assert gbdnn.infer(net, X.new(), engine=engine, deduplicate=deduplicate).isequal(plain)
-
-
-@pytest.mark.parametrize("engine", ["full", "fused"])
-def test_without_equal_inputs_nothing_changes(engine):
-    rough = case(31, exact=False, sizes=(60, 70, 50), inputs=70, density=0.1)
-    net = network(rough.layers)
-    plain = gbdnn.infer(net, rough.X, engine=engine, deduplicate=False)
-    assert gbdnn.infer(net, rough.X, engine=engine, deduplicate=True).isequal(plain)

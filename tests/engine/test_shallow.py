@@ -1,7 +1,6 @@
 """Dense features through shallow networks in a single window; compiled networks."""
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import graphblas as gb
 import numpy as np
@@ -269,26 +268,6 @@ def test_a_matrix_beyond_the_memory_is_read_in_ranges(make):
     X[1999, 49] = np.inf
     with pytest.raises(errors.ArgumentError, match="features: contains inf"):
         gbdnn.infer(net, X, engine="fused", memory=200_000)
-
-
-def test_an_error_in_one_thread_ends_all(monkeypatch):
-    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
-    net, X = network(MIXED), inputs(5000, 50)
-    X[4000, 0] = np.nan
-    for _ in range(5):
-        with pytest.raises(errors.ArgumentError, match="contains nan"):
-            gbdnn.infer(net, X, engine="fused", nthreads=3)
-    assert np.isfinite(gbdnn.compile(net)(X[:4000])).all()
-
-
-def test_threads_share_a_network():
-    net, X = network(MIXED), inputs(300, 50)
-    run = gbdnn.compile(net, nthreads=2)
-    whole = run(X)
-    with ThreadPoolExecutor(8) as pool:
-        several = [pool.submit(run, X[: 1 + k % 7 * 40]) for k in range(200)]
-        for k, each in enumerate(several):
-            np.testing.assert_array_equal(each.result(), whole[: 1 + k % 7 * 40])
 
 
 # compile
