@@ -78,16 +78,6 @@ class Gather:
         """How products are computed: ``"fused"`` in compiled code, ``"full"`` in GraphBLAS."""
         return "full" if self._compiled is None else "fused"
 
-    def nbytes(self, features: int) -> int:
-        """Return the bytes that products with so many features take, at most, beyond Y and Z."""
-        rows, row = self.rows, features * self.rows.dtype.itemsize
-        shares = 24 * (rows.nrows + 1)
-        if self._compiled is not None:
-            return shares + int((rows.degrees[self._heavy] // SHARE + 1).sum()) * row
-        taken = self._plain_bytes(features)
-        widest = int(np.diff(taken).max(initial=0))
-        return shares + rows.ncols * row + min(int(taken[-1]), PIECE + widest)
-
     def _plain_bytes(self, features: int) -> np.ndarray:
         """Return the bytes that GraphBLAS takes for all rows before each."""
         size = self.rows.dtype.itemsize
