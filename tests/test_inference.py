@@ -8,52 +8,57 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import assert_answer, network
+from covering import covering
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
 from gbdnn import errors
 
 BIASES = ["zero", "negative", "positive", "negative vector", "positive vector", "mixed vector"]
-SHAPES = {
-    "square": (24, 24, 24, 24),
-    "rectangular": (24, 40, 7, 20),
-    "widening": (5, 20, 60, 90),
-    "one layer": (30, 20),
-}
+SHAPES = [(24, 24, 24, 24), (24, 40, 7, 20), (5, 20, 60, 90), (30, 20)]
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-@pytest.mark.parametrize("rule", ["all", "entries"])
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("activation", ["relu", "identity"])
-@pytest.mark.parametrize("clip", [None, 1.5])
-def test_table(infer, dtype, rule, bias, activation, clip):
-    expected = case(3, rule=rule, bias=bias, activation=activation, clip=clip, density=0.2)
-    Y = infer(network(expected.layers, dtype), expected.X)
-    assert_answer(Y, expected, dtype)
+def combinations(**values):
+    """Few combinations, in which every pair of values stands."""
+    rows = [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+    return [rows[k] for k in covering(rows)]
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES.keys())
-@pytest.mark.parametrize("inputs", [1, 15, 16, 17, 33])
-def test_shapes(infer, sizes, inputs):
-    random = np.random.default_rng(inputs)
-    layers = [
-        Dense(dyadic(random, shape, 0.4, low=-8), -0.0625, clip=4.0)
-        for shape in itertools.pairwise(sizes)
-    ]
-    X = dyadic(random, (inputs, sizes[0]), 0.7, low=1, high=32)
-    assert_answer(infer(network(layers), X), Case(layers, X))
+TABLE = combinations(
+    dtype=["FP32", "FP64"],
+    rule=["all", "entries"],
+    bias=BIASES,
+    activation=["relu", "identity"],
+    clip=[None, 1.5],
+)
+ROUGH = combinations(dtype=["FP32", "FP64"], rule=["all", "entries"], bias=BIASES)
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
-@pytest.mark.parametrize("rule", ["all", "entries"])
-@pytest.mark.parametrize("bias", BIASES)
-def test_within_rounding_where_sums_are_not_exact(infer, dtype, rule, bias):
-    expected = case(5, rule=rule, bias=bias, exact=False, sizes=(50, 60, 70, 40), density=0.2)
-    assert_answer(infer(network(expected.layers, dtype), expected.X), expected, dtype)
+def test_table(infer):
+    for each in TABLE:
+        options = each.copy()
+        dtype = options.pop("dtype")
+        expected = case(3, density=0.2, **options)
+        assert_answer(infer(network(expected.layers, dtype), expected.X), expected, dtype)
+
+
+def test_shapes(infer):
+    for sizes, inputs in itertools.product(SHAPES, [1, 15, 16, 17, 33]):
+        random = np.random.default_rng(inputs)
+        layers = [
+            Dense(dyadic(random, shape, 0.4, low=-8), -0.0625, clip=4.0)
+            for shape in itertools.pairwise(sizes)
+        ]
+        X = dyadic(random, (inputs, sizes[0]), 0.7, low=1, high=32)
+        assert_answer(infer(network(layers), X), Case(layers, X))
+
+
+def test_within_rounding_where_sums_are_not_exact(infer):
+    for each in ROUGH:
+        options = each.copy()
+        dtype = options.pop("dtype")
+        expected = case(5, exact=False, sizes=(50, 60, 70, 40), density=0.2, **options)
+        assert_answer(infer(network(expected.layers, dtype), expected.X), expected, dtype)
 
 
 def test_layers_may_differ_in_everything(infer):

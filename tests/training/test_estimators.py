@@ -66,7 +66,12 @@ def run_check(estimator, check):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    list(checks(SparseClassifier((64,), 0.5, n_jobs=1), SparseRegressor((64,), 0.5, n_jobs=1))),
+    list(
+        checks(
+            SparseClassifier((64,), 0.5, n_jobs=1),
+            SparseRegressor((64,), 0.5, epochs=30, n_jobs=1),
+        )
+    ),
 )
 def test_check(estimator, check):
     run_check(estimator, check)
