@@ -122,7 +122,7 @@ def kernels() -> Figure:
         X = np.where(rng.random((inputs, NEURONS)) < share, rng.random((inputs, NEURONS)), 0)
         X = X.astype(np.float32)
         for kernel, found in seconds.items():
-            found.append(min(_seconds(layer, X, kernel) for _ in range(12)))
+            found.append(min(_seconds(layer, X, kernel) for _ in range(5)))
     figure = Figure(figsize=(4.6, 2.9), layout="constrained")
     axes = figure.subplots()
     for kernel, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
