@@ -25,7 +25,7 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.arrays.matrices import to_array
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.choice import MEMORY, rows_within
+from gbdnn.engine.choice import MEMORY, Engine, rows_within
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
@@ -72,6 +72,7 @@ def infer(
     nodes: Any = None,
     aggregate: Aggregate = "sum",
     dtype: Any = None,
+    engine: Engine = "auto",
     memory: int | str | None = None,
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
@@ -95,16 +96,21 @@ def infer(
         values; 0 for nodes without neighbours. They are computed by GraphBLAS alone.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`: the weights decide.
+    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+        What computes the products with A and with the weights. ``"graphblas"`` computes all of them
+        in GraphBLAS and needs no numba. ``"fused"`` forces compiled code; ``"sparse"`` and
+        ``"full"`` force that kernel for the weights, and GraphBLAS for A. ``"auto"`` picks the
+        fastest available code, which is NumPy's product if 40 % of the weights or more are stored.
     memory : int or str, optional
         Budget in bytes, or with a unit as ``"1GiB"``, for the products of one layer (default: no
         limit). With less, neighbours are aggregated before the weights, a block of nodes at a time.
         The activations of all nodes before and after a layer and a copy of A, or of the rows that
         `nodes` need, come on top.
     nthreads : int, optional
-        Threads of products with A and with sparse weights, as for `gbdnn.infer`. Products with
-        weights of which 40 % are there or more are NumPy's, on NumPy's threads.
+        Threads of products with A and with sparse weights, as for `gbdnn.infer`. NumPy's
+        products, which only ``engine="auto"`` uses, run on NumPy's threads.
     callback : callable, optional
-        Called with a `LayerStats` after each layer.
+        Called with a `LayerStats` after each layer; its kernel is that of the product with A.
 
     Returns
     -------
@@ -139,6 +145,7 @@ def infer(
     array([0., 2., 6.])
     """
     as_word(aggregate, "aggregate", get_args(Aggregate))
+    as_word(engine, "engine", get_args(Engine))
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
     if memory is not None:
@@ -161,7 +168,7 @@ def infer(
         ids = None if wanted is None else wanted[0]
         Y: Any = source_of(X, features, kind)
         plan, read = steps(A, kind, convolutions, ids)
-        run = _Run(aggregate, memory, nthreads)
+        run = _Run(aggregate, engine, memory, nthreads)
         # Sparse features stay sparse where the first layer's weights come first.
         stays = ids is None and convolutions and not hasattr(Y, "dense_rows")
         if not (stays and run.may_multiply_first(convolutions[0], plan[0])):
@@ -183,8 +190,10 @@ def infer(
 class _Run:
     """The layers of one call; parameters as for `infer`."""
 
-    def __init__(self, aggregate: Aggregate, memory: int | None, nthreads: int | None) -> None:
-        self._aggregate, self._nthreads = aggregate, nthreads
+    def __init__(
+        self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int | None
+    ) -> None:
+        self._aggregate, self._engine, self._nthreads = aggregate, engine, nthreads
         self._memory = sys.maxsize if memory is None else memory
 
     def may_multiply_first(self, layer: Convolution, step: Step) -> bool:
@@ -206,8 +215,8 @@ class _Run:
             Z = np.empty((Y.nrows if hasattr(Y, "nrows") else len(Y), info.ncols), info.dtype)
             self._times(k, Y, info, Z)
             _finish(k, info, Z)
-            return Z, "full"
-        gather = Gather(rows, self._aggregate, self._nthreads, min(info.shape))
+            return Z, self._engine if self._engine in ("sparse", "fused") else "full"
+        gather = Gather(rows, self._aggregate, self._nthreads, min(info.shape), self._engine)
         first = self.may_multiply_first(layer, step)
         if first and (not isinstance(Y, np.ndarray) or _multiplies_first(info, rows)):
             before.append(Y)
@@ -263,8 +272,8 @@ class _Run:
         return Z
 
     def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
-        """Write Y W: NumPy's product where W and Y are dense, else the chain's."""
-        if isinstance(Y, np.ndarray) and _is_dense(layer):
+        """Write Y W: under engine="auto" by NumPy if W and Y are dense, else by the chain."""
+        if self._engine == "auto" and isinstance(Y, np.ndarray) and _is_dense(layer):
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.matmul(Y, layer.prepared(_dense), out=out)
         chain, memory = layer.prepared(_chain), min(self._memory, MEMORY)
@@ -274,7 +283,9 @@ class _Run:
             stop = min(start + step, len(out))
             part = Y[start:stop] if isinstance(Y, np.ndarray) else _rows(Y, start, stop)
             try:
-                found = infer_network(chain, part, memory=MEMORY, nthreads=self._nthreads)
+                found = infer_network(
+                    chain, part, engine=self._engine, memory=MEMORY, nthreads=self._nthreads
+                )
             except NonFiniteError:
                 raise non_finite(k, layer) from None
             out[start:stop] = to_array(found)

@@ -16,6 +16,7 @@ from gbdnn.arrays.checks import (
 )
 from gbdnn.arrays.matrices import as_columns, as_rows, shape_of
 from gbdnn.arrays.sparse_rows import release
+from gbdnn.engine.choice import Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
 from gbdnn.graph.features import as_answer, as_array, is_shared, kind_of, source_of
 from gbdnn.kernels.gather import Aggregate, Gather
@@ -125,6 +126,7 @@ def propagate(
     all_hops: bool = False,
     aggregate: Aggregate = "sum",
     dtype: Any = None,
+    engine: Engine = "auto",
     nthreads: int | None = None,
 ) -> Any:
     """Return ``A^hops X``: what nodes gather from their neighbours, and these from theirs.
@@ -146,6 +148,9 @@ def propagate(
         without neighbours. They are computed by GraphBLAS alone.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         What to compute in (default: that of X; all but FP64 becomes FP32).
+    engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
+        ``"fused"`` forces compiled code, ``"auto"`` picks the fastest available code. All others
+        compute the products in GraphBLAS and need no numba.
     nthreads : int, optional
         As for `gbdnn.infer`. The bits of the answer do not depend on it.
 
@@ -180,6 +185,7 @@ def propagate(
     hops = whole_number(hops, "hops", least=0)
     as_flag(all_hops, "all_hops")
     as_word(aggregate, "aggregate", get_args(Aggregate))
+    as_word(engine, "engine", get_args(Engine))
     nthreads = as_nthreads(nthreads)
     nodes = require_square(A, "A")
     features, own = kind_of(X, nodes)
@@ -187,7 +193,7 @@ def propagate(
     with engaged(nthreads):
         Y = as_array(source_of(X, features, wanted))
         rows = as_rows(A, what="A", dtype=wanted)
-        gather = Gather(rows, aggregate, nthreads, features * hops)
+        gather = Gather(rows, aggregate, nthreads, features * hops, engine)
         parts = np.empty((nodes, features * (hops + 1)), wanted) if all_hops else None
         if parts is not None:
             parts[:, :features] = Y

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows, release
+from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.runtime.first_use import gb
@@ -58,15 +59,24 @@ class Gather:
         Default: those of the engaged GraphBLAS Context, or of the configuration.
     features : int
         Of the products to come, about: whether it pays to compile.
+    engine : str
+        ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
     """
 
     def __init__(
-        self, rows: SparseRows, aggregate: Aggregate, nthreads: int | None, features: int
+        self,
+        rows: SparseRows,
+        aggregate: Aggregate,
+        nthreads: int | None,
+        features: int,
+        engine: str = "auto",
     ) -> None:
         self.rows, self._aggregate = rows, aggregate
         self._nthreads = available() if nthreads is None else nthreads
         due = float(rows.nvals) * features
-        self._compiled = _compiled(rows.dtype, due) if aggregate == "sum" else None
+        self._compiled = None
+        if aggregate == "sum" and engine in ("auto", "fused"):
+            self._compiled = _compiled(rows.dtype, due, forced=engine == "fused")
         indptr = rows.indptr.view(np.int64)
         work = indptr + np.arange(len(indptr))
         cuts = np.searchsorted(work, np.arange(0, work[-1] + SHARE, SHARE)).clip(max=rows.nrows)
@@ -192,22 +202,31 @@ class Gather:
         return not any(flags)
 
 
-def _compiled(dtype: np.dtype, work: float) -> Callable[..., Any] | None:
-    """Return the compiled product if it is at hand, or due.
+def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., Any] | None:
+    """Return the compiled product if it is at hand, due or `forced`.
 
     It is due once the products of this process, with this one of `work` ns, would have taken longer
     in GraphBLAS than compiling takes.
+
+    Raises
+    ------
+    MissingPackageError
+        It is forced and cannot be compiled.
     """
     try:
         from gbdnn.kernels.compiled.functions import gather_library
         from gbdnn.kernels.compiled.library import has_fma
 
         library = gather_library(dtype.name)
+        if forced:
+            return library.functions()["gather"]
         _without[dtype] = _without.get(dtype, 0.0) + work
         is_due = _without[dtype] > costs.COMPILE_GATHER
         if not _faults and has_fma() and (library.is_at_hand or is_due):
             return library.functions()["gather"]
     except Exception as error:
+        if forced:
+            raise MissingPackageError(f"engine='fused' needs a working numba: {error}") from error
         _faults.add(str(error))
         text = f"no compiled product with a graph, which would take less time: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)

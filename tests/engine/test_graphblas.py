@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import gbdnn
+from gbdnn import graph
 
 WITHOUT = """
 import sys
@@ -17,7 +19,7 @@ import warnings
 warnings.simplefilter("error", RuntimeWarning)
 import numpy as np
 import gbdnn
-from gbdnn import challenge
+from gbdnn import challenge, graph
 
 W = np.array([[0.5, 0.0], [1.0, -1.0]])
 X = np.array([[2.0, 0.5], [0.0, 3.0]])
@@ -36,6 +38,12 @@ found = [
 for each in found:
     np.testing.assert_array_equal(each, expected)
 assert {record.kernel for record in records} <= {"sparse", "full"}
+A, V = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, -1.0], [0.0, 1.0]])
+Y = graph.infer([graph.Convolution(W, self_weights=V)] * 2, X, A, engine="graphblas")
+wanted = np.maximum(A @ X @ W + X @ V, 0)
+wanted = np.maximum(A @ wanted @ W + wanted @ V, 0)
+np.testing.assert_array_equal(Y.to_dense(fill_value=0), wanted)
+np.testing.assert_array_equal(graph.propagate(A, X, hops=2, engine="graphblas"), A @ A @ X)
 outcome = challenge.run(challenge.generated(1024, 6, inputs=100), engine="graphblas")
 assert outcome.check == "PASSED" and not {"fused"} & set(outcome.kernels), outcome
 
@@ -61,6 +69,18 @@ def test_without_numba(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("engine='fused' needs a working numba")
     assert done.stderr.count("RuntimeWarning") == 1
+
+
+def test_every_product_of_a_graph_is_graphblas():
+    """Two layers: each of them multiplies by the graph and by the weights."""
+    random, records = np.random.default_rng(0), []
+    A, X = random.random((2, 6, 6))
+    W = gbdnn.Layer(random.random((6, 6)), clip=2)
+    with gb.Recorder() as recorder:
+        graph.infer([W, W], X, A, engine="graphblas", callback=records.append)
+    products = [call for call in recorder.data if "PLUS_TIMES_SEMIRING_FP64" in str(call)]
+    assert len(products) == 4
+    assert [record.kernel for record in records] == ["full", "full"]
 
 
 @pytest.mark.parametrize("engine", ["graphblas", "sparse", "full", "fused", "auto"])

@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import get_args
 
 import graph_oracle as oracle
 import graphblas as gb
@@ -58,39 +59,41 @@ class Case:
         np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, atol=tolerance * scale)
 
 
-FORMS = {"compiled": False, "GraphBLAS": True}
+@pytest.fixture(params=["auto", "graphblas"])
+def engine(request, monkeypatch):
+    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)  # auto compiles small products, too
+    return request.param
 
 
-@pytest.fixture(params=FORMS)
-def form(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
-    if FORMS[request.param]:
-        monkeypatch.setattr(gather, "_compiled", lambda *_: None)
-
-
+@pytest.mark.parametrize("engine", get_args(gbdnn.inference.Engine))
 @pytest.mark.parametrize("how", ["sum", "max", "min"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_agrees_with_the_oracle(form, dtype, how):
+def test_agrees_with_the_oracle(engine, dtype, how):
     some = 0
     for seed in range(9):
         case = Case(seed, dtype, how)
-        case.check(graph.infer(case.layers, case.X, case.A, aggregate=how))
+        case.check(graph.infer(case.layers, case.X, case.A, aggregate=how, engine=engine))
         some += 0 < np.count_nonzero(case.expected) < case.expected.size or case.nodes > 10
     assert some > 5
 
 
 @pytest.mark.parametrize("how", ["sum", "max"])
-def test_some_nodes(form, how):
+def test_some_nodes(engine, how):
     for seed in range(20, 28):
         case = Case(seed, np.float64, how)
         ids = case.rng.integers(0, case.nodes, 7)
-        case.check(graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how), ids)
+        case.check(
+            graph.infer(case.layers, case.X, case.A, nodes=ids, aggregate=how, engine=engine), ids
+        )
         chosen = np.unique(ids)
         mask = np.isin(np.arange(case.nodes), chosen)
         case.check(graph.infer(case.layers, case.X, case.A, nodes=mask, aggregate=how), chosen)
         vector = gb.Vector.from_coo(chosen, True, size=case.nodes)
-        case.check(graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how), chosen)
-        none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how)
+        case.check(
+            graph.infer(case.layers, case.X, case.A, nodes=vector, aggregate=how, engine=engine),
+            chosen,
+        )
+        none = graph.infer(case.layers, case.X, case.A, nodes=[], aggregate=how, engine=engine)
         assert none.shape == (0, case.expected.shape[1])
 
 
@@ -125,7 +128,7 @@ def test_some_nodes_look_at_what_they_read_alone():
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("given", [np.asarray, gb.Matrix.from_dense])
-def test_layers_of_one_width_leave_features_as_they_are(own, given, form):
+def test_layers_of_one_width_leave_features_as_they_are(own, given, engine):
     rng = np.random.default_rng(9)
     A = (rng.random((50, 50)) < 0.1) * 1.0
     values = rng.normal(size=(50, 8))
@@ -134,7 +137,7 @@ def test_layers_of_one_width_leave_features_as_they_are(own, given, form):
         W, V = rng.normal(size=(2, 8, 8)) / 4
         layers.append(graph.Convolution(W, self_weights=V if own else None))
         expected = np.maximum(A @ expected @ W + own * (expected @ V), 0)
-    Y = graph.infer(layers, X, A)
+    Y = graph.infer(layers, X, A, engine=engine)
     np.testing.assert_allclose(Y.to_dense(fill_value=0), expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(X.to_dense() if given is not np.asarray else X, values)
 
@@ -172,7 +175,7 @@ def test_features_of_any_kind(tmp_path):
         ((20, 30), False, 0.1, "stored"),
     ],
 )
-def test_memory(shape, own, density, kind, form, tmp_path):
+def test_memory(shape, own, density, kind, engine, tmp_path):
     """Blocks of nodes give the same answer; what cannot hold a block is refused with the bytes."""
     rng = np.random.default_rng(0)
     A = oracle.random_graph(rng, 400)
@@ -187,11 +190,11 @@ def test_memory(shape, own, density, kind, form, tmp_path):
     W = weights(rng, shape, density)
     layers = [graph.Convolution(W, self_weights=W if own else None), W.T, W]
     for nodes in (None, [5, 250]):
-        full = graph.infer(layers, given, A, nodes=nodes).to_dense(fill_value=0)
+        full = graph.infer(layers, given, A, nodes=nodes, engine=engine).to_dense(fill_value=0)
         with pytest.raises(errors.ArgumentError, match=r"too small: a block of \d+ nodes at layer"):
-            graph.infer(layers, given, A, nodes=nodes, memory=100)
+            graph.infer(layers, given, A, nodes=nodes, memory=100, engine=engine)
         for memory in (70_000, 140_000):
-            Y = graph.infer(layers, given, A, nodes=nodes, memory=memory)
+            Y = graph.infer(layers, given, A, nodes=nodes, memory=memory, engine=engine)
             np.testing.assert_allclose(Y.to_dense(fill_value=0), full, atol=1e-12)
 
 
@@ -223,25 +226,27 @@ def test_a_network_and_bare_matrices():
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 3), (3, 0, 2), (3, 2, 0), (1, 1, 1)])
-def test_nothing(shape, form):
+def test_nothing(shape, engine):
     nodes, before, after = shape
     layers = [
         graph.Convolution(np.ones((before, after)), 1.0, self_weights=np.ones((before, after)))
     ]
-    Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes))
+    Y = graph.infer(layers, np.ones((nodes, before)), gb.Matrix(float, nodes, nodes), engine=engine)
     assert Y.shape == (nodes, after)
     assert (Y.to_dense(fill_value=0) == 1 + before).all()
 
 
 @pytest.mark.parametrize("width", [2, 1])
 @pytest.mark.parametrize("density", [0.1, 1.0])
-def test_overflow_names_the_layer(form, width, density):
+def test_overflow_names_the_layer(engine, width, density):
     big = np.zeros((4, 4 * width), np.float32)
     big[:, : 1 + int(3 * density)] = 1e30
     back = np.ones((4 * width, 4), np.float32)
     A, X = np.ones((3, 3)), np.ones((3, 4), np.float32)
     with pytest.raises(errors.NonFiniteError, match="layer 2: Y W"):
-        graph.infer([gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A)
+        graph.infer(
+            [gbdnn.Layer(big, clip=2e30), back, gbdnn.Layer(big, clip=1)], X, A, engine=engine
+        )
 
 
 def test_errors():

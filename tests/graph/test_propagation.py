@@ -12,25 +12,17 @@ from gbdnn.kernels.compiled.library import has_fma
 WIDTHS = [1, 3, 16, 40, 64, 65, 130]
 
 
-def uncompiled(patch):
-    patch.setattr(gather, "_compiled", lambda *_: None)
-
-
 def in_pieces(patch):
     """Rows of more than 16 edges are cut, and threads take 8 edges at a time."""
     patch.setattr(gather, "SHARE", 8)
     patch.setattr(gather, "HEAVY", 16)
 
 
-FORMS = {"compiled": [], "GraphBLAS": [uncompiled], "in pieces": [in_pieces]}
-
-
-@pytest.fixture(params=FORMS)
-def form(request, monkeypatch):
-    monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)  # also of small products
-    for patch in FORMS[request.param]:
-        patch(monkeypatch)
-    return request.param
+@pytest.fixture(params=["fused", "fused, in pieces", "graphblas"])
+def engine(request, monkeypatch):
+    if "pieces" in request.param:
+        in_pieces(monkeypatch)
+    return request.param.partition(",")[0]
 
 
 def case(seed, dtype):
@@ -49,22 +41,28 @@ def close(found, expected, dtype, scale=1.0):
     np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=atol * scale)
 
 
-def check(seed, dtype):
+def check(seed, dtype, engine):
     A, X, hops = case(seed, dtype)
     expected = [X.astype(float)]
     for _ in range(hops):
         expected.append(A @ expected[-1])
-    found = graph.propagate(A, X, hops=hops)
+    found = graph.propagate(A, X, hops=hops, engine=engine)
     assert found.dtype == dtype
     close(found, expected[-1], dtype, scale=4)
-    beside = graph.propagate(A, X, hops=hops, all_hops=True, nthreads=1 + seed % 3)
+    threads = 1 + seed % 3
+    beside = graph.propagate(A, X, hops=hops, all_hops=True, nthreads=threads, engine=engine)
     close(beside, np.hstack(expected), dtype, scale=4)
     return hops and expected[-1].any()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_agrees_with_scipy(form, dtype):
-    assert sum(bool(check(seed, dtype)) for seed in range(24)) > 10
+def test_agrees_with_scipy(engine, dtype):
+    assert sum(bool(check(seed, dtype, engine)) for seed in range(24)) > 10
+
+
+@pytest.mark.parametrize("other", ["auto", "sparse", "full"])
+def test_every_other_engine_agrees_with_scipy(other):
+    assert sum(bool(check(seed, np.float64, other)) for seed in range(12)) > 5
 
 
 @pytest.mark.parametrize("how", ["max", "min"])
@@ -138,14 +136,15 @@ def test_matrices_of_any_kind():
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (1, 2)])
-def test_nothing(shape, form):
+def test_nothing(shape, engine):
     X = np.ones(shape)
-    found = graph.propagate(gb.Matrix(float, shape[0], shape[0]), X, hops=2, all_hops=True)
+    A = gb.Matrix(float, shape[0], shape[0])
+    found = graph.propagate(A, X, hops=2, all_hops=True, engine=engine)
     assert found.shape == (shape[0], 3 * shape[1])
     assert not found[:, shape[1] :].any()
 
 
-def test_errors(form):
+def test_errors(engine):
     X, A = np.ones((3, 2)), np.eye(3)
     with pytest.raises(errors.ShapeError, match="A is 3 x 2; a graph has"):
         graph.propagate(X, X)
@@ -155,15 +154,17 @@ def test_errors(form):
         graph.propagate(A, X, hops=-1)
     with pytest.raises(errors.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
         graph.propagate(A, X, aggregate="mean")
+    with pytest.raises(errors.ArgumentError, match="engine is 'auto', 'graphblas'"):
+        graph.propagate(A, X, engine="numpy")
     with pytest.raises(errors.ArgumentTypeError, match="X: "):
         graph.propagate(A, "X")
     for bad in (np.nan, np.inf):
         with pytest.raises(errors.ArgumentError, match="features: contains"):
             graph.propagate(A, np.where(np.eye(3, 2) > 0, bad, 1))
         with pytest.raises(errors.ArgumentError, match="A: contains"):
-            graph.propagate(np.diag([1, bad, 1]), X)
+            graph.propagate(np.diag([1, bad, 1]), X, engine=engine)
     with pytest.raises(errors.NonFiniteError, match="hop 2: A Y leaves the range of float32"):
-        graph.propagate(A * 1e30, X.astype(np.float32), hops=3)
+        graph.propagate(A * 1e30, X.astype(np.float32), hops=3, engine=engine)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -173,4 +174,4 @@ def test_the_product_can_be_compiled(monkeypatch, dtype):
         pytest.skip("no fused multiply-adds")
     monkeypatch.setattr(gather, "_faults", set())
     monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
-    assert gather._compiled(np.dtype(dtype), 0) is not None
+    assert gather._compiled(np.dtype(dtype), 0, forced=False) is not None
