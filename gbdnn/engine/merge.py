@@ -77,15 +77,14 @@ class Merged:
         Returns
         -------
         list of ndarray, optional
-            The columns of each block that stay; None if merging does not pay.
+            The columns of each block that stay; None if all do, or if merging does not pay.
         """
         marks: list[np.ndarray] = []
         for count in (min(_FIRST, len(blocks)), len(blocks)):  # a first look at some of them
             begun = len(marks)
             marks += each(partial(_column_marks, blocks[begun:]), count - begun)
             first, distinct = _first_of_equal(np.concatenate(marks))
-            must = self._always and count == len(blocks)
-            if distinct > _WORTH * len(first) and not must:
+            if distinct > _WORTH * len(first) and not self._always:
                 return None
         starts = np.cumsum([0, *map(len, marks)])
         repeats = np.flatnonzero(first != np.arange(len(first)))
@@ -100,6 +99,8 @@ class Merged:
             which = np.searchsorted(some, first)
             each(partial(_compare, blocks, starts, theirs, bits, which, stays), len(blocks))
         gone = np.flatnonzero(~stays)
+        if not len(gone):
+            return None
         ids = np.concatenate([Y.inputs for Y in blocks])
         self._merge(ids[gone], ids[first[gone]])
         return [np.flatnonzero(stays[a:b]) for a, b in pairwise(starts)]
