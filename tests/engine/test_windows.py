@@ -242,6 +242,21 @@ def test_deep_networks_with_few_survivors(engine, patches, monkeypatch):
         assert gbdnn.categories(Y).tolist() == list(keep)
 
 
+@BLOCKS
+@pytest.mark.parametrize("deduplicate", [False, True])
+def test_inputs_keep_their_ids_where_blocks_are_cut_anew(engine, deduplicate, monkeypatch):
+    """Inputs of every other block die, so that three threads would have unequal shares."""
+    narrow(monkeypatch)
+    layer = gbdnn.Layer(np.eye(8, dtype="f4"), -1.0, bias_rule="entries")
+    ids = np.arange(160)
+    dies = (ids // 16 % 2 == 0) & np.isin(ids % 16, [3, 7])
+    X = np.zeros((160, 8), "f4")
+    X[ids, ids % 8] = np.where(dies, 2, 8) + ids / 1024
+    X = X[ids - (ids % 16 == 5)]  # some are equal
+    Y = gbdnn.infer([layer] * 6, X, engine=engine, deduplicate=deduplicate, nthreads=3)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), np.maximum(X - 6, 0))
+
+
 @pytest.mark.parametrize("engine", ["auto", "full", "fused", "sparse"])
 def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
     net, X = network(case(1).layers), case(1).X
