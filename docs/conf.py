@@ -68,8 +68,8 @@ html_favicon = "_static/favicon.svg"
 html_css_files = ["own.css"]
 html_show_sourcelink = False
 # Pages without pages below them: the left bar would be empty.
-ALONE = "index tutorial how-it-works when-to-use comparison results training paper benchmarks"
-ALONE += " architecture modules store glossary scaling changelog upstream"
+ALONE = "index tutorial how-it-works when-to-use comparison results training paper papers"
+ALONE += " benchmarks architecture modules store glossary scaling changelog upstream"
 html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
 # What is copied of a session is what was typed.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -19,6 +19,7 @@ OPTIONS = {
     ],
     "callback.py": ["--inputs", 64, "--layers", 4, "--rounds", 2],
     "constants.py": ["--neurons", 128, "--layers", 1, "--inputs", 64, "--rounds", 3],
+    "davis_lagraph.py": ["--quick"],
     "estimators.py": ["--seeds", 1],
     "first_call.py": ["--rounds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
@@ -28,6 +29,7 @@ OPTIONS = {
     "graph.py": [
         "--nodes", 500, "--scale", 9, "--edges", 2000, "--features", 8, "--rounds", 2,
     ],
+    "kepner_reference.py": ["--quick"],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
@@ -36,6 +38,7 @@ OPTIONS = {
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl,set"],
     "training_steps.py": [*NETWORK, "--nthreads", 1],
     "wait_policy.py": ["--quick"],
+    "wang_tables4_9.py": ["--quick"],
     "your_model.py": [
         "net.onnx", "--against", "onnxruntime", "--inputs", "1,40", "--rounds", 2,
         "--at-least", 0.001,

@@ -1,0 +1,61 @@
+"""Davis, Aznaveh, Kolodziej (LAGraph): their loop in python-graphblas, and gbdnn's engines.
+
+    python benchmarks/papers/davis_lagraph.py --network 1024x120,4096x120 --json davis.json
+
+"LAGraph's loop (ours)" is `support/lagraph.py`: four GraphBLAS calls per layer. The published times
+are of C programs.
+
+T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
+of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import lagraph
+import papers
+import problems
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    nthreads: problems.Threads = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time LAGraph's loop, the sparse kernel and gbdnn's default."""
+    study = papers.Study("Davis et al., LAGraph", quick, json_file, inputs, data, images)
+    for neurons, layers in study.networks(networks, [(1024, 120), (4096, 120)]):
+        study.published(neurons, layers, ["davis", "demo", "ellis"], "GraphBLAS")
+        study.published(neurons, layers, ["ellis"], "LAGraph")
+        problem = study.problem(neurons, layers)
+        net, X = problem.network, problem.features
+        prepared = lagraph.prepare(
+            [layer.weights for layer in net], [layer.bias for layer in net], net[0].clip
+        )
+        parts = lagraph.batches(X)
+        for count in problems.thread_counts(nthreads, [papers.cores()]):
+            infer = partial(gbdnn.infer, net, X, nthreads=count)
+            programs = {
+                "LAGraph's loop (ours)": partial(lagraph.categories, prepared, parts, count),
+                "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
+                "gbdnn, every input": partial(infer, deduplicate=False),
+                "gbdnn, equal inputs once": infer,
+            }
+            study.compare(problem, programs, count)
+    study.end()
+
+
+if __name__ == "__main__":
+    typer.run(main)

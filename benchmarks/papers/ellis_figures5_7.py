@@ -1,0 +1,117 @@
+"""Ellis, Rajamanickam (KK-SpDNN), figures 5 to 7: quartiles of the workers' times, rows per part.
+
+    python benchmarks/papers/ellis_figures5_7.py --workers 4 --images MNIST --json figures5_7.json
+
+Workers are spawned processes of one thread. ``static`` gives each one share of consecutive inputs,
+as the paper does; ``dynamic`` gives out four smaller batches per worker, to whoever is free;
+``hashed`` gives each a share of inputs chosen by a hash of their numbers. Then the inputs that live
+after the first layers of 16384 x 1920 are counted in 24 parts of the inputs: consecutive, random.
+
+The paper's ranks differ by up to 50 s of some 75, and its largest part has about twice the mean.
+
+J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
+Kernels", HPEC 2019.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import pools
+import problems  # noqa: TC002 -- typer reads the annotations
+import report
+from turns import quartiles
+
+if TYPE_CHECKING:
+    from gbdnn.challenge import Problem
+
+_PARTS, _LAYERS = 24, 8
+_PUBLISHED = {"ranks differ by up to, s": 50, "of, s": 75, "largest part over the mean": 2}
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    workers: Annotated[int | None, typer.Option(min=2, help="Default: a worker per core.")] = None,
+    rows_of: Annotated[
+        int, typer.Option("--rows-of", help="Neurons of the network whose rows are counted.")
+    ] = 16384,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Print the quartiles of the workers' times, and the rows of the parts."""
+    title = "Ellis et al., KK-SpDNN, figures 5 to 7"
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    count = workers or max(2, papers.cores())
+    with pools.opened("spawned", count) as pool:
+        for neurons, layers in study.networks(networks, [(4096, 120)]):
+            study.published(neurons, layers, ["ellis"], "KK-SpDNN, best")
+            problem = study.problem(neurons, layers)
+            for name, batches, order in (
+                ("static", 1, "given"),
+                ("dynamic", 4, "given"),
+                ("hashed", 1, "hashed"),
+            ):
+                options = {"batch": -(-problem.inputs // (count * batches)), "order": order}
+                over(study, problem, name, pool, count, options)
+    rows = living(study.problem(1024 if quick else rows_of, _LAYERS))
+    head = [f"after layer, rows in {_PARTS} parts", "consecutive, max / mean", "random, max / mean"]
+    report.table(head, [(k, *(papers.cell(_uneven(each)) for each in pair)) for k, pair in rows])
+    study.end(published=_PUBLISHED, rows=rows)
+
+
+def over(
+    study: papers.Study, problem: Problem, name: str, pool: Any, count: int, options: dict[str, Any]
+) -> None:
+    """Add the row of one way to give out batches; a first run loads the network."""
+    records: list[Any] = []
+    each = gbdnn.distributed.Workers(pool, count=count, stats=records.append, **options)
+    infer = partial(
+        gbdnn.infer, problem.network, problem.features,
+        executor=each, deduplicate=False, nthreads=1,
+    )  # fmt: skip
+    study.compare(problem, {f"gbdnn, {name} batches": infer}, count, rounds=1)
+    found = gbdnn.distributed.balance(records[-records[-1].batches :], count)
+    low, middle, high = quartiles(found.workers["seconds"].tolist())
+    study.rows[-1] |= {
+        "on": f"here, {count} processes",
+        "lower quartile, s": low,
+        "median, s": middle,
+        "upper quartile, s": high,
+        "max / mean": found.seconds.imbalance,
+    }
+
+
+def living(problem: Problem) -> list[tuple[str, list[list[int]]]]:
+    """Return the living rows of each part after each of the first layers, in two orders."""
+    order = np.random.default_rng(0).permutation(problem.inputs)
+    place = np.empty_like(order)
+    place[order] = np.arange(problem.inputs)
+    found, ids, Y = [], np.arange(problem.inputs), problem.features
+    for k in range(len(problem.network)):
+        Y = gbdnn.infer(problem.network[k : k + 1], Y, deduplicate=False)
+        rows = gbdnn.categories(Y)
+        Y, ids = Y[rows, :].new(), ids[rows]
+        parts = [at * _PARTS // problem.inputs for at in (ids, place[ids])]
+        found.append((str(k + 1), [np.bincount(p, minlength=_PARTS).tolist() for p in parts]))
+    return found
+
+
+def _uneven(rows: list[int]) -> float:
+    return float(max(rows) / max(np.mean(rows), 1e-9))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,65 @@
+"""Ellis, Rajamanickam (KK-SpDNN), trimming: stored zeros are removed from a share tau on.
+
+    python benchmarks/papers/ellis_trimming.py --network 1024x120 --json trimming.json
+
+The ReLU makes zeros, which KK-SpDNN keeps in the matrix until their share of the entries reaches a
+threshold. Here: never, from 50 %, and always, in a loop over single GraphBLAS calls
+(`support/sparse_loop.py`). Without trimming the matrices become full, so that the default is the
+first 6,000 inputs. The paper has no table of these times.
+
+J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
+Kernels", HPEC 2019.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import typer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import problems
+import sparse_loop
+
+TAUS = {"never": 2.0, "from 50 %": 0.5, "always": 1e-9}
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    nthreads: problems.Threads = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time the loop with three thresholds; count the entries that it stores."""
+    title = "Ellis et al., KK-SpDNN, trimming"
+    inputs = inputs or (None if quick else 6000)
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    for neurons, layers in study.networks(networks, [(1024, 120)]):
+        study.published(neurons, layers, ["ellis"], "KK-SpDNN, one node")
+        problem = study.problem(neurons, layers)
+        net, X = problem.network, problem.features
+        for count in problems.thread_counts(nthreads, [papers.cores()]):
+            counts: dict[str, list[int]] = {name: [] for name in TAUS}
+            programs = {
+                f"zeros trimmed: {name}": partial(
+                    sparse_loop.in_batches,
+                    partial(sparse_loop.sparse, net, trim=tau, told=counts[name].append),
+                    X,
+                    count,
+                )
+                for name, tau in TAUS.items()
+            }
+            study.compare(problem, programs, count, rounds=1)
+            for name, row in zip(TAUS, study.rows[-len(TAUS) :], strict=True):
+                row["entries, all layers"] = sum(counts[name]) // 2  # two runs
+    study.end()
+
+
+if __name__ == "__main__":
+    typer.run(main)

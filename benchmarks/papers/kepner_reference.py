@@ -1,0 +1,112 @@
+"""Kepner et al. (the challenge): the serial reference, reading and inference, the rate's two forms.
+
+    python benchmarks/papers/kepner_reference.py --data DIR --images MNIST --json kepner.json
+
+The reference is the challenge's definition in SciPy, FP64, one thread: it computes every input and
+drops none. Reading is timed apart from inference. The challenge's rate is inputs x edges / seconds;
+Sattar and Arifuzzaman note that some count the edges once, whatever the number of inputs: both are
+in the table. Without official files, the network is first written in their format.
+
+J. Kepner, S. Alford, V. Gadepalli et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
+arXiv:1909.05631.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+import scipy.sparse as sp
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import problems
+
+if TYPE_CHECKING:
+    from gbdnn.challenge import Problem
+
+_ENTRIES = 1 << 25  # of a batch's activations, at most
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    nthreads: problems.Threads = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time reading and inference of the reference and of gbdnn."""
+    title = "Kepner et al., the challenge's reference"
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    for neurons, layers in study.networks(networks, [(1024, 120)]):
+        study.published(neurons, layers, ["ellis"], "Serial reference")
+        problem = study.problem(neurons, layers)
+        read = reading(problem)
+        weights = read.pop("weights")
+        X = sp.csr_array(gb.io.to_scipy_sparse(problem.features), dtype=np.float64)
+        study.compare(problem, {"SciPy in FP64": partial(reference, problem, weights, X)}, 1, 1)
+        for count in problems.thread_counts(nthreads, [1, papers.cores()]):
+            programs = {
+                name: partial(
+                    gbdnn.infer, problem.network, problem.features, nthreads=count, **options
+                )
+                for name, options in {
+                    "gbdnn, every input": {"deduplicate": False},
+                    "gbdnn, equal inputs once": {},
+                }.items()
+            }
+            study.compare(problem, programs, count)
+        for row in study.rows:
+            if "inputs" in row and "reading, s" not in row:
+                row["reading, s"] = read["scipy" if row["program"].startswith("SciPy") else "gbdnn"]
+                row["edges/s, inputs not counted"] = problem.network.edges / row["seconds"]
+    study.end()
+
+
+def reading(problem: Problem) -> dict[str, Any]:
+    """Return the seconds in which NumPy and gbdnn read the official files, and SciPy's weights."""
+    neurons, layers = problem.network.shape[0], len(problem.network)
+    with tempfile.TemporaryDirectory() as name:
+        gbdnn.io.write_network(problem.network, name)
+        began = perf_counter()
+        weights = []
+        for k in range(layers):
+            (file,) = Path(name).rglob(f"n{neurons}-l{k + 1}.tsv")
+            rows, columns, values = np.loadtxt(file, delimiter="\t").T
+            at = (rows.astype(np.int64) - 1, columns.astype(np.int64) - 1)
+            weights.append(sp.csr_array((values, at), shape=(neurons, neurons)))
+        scipy_seconds, began = perf_counter() - began, perf_counter()
+        for _ in gbdnn.io.iter_layers(name, neurons, layers):
+            pass
+        return {
+            "weights": weights, "scipy": scipy_seconds, "gbdnn": perf_counter() - began,
+        }  # fmt: skip
+
+
+def reference(problem: Problem, weights: list[sp.csr_array], X: sp.csr_array) -> np.ndarray:
+    """Return the categories: Y' = min(max(Y W + b, 0), 32), b added to the entries of Y W."""
+    size, found = max(1, _ENTRIES // X.shape[1]), []
+    for start in range(0, X.shape[0], size):
+        Y = X[start : start + size]
+        for layer, W in zip(problem.network, weights, strict=True):
+            Y = Y @ W
+            Y.data += layer.bias
+            np.clip(Y.data, 0, layer.clip, out=Y.data)
+            Y.eliminate_zeros()
+        found.append(start + np.flatnonzero(np.diff(Y.indptr)))
+    return np.concatenate(found)
+
+
+if __name__ == "__main__":
+    typer.run(main)

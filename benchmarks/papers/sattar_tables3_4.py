@@ -1,0 +1,115 @@
+"""Sattar, Arifuzzaman (TensorFlow), tables III and IV: seconds, chunks of inputs, workers.
+
+    python benchmarks/papers/sattar_tables3_4.py --network 1024x120,4096x120 --json sattar.json
+    mpiexec -n 3 python -m mpi4py.futures benchmarks/papers/sattar_tables3_4.py --pool mpi
+
+The paper sends 60 chunks of 1,000 inputs to its devices. Here chunks of several sizes go through
+`gbdnn.infer` one after the other; then several kinds of pools compute the same batches, with the
+same number of workers, of one thread each: seconds, and bytes of features and answers that are sent.
+Workers read the network from a folder; threads share memory, and nothing is sent.
+
+N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
+Workshops 2020.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import pools
+import problems
+
+if TYPE_CHECKING:
+    import graphblas as gb
+
+    from gbdnn.challenge import Problem
+
+CHUNKS = [100, 1000, 10_000, 60_000]
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    chunk: Annotated[
+        list[str] | None, typer.Option(metavar="N", help="Inputs of a chunk; several.")
+    ] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(pools.POOLS)}; several.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Default: a worker per core.")] = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time chunks of inputs, and kinds of workers."""
+    title = "Sattar, Arifuzzaman, tables III and IV"
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    sizes = problems.numbers(chunk, "--chunk", [60, 240] if quick else CHUNKS)
+    count = workers or papers.cores()
+    kinds = problems.names(pool, ["threads", "spawned"] if quick else pools.POOLS, pools.POOLS)
+    skipped = {}
+    for neurons, layers in study.networks(networks, [(1024, 120)]):
+        study.published(neurons, layers, ["sattar"])
+        problem = study.problem(neurons, layers)
+        for size in sizes:
+            parts = [
+                problem.features[start : start + size, :].new()
+                for start in range(0, problem.inputs, size)
+            ]
+            name = f"gbdnn, {len(parts)} chunks of {min(size, problem.inputs):,}"
+            study.compare(problem, {name: partial(chunks, problem.network, parts, count)}, count)
+        with tempfile.TemporaryDirectory() as name:
+            gbdnn.save(problem.network, Path(name) / "net")
+            shared = replace(problem, network=gbdnn.load(Path(name) / "net"))
+            for kind in kinds:
+                try:
+                    with pools.opened(kind, count) as executor:
+                        over(study, shared, kind, executor, count)
+                except ImportError as err:
+                    skipped[kind] = str(err)
+    for kind, why in skipped.items():
+        print(f"{kind}: skipped: {why}")
+    study.end(skipped=skipped)
+
+
+def chunks(network: gbdnn.Network, parts: list[gb.Matrix], nthreads: int) -> np.ndarray:
+    """Return the categories of the chunks, one after the other, equal inputs computed again."""
+    found, first = [], 0
+    for X in parts:
+        Y = gbdnn.infer(network, X, deduplicate=False, nthreads=nthreads)
+        found.append(first + gbdnn.categories(Y))
+        first += X.nrows
+    return np.concatenate(found)
+
+
+def over(study: papers.Study, problem: Problem, kind: str, executor: Any, count: int) -> None:
+    """Add the row of a kind of workers."""
+    records: list[Any] = []
+    batch = max(1, problem.inputs // (4 * count))
+    workers = gbdnn.distributed.Workers(executor, batch=batch, stats=records.append)
+    call = partial(
+        gbdnn.infer, problem.network, problem.features,
+        nthreads=1, deduplicate=False, executor=workers,
+    )  # fmt: skip
+    name = f"gbdnn, {kind}, {count} workers"
+    study.compare(problem, {name: call}, count)
+    last = records[-records[-1].batches :]
+    sent = 0 if workers.shares_memory else sum(each.bytes for each in last)
+    study.rows[-1] |= {"batches": len(last), "bytes sent": sent}
+
+
+if __name__ == "__main__":
+    typer.run(main)

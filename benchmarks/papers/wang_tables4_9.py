@@ -1,0 +1,63 @@
+"""Wang et al. (cuSPARSE), tables IV to IX: inference with and without dropping dead inputs.
+
+    python benchmarks/papers/wang_tables4_9.py --network 1024x120,4096x120 --json wang.json
+
+The paper's filter removes the inputs whose activations are all zero after a layer. Here a loop over
+single GraphBLAS calls does so, or does not, with activations in sparse and in full form
+(`support/sparse_loop.py`); gbdnn always drops them. The published times are of two GPUs. Tables VII
+to IX are their edge rates, which this script computes from the seconds; the 4.709e9 of table IX at
+4096 x 120 on the GTX 1080 does not follow from its own 51.59 s, 1.83e10 does.
+
+J. Wang, Z. Huang, L. Kong, J. Xiao, P. Wang et al., "Performance of Training Sparse Deep Neural
+Networks on GPUs", HPEC 2019.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import problems
+import sparse_loop
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    nthreads: problems.Threads = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time both forms with and without the filter, and gbdnn."""
+    title = "Wang et al., cuSPARSE, tables IV to IX"
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    for neurons, layers in study.networks(networks, [(1024, 120)]):
+        study.published(neurons, layers, ["wang"])
+        problem = study.problem(neurons, layers)
+        net, X = problem.network, problem.features
+        for count in problems.thread_counts(nthreads, [papers.cores()]):
+            programs = {
+                f"{step.__name__} form, {'dead inputs dropped' if drops else 'all inputs kept'}": (
+                    partial(sparse_loop.in_batches, partial(step, net, drops=drops), X, count)
+                )
+                for step in (sparse_loop.sparse, sparse_loop.full)
+                for drops in (False, True)
+            }
+            programs["gbdnn, every input"] = partial(
+                gbdnn.infer, net, X, deduplicate=False, nthreads=count
+            )
+            study.compare(problem, programs, count, rounds=1)
+    study.end()
+
+
+if __name__ == "__main__":
+    typer.run(main)

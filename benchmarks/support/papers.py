@@ -1,0 +1,214 @@
+"""The tables of papers: published and measured rows, and the networks that are measured."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import problems
+import report
+import typer
+from turns import in_turn, timed
+
+import gbdnn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from gbdnn.challenge import Problem
+
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="NxL", help="Neurons x layers; by comma or repetition."),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Tiny problems: they show that the script runs.")
+]
+
+SIZES = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
+
+_QUICK_LAYERS, _QUICK_INPUTS = 8, 240
+
+
+def tables() -> dict[str, list[dict[str, Any]]]:
+    """Return the published figures by table, each entry with its source."""
+    text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
+    found: dict[str, Any] = tomllib.loads(text)
+    sources = found.pop("sources")
+    return {
+        name: [each | {"source": sources[each["source"]], "key": each["source"]} for each in table]
+        for name, table in found.items()
+    }
+
+
+@dataclass
+class Study:
+    """A table of a paper, published and measured rows together.
+
+    Attributes
+    ----------
+    title : str
+        The paper and its table.
+    quick : bool
+        Whether networks have few layers and inputs.
+    json_file : Path, optional
+        Where `end` writes the rows.
+    inputs, data, images
+        As for `problems.build`.
+    rows : list of dict
+        The rows; each has its own columns.
+    """
+
+    title: str
+    quick: bool = False
+    json_file: Path | None = None
+    inputs: int | None = None
+    data: Path | None = None
+    images: Path | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def networks(
+        self, asked: list[str] | None, default: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Return the networks asked for, the ones with fewest edges first; 1024 x 120 if quick."""
+        known = {f"{n}x{layers}": (n, layers) for n, layers in SIZES}
+        usual = [f"{n}x{layers}" for n, layers in ([(1024, 120)] if self.quick else default)]
+        chosen = [known[name] for name in problems.names(asked, usual, known)]
+        return sorted(chosen, key=lambda each: each[0] * each[1])
+
+    def problem(self, neurons: int, layers: int) -> Problem:
+        """Return the problem, with official weights if `data` has them, and its true categories."""
+        data = self.data
+        if data is not None and not any(data.rglob(f"n{neurons}-l{layers}.tsv*")):
+            data = None
+        if self.quick:
+            layers, inputs = min(layers, _QUICK_LAYERS), self.inputs or _QUICK_INPUTS
+        else:
+            inputs = self.inputs
+        found = problems.build(neurons, layers, inputs, data, self.images)
+        print(f"{found.name}: computing the true categories ...", flush=True)
+        self._truth = problems.true_categories(found)[0]
+        return found
+
+    def right(self, answer: Any) -> bool:
+        """Return whether an answer, or its categories, are those of the last problem."""
+        found = answer if isinstance(answer, np.ndarray) else gbdnn.categories(answer)
+        return bool(np.array_equal(found, self._truth))
+
+    def published(self, neurons: int, layers: int, keys: Iterable[str], has: str = "") -> None:
+        """Add the published times of a network from sources, of the programs with `has` in them."""
+        for each in tables()["systems"]:
+            seconds = each["seconds"].get(str(neurons), {}).get(str(layers))
+            if each["key"] in keys and has in each["name"] and seconds is not None:
+                self._row(neurons, layers, each["name"], each["machine"], seconds, each["where"])
+
+    def scaling(self, neurons: int, layers: int) -> None:
+        """Add the published times of a network on several nodes."""
+        for each in tables()["scaling"]:
+            seconds = each["seconds"][str(neurons)][str(layers)]
+            for nodes, taken in zip(each["nodes"], seconds, strict=True):
+                machine = f"{nodes} {each['machine']}"
+                self._row(neurons, layers, each["name"], machine, taken, each["where"])
+
+    def _row(
+        self, neurons: int, layers: int, name: str, machine: str, seconds: float, where: str
+    ) -> None:
+        rate = 60_000 * 32 * neurons * layers / seconds
+        self.rows.append(
+            {
+                "network": f"{neurons} x {layers}",
+                "program": name,
+                "on": machine,
+                "seconds": seconds,
+                "edges/s": rate,
+                "answer": where,
+            }
+        )
+
+    def measured(
+        self,
+        problem: Problem,
+        program: str,
+        nthreads: int,
+        seconds: float,
+        right: bool,
+        **more: Any,
+    ) -> None:
+        """Add a measured row; `more` are its own columns."""
+        net = problem.network
+        self.rows.append(
+            {
+                "network": f"{net.shape[0]} x {len(net)}",
+                "program": program,
+                "on": f"here, {nthreads} threads" if nthreads > 1 else "here, 1 thread",
+                "inputs": problem.inputs,
+                "seconds": seconds,
+                "edges/s": problem.inputs * net.edges / seconds,
+                "answer": "right" if right else "WRONG",
+                **more,
+            }
+        )
+
+    def compare(
+        self,
+        problem: Problem,
+        programs: Mapping[str, Callable[[], Any]],
+        nthreads: int,
+        rounds: int = 3,
+        **more: Any,
+    ) -> dict[str, float]:
+        """Time programs in turn, check each answer, and add a row of the median for each."""
+
+        def checked(answer: Any) -> dict[str, Any]:
+            return {"right": self.right(answer)}
+
+        calls = {name: timed(call, checked) for name, call in programs.items()}
+        found = in_turn(calls, 1 if self.quick else rounds)
+        for name in programs:
+            every = found.first[name] + found.runs[name]
+            right = all(run["right"] for run in every)
+            self.measured(problem, name, nthreads, found.median(name), right, **more)
+        return {name: found.median(name) for name in programs}
+
+    def keep_best(self, first: int) -> None:
+        """Keep the fastest of each program's rows, from the row `first` on, and every wrong one."""
+        best: dict[str, float] = {}
+        for row in self.rows[first:]:
+            name = row["program"]
+            best[name] = min(best.get(name, row["seconds"]), row["seconds"])
+        self.rows[first:] = [
+            row
+            for row in self.rows[first:]
+            if row["seconds"] == best[row["program"]] or row["answer"] == "WRONG"
+        ]
+
+    def end(self, **more: Any) -> None:
+        """Print the table, write the JSON, and end the process with 1 if an answer is wrong."""
+        found = {"title": self.title, "quick": self.quick, **report.circumstances(), **more}
+        on = found["machine"]
+        print(f"\n{self.title}")
+        print(f"here: {on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB")
+        print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+        head = list(dict.fromkeys(column for row in self.rows for column in row))
+        report.table(head, [[cell(row.get(column)) for column in head] for row in self.rows])
+        if self.quick:
+            print("\n--quick: the measured problems are tiny, and no results")
+        report.write(self.json_file, found | {"rows": self.rows})
+        if any(row.get("answer") == "WRONG" for row in self.rows):
+            raise SystemExit("an answer is wrong")
+
+
+def cell(value: Any) -> str:
+    """Return a cell's text: numbers with three digits, nothing for what is missing."""
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def cores() -> int:
+    """Return the number of cores."""
+    return int(report.circumstances()["machine"]["cores"] or 1)

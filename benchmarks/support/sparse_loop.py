@@ -1,0 +1,99 @@
+"""Loops over a challenge network in single GraphBLAS calls, for what a paper varies in them.
+
+    Z  = Y W                mxm, plus_times
+    Z  = Z + b              apply: on the entries
+    Y' = min(max(Z, 0), clip)
+
+`sparse` keeps Y in sparse form, `full` in full form; both may drop the rows without a value after
+each layer, as the filter of Wang et al. does, and `sparse` may keep the zeros that the ReLU makes,
+as KK-SpDNN does until their share reaches a threshold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import graphblas as gb
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gbdnn import Network
+
+_ENTRIES = 1 << 24  # of a batch's activations at most
+
+
+def in_batches(step: Callable[..., np.ndarray], X: gb.Matrix, nthreads: int) -> np.ndarray:
+    """Return the categories that `step` finds, batch by batch."""
+    size = max(1, _ENTRIES // X.ncols)
+    found = []
+    with gb.ss.Context(engage=False, nthreads=nthreads):
+        for start in range(0, X.nrows, size):
+            found.append(start + step(X[start : start + size, :].new()))
+    return np.concatenate(found)
+
+
+def sparse(
+    network: Network,
+    Y: gb.Matrix,
+    *,
+    drops: bool = False,
+    trim: float = 0.0,
+    told: Callable[[int], Any] = lambda _: None,
+) -> np.ndarray:
+    """Return the categories; zeros are removed where their share of the entries is `trim` or more.
+
+    `told` is called with the number of entries after each layer.
+    """
+    from graphblas import binary, select, semiring
+
+    zero, ids = np.float32(0), np.arange(Y.nrows)
+    for layer in network:
+        Z = semiring.plus_times(Y @ layer.weights).new()
+        if trim:
+            Z << binary.plus(Z, np.float32(layer.bias))
+            Z << binary.max(Z, zero)
+            zeros = Z.nvals - int(select.valuegt(Z, zero).new().nvals)
+            if zeros and zeros >= trim * Z.nvals:
+                Z << select.valuegt(Z, zero)
+        else:
+            Z << select.valuegt(Z, -np.float32(layer.bias))
+            Z << binary.plus(Z, np.float32(layer.bias))
+        Z << binary.min(Z, np.float32(layer.clip))
+        told(int(Z.nvals))
+        Y = Z
+        if drops:
+            rows = _living(Y)
+            if len(rows) < Y.nrows:
+                Y, ids = Y[rows, :].new(), ids[rows]
+        if not Y.nrows:
+            break
+    if trim:
+        Y = select.valuegt(Y, zero).new()
+    return np.asarray(ids[_living(Y)])
+
+
+def _living(Y: gb.Matrix) -> np.ndarray:
+    rows, _ = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
+    return np.asarray(rows.astype(np.int64))
+
+
+def full(network: Network, X: gb.Matrix, *, drops: bool = False) -> np.ndarray:
+    """Return the categories; the bias is <= 0, so that it needs no pattern."""
+    from graphblas import binary, semiring
+
+    Y, ids = X.to_dense(np.float32(0)), np.arange(X.nrows)
+    for layer in network:
+        Z = gb.Matrix.from_dense(np.zeros((len(Y), layer.ncols), np.float32))
+        Z(binary.plus) << semiring.plus_times(gb.Matrix.from_dense(Y) @ layer.weights)
+        Y = Z.to_dense()
+        Y += np.float32(layer.bias)
+        np.clip(Y, 0, layer.clip, out=Y)
+        if drops:
+            lives = Y.any(axis=1)
+            if not lives.all():
+                Y, ids = Y[lives], ids[lives]
+        if not len(Y):
+            break
+    return np.asarray(ids[Y.any(axis=1)])
