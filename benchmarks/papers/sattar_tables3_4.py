@@ -5,7 +5,7 @@
 
 The paper sends 60 chunks of 1,000 inputs to its devices. Here chunks of several sizes go through
 `gbdnn.infer` one after the other; then several kinds of pools compute the same batches, with the
-same number of workers, of one thread each: seconds, and bytes of features and answers that are sent.
+same number of workers, of one thread each: seconds, and the bytes of features and answers sent.
 Workers read the network from a folder; threads share memory, and nothing is sent.
 
 N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
