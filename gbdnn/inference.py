@@ -179,8 +179,8 @@ def infer(
     Notes
     -----
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
-    changed, and GraphBLAS's settings are restored. The choices of kernel and block are logged by
-    ``gbdnn.inference`` at debug level.
+    changed, and GraphBLAS's settings are restored. The logger ``gbdnn.inference`` reports the
+    engine and the kernels that ran at info level, each choice at debug level.
 
     Rounding: kernels, and neurons in another order, add in different orders. Answers agree to the
     last bit where all sums are exact, elsewhere within rounding. Within a block kernel (``"full"``,

@@ -109,7 +109,8 @@ def infer(
     say(f"{out}: {found}")
     if records or executor is not None:
         say(pools.summary(records))
-    say(f"kernels: {kernels(edges_by_kernel(records) if records else run.kernels)}")
+    ran = kernels(edges_by_kernel(records) if records else run.kernels)
+    say(f"engine: {engine}, kernels {ran}")
 
 
 def _rank() -> int:

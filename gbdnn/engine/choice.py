@@ -257,6 +257,8 @@ class Choice:
     shallow : DenseRows, optional
         The features of a run in a single window; None if inputs are regrouped between windows, and
         only then the following are set.
+    engine : str
+        As given.
     kernel : BlockKernel, optional
         That of blocks; None if only the sparse kernel runs.
     sizes : Sizes
@@ -277,7 +279,7 @@ class Choice:
         *,
         may_be_shallow: bool,
     ) -> None:
-        self._facts, self._engine, self._inputs = net.prepared(NetworkFacts.of), engine, X.nrows
+        self._facts, self.engine, self._inputs = net.prepared(NetworkFacts.of), engine, X.nrows
         self.memory = memory
         self.dtype = self._facts.dtype
         self.shallow: DenseRows | None = None
@@ -310,10 +312,10 @@ class Choice:
 
     def _takes_fused(self) -> bool:
         """Whether blocks take the fused kernel, which is loaded then."""
-        if self._engine == "fused":
+        if self.engine == "fused":
             FUSED.load(self.dtype)
-        if self._engine != "auto":
-            return self._engine == "fused"
+        if self.engine != "auto":
+            return self.engine == "fused"
         # Equal calls choose alike: whether the network has been prepared already does not count.
         facts = self._facts
         preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
@@ -337,7 +339,7 @@ class Choice:
         """
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
-        if self._engine not in _CHOOSE:
+        if self.engine not in _CHOOSE:
             return False
         width = min(self.sizes.width, max(inputs, 1))
         in_blocks = -(-inputs // width) * self.kernel.cost(info, width, entries)
@@ -352,7 +354,7 @@ class Choice:
         """Whether blocks before a layer become rows: it needs that, or is much cheaper so."""
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
-        if self._engine not in _CHOOSE:
+        if self.engine not in _CHOOSE:
             return False
         some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
         entries = np.count_nonzero(some) / max(some.size, 1) * inputs * blocks[0].neurons

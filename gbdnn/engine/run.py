@@ -36,6 +36,7 @@ from gbdnn.engine.sources import as_source
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
@@ -86,10 +87,14 @@ def infer_network(
         run_shallow(
             net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=current()
         )
+        _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
         return answer.matrix(sparse=choice.shallow is not X)
     merged = Merged(X.nrows, always=always) if deduplicate else None
     with engaged(nthreads):
-        return _Run(net, X, choice, merged, callback).answer()
+        run = _Run(net, X, choice, merged, callback)
+        Y = run.answer()
+    _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.kernels)) or "no")
+    return Y
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
@@ -152,6 +157,7 @@ class _Run:
         self.stands = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.records: list[tuple[int, int, np.ndarray, str, float]] = []
         self.numbers, self.lock, self.failed = count(), threading.Lock(), False
+        self.kernels: set[str] = set()  # that ran
 
     def answer(self) -> gb.Matrix:
         """Return the activations after the last layer, a row per input."""
@@ -294,6 +300,7 @@ class _Run:
         """Return a block after a window, without dead inputs."""
         chain, first, stop, ends = window
         began, told, counts = perf_counter(), self.callback is not None, None
+        self.kernels.add(chain.name)
         if told or self.progress.is_watched:
             counts = np.zeros((stop - first, 5), np.int64)
         stands = self.stands if told else None
@@ -438,7 +445,7 @@ class _Run:
     def _tell(self) -> None:
         """Call the callback for what was recorded."""
         for number, first, counts, name, seconds in self.records:
-            for each in layer_stats(first, counts, number, name, seconds):
+            for each in layer_stats(first, counts, number, self.choice.engine, name, seconds):
                 self.callback(each)
         self.records.clear()
 
@@ -472,6 +479,7 @@ class _Run:
             check = partial(require_finite, k, layer) if plan.may_overflow else None
             Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
             release(Y)
+            self.kernels.add(SPARSE.name)
             self.progress.computed(k, [len(ids)], len(ids), SPARSE.name)
             if self.callback is not None:
                 rows_of_Z = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]

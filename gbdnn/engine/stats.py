@@ -50,8 +50,10 @@ class LayerStats:
         Living inputs that were computed: fewer than `live` where equal ones are deduplicated.
     entries : int
         Activations after the layer that are not 0, of the inputs that were computed.
+    engine : str
+        The engine of the call, as given to `infer`.
     kernel : str
-        How the layer was computed: ``"sparse"``, ``"full"`` or ``"fused"``.
+        The kernel that computed the layer: ``"sparse"``, ``"full"`` or ``"fused"``.
     seconds : float
         Wall time of the layer.
 
@@ -70,12 +72,13 @@ class LayerStats:
     live: int
     distinct: int
     entries: int
+    engine: str
     kernel: str
     seconds: float
 
 
 def layer_stats(
-    first: int, counts: np.ndarray, block: int, kernel: str, seconds: float
+    first: int, counts: np.ndarray, block: int, engine: str, kernel: str, seconds: float
 ) -> Iterator[LayerStats]:
     """Yield the records of what layer `first`, and those behind it, did to a block.
 
@@ -95,6 +98,7 @@ def layer_stats(
                 live=live,
                 distinct=distinct,
                 entries=entries,
+                engine=engine,
                 kernel=kernel,
                 seconds=seconds * (own / ticks if ticks else 1 / len(counts)),
             )

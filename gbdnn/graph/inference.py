@@ -180,7 +180,7 @@ def infer(
             if callback is not None:
                 live = int(Y.any(axis=1).sum())
                 counts = np.array([[len(Y), live, live, np.count_nonzero(Y), 0]])
-                for stats in layer_stats(k, counts, 0, kernel, perf_counter() - began):
+                for stats in layer_stats(k, counts, 0, engine, kernel, perf_counter() - began):
                     callback(stats)
         if wanted is not None:
             Y = Y[wanted[1]]

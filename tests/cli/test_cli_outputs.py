@@ -37,7 +37,7 @@ def test_activations(net, X, made, answer, tmp_path):
     command = ["infer", made / net, made / X]
     printed = well(*command, "-o", tmp_path / "Y")
     found = f"activations of 200 inputs, {answer.nvals} entries"
-    assert printed.startswith(f"{tmp_path / 'Y'}: {found}\nkernels: ")
+    assert printed.startswith(f"{tmp_path / 'Y'}: {found}\nengine: auto, kernels ")
     assert gbdnn.load(tmp_path / "Y").isequal(answer)
     for name, options in (("Y.tsv.gz", []), ("lines", ["--to", "tsv"])):
         assert found in well(*command, "-o", tmp_path / name, *options)
@@ -229,7 +229,7 @@ def test_a_terminal_shows_a_bar_and_keeps_the_result(made, tmp_path):
     assert b"inference" in written
     after = written.rpartition(b"\x1b[2K")[2]  # what the erased bar leaves
     assert b"Y: activations of 200 inputs, " in after
-    assert b"kernels: " in after
+    assert b"engine: auto, kernels " in after
 
 
 @pytest.mark.parametrize("kind", [KeyError, RuntimeError])

@@ -154,7 +154,7 @@ def test_the_shell(small, answer, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert gbdnn.load(tmp_path / "Y").isequal(answer, check_dtype=True)
     found = f"activations of 5000 inputs, {answer.nvals} entries"
-    assert done.stdout.startswith(f"{tmp_path / 'Y'}: {found}\nkernels: ")
+    assert done.stdout.startswith(f"{tmp_path / 'Y'}: {found}\nengine: auto, kernels ")
     assert len(done.stdout.splitlines()) == 2
 
 

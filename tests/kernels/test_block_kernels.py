@@ -150,6 +150,22 @@ def test_choices_are_logged(engine, caplog, monkeypatch):
     assert f"layer 0: {engine} kernel, blocks of 16" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("engine", "kernel"),
+    [("graphblas", "full"), ("sparse", "sparse"), ("full", "full"), ("fused", "fused")],
+)
+def test_engine_and_kernel_are_reported(engine, kernel, caplog):
+    """In the log at info level, and in the record of each layer."""
+    records, W, X = [], np.ones((40, 40), "f4"), np.ones((40, 40), "f4")
+    with caplog.at_level("INFO", logger="gbdnn.inference"):
+        gbdnn.infer([W, W], X, engine=engine, callback=records.append)
+        assert caplog.messages == [f"engine {engine}: {kernel} kernel"]
+        assert {(each.engine, each.kernel) for each in records} == {(engine, kernel)}
+        caplog.clear()
+        gbdnn.infer([W, W], X, engine="fused")
+        assert caplog.messages == ["engine fused: fused kernel in a single window"]
+
+
 @pytest.mark.parametrize("patch", [moved, reordered])
 @pytest.mark.parametrize("engine", ["full", "fused"])
 def test_bits_do_not_depend_on_the_block(patch, engine, monkeypatch):

@@ -26,6 +26,7 @@ def record(layer, block=0, *, live=4, distinct=4, entries=8, kernel="full", seco
         live=live,
         distinct=distinct,
         entries=entries,
+        engine="auto",
         kernel=kernel,
         seconds=seconds,
     )
