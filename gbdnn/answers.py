@@ -8,6 +8,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import finite, floating
 from gbdnn.arrays.matrices import (
+    as_held,
     as_matrix,
     as_rows,
     dtype_of,
@@ -50,6 +51,7 @@ def categories(Y: Any) -> np.ndarray:
     >>> gbdnn.categories(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0]]))
     array([0, 2])
     """
+    Y = as_held(Y, "Y")
     if not is_matrix(Y) and hasattr(Y, "sparse_rows"):
         found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -86,6 +88,7 @@ def argmax(Y: Any) -> np.ndarray:
     >>> gbdnn.argmax(np.array([[0.0, 2.0], [0.0, 0.0], [-1.0, 0.0], [-1.0, -0.5]]))
     array([1, 0, 1, 1])
     """
+    Y = as_held(Y, "Y")
     is_stored = not is_matrix(Y) and hasattr(Y, "sparse_rows")
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
     if ncols == 0:

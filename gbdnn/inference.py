@@ -26,7 +26,7 @@ from gbdnn.arrays.checks import (
     require_callable,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_matrix
+from gbdnn.arrays.matrices import as_features, as_matrix
 from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
@@ -97,11 +97,12 @@ def infer(
         Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
         the bias, rule and clip given here; a Network has its own.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input. A NumPy array (any order, any real dtype), a row-wise Matrix and SciPy's
-        CSR with sorted indices are read where they are. A full Matrix, or a bitmap one with many
-        entries, is copied to an array. Other matrices are converted to sparse rows. Stored
-        features, ``gbdnn.io.open_features(path)``, are accepted too: only the rows of a block are
-        read, when the block is computed.
+        One row per input. An expression of GraphBLAS is computed, a Vector is one input, and of
+        data frames and tensors the array is taken. A NumPy array (any order, any real dtype), a
+        row-wise Matrix and SciPy's CSR with sorted indices are read where they are. A full Matrix,
+        or a bitmap one with many entries, is copied to an array. Other matrices are converted to
+        sparse rows. Stored features, ``gbdnn.io.open_features(path)``, are accepted too: only the
+        rows of a block are read, when the block is computed.
     bias : float, or a sequence with one item per layer, optional
         Only with bare matrices (default: 0). An item is a number, a vector or LAGraph's diagonal
         Matrix, as for `Layer`.
@@ -181,6 +182,9 @@ def infer(
     Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
     changed, and GraphBLAS's settings are restored. The logger ``gbdnn.inference`` reports the
     engine and the kernels that ran at info level, each choice at debug level.
+
+    With pandas 3, ``print(Y)`` raises an error in python-graphblas 2025.2, which draws matrices as
+    tables of pandas; print ``Y.to_dense(fill_value=0)`` or ``Y.to_coo()`` instead.
 
     Rounding: kernels, and neurons in another order, add in different orders. Answers agree to the
     last bit where all sums are exact, elsewhere within rounding. Within a block kernel (``"full"``,
@@ -426,6 +430,7 @@ def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any
     if len(net):
         return infer_network(net, features, **options)
     with engaged(options["nthreads"]):
+        features = as_features(features, "features")
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
 
 

@@ -200,6 +200,50 @@ def test_the_last_activation_of_bare_matrices(infer):
         infer(net, X, last_activation="relu")
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda X: X + X, lambda X: X @ np_matrix(np.eye(3)), lambda X: X[1:, :], lambda X: X.T,
+        lambda X: X.T @ X, lambda X: X > 1, lambda X: X.S, lambda X: gb.monoid.max(X | X),
+        lambda X: X.kronecker(np_matrix(np.ones((1, 1)))), lambda X: X.T[:2, :],
+    ],
+)  # fmt: skip
+def test_expressions_as_features_and_weights(infer, expression):
+    W, X = np.arange(9.0).reshape(3, 3), np_matrix(np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0.0]]))
+    held = expression(X).new()
+    assert infer([W], expression(X)).isequal(infer([W], held))
+    if held.shape[0] == 3:
+        assert infer([expression(X)], X).isequal(infer([held], X))
+
+
+def np_matrix(A):
+    return gb.Matrix.from_coo(*np.nonzero(A), A[np.nonzero(A)], nrows=len(A), ncols=A.shape[1])
+
+
+def test_a_vector_is_one_input(infer):
+    W, x = np.arange(9.0).reshape(3, 3), gb.Vector.from_coo([0, 2], [1.0, -2.0], size=3)
+    expected = np.array([[1.0, 0, -2.0]])
+    for given, factor in ((x, 1), (3 * x, 3), (gb.Vector(float, 3), 0)):
+        assert infer([-W], given).isequal(infer([-W], factor * expected))
+    assert gbdnn.infer([], x).isequal(gbdnn.infer([], expected))
+
+
+def test_no_error_shows_a_whole_array():
+    X = np.arange(1000.0)
+    for call in (
+        lambda: gbdnn.infer([np.eye(3)], np.eye(3), bias_rule=X),
+        lambda: gbdnn.infer([np.eye(3)], np.eye(3), nthreads=X.tolist()),
+        lambda: gbdnn.infer([np.eye(3)], np.eye(3), executor=X),
+        lambda: gbdnn.infer(X.tolist(), np.eye(3)),
+        lambda: gbdnn.infer([np.eye(3)], X.tolist()),
+        lambda: gbdnn.infer([np.eye(3)], "features.tsv"),
+    ):
+        with pytest.raises(gbdnn.GbdnnError) as error:
+            call()
+        assert len(str(error.value)) < 250
+        assert re.search("ndarray|list|float|str", str(error.value))
+
+
 def test_memory_with_a_unit_and_all_cores():
     W, X = np.eye(4), np.ones((3, 4))
     expected = gbdnn.infer([W], X)

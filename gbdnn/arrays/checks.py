@@ -119,6 +119,8 @@ def as_list(x: Any, what: str) -> list[Any]:
     """Return the items of an iterable; `what` begins the message of the error for other things."""
     complete(x)
     try:
+        if isinstance(x, str | bytes):
+            raise TypeError
         return list(x)
     except TypeError:
         raise ArgumentTypeError(f"{what}, not {type(x).__qualname__}") from None

@@ -7,6 +7,8 @@ GraphBLAS's, which is finished.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MatrixLike",
     "as_columns",
+    "as_features",
     "as_held",
     "as_matrix",
     "as_rows",
@@ -58,15 +61,17 @@ def is_matrix(x: object) -> bool:
 def as_held(x: Any, what: str) -> Any:
     """Return a matrix that was given as an argument, converted if necessary.
 
-    A matrix of an accepted kind is returned as it is. ``A @ B`` is computed, with plus_times as
-    python-graphblas does it. Of an object with ``__array__``, such as a table or a tensor, the
+    A matrix of an accepted kind is returned as it is. Expressions of GraphBLAS are computed:
+    ``A @ B`` with plus_times. Of an object with ``__array__``, such as a table or a tensor, the
     array is returned; no library is imported for it.
     """
     if is_matrix(x) or isinstance(x, type | np.generic):
         return x
     if type(x).__module__.startswith("graphblas."):  # some have __array__, but a sparse matrix none
         complete(x)
-        return x.new() if type(x).__name__ == "MatrixMatMulExpr" else x
+        with contextlib.suppress(TypeError):  # A | B needs an operator; shape_of has the remedy
+            return x.new() if hasattr(x, "new") else x
+        return x
     if not hasattr(x, "__array__"):
         return x
     try:
@@ -78,14 +83,29 @@ def as_held(x: Any, what: str) -> Any:
     return found
 
 
+def as_features(x: Any, what: str) -> Any:
+    """Return features as `as_held` does; a Vector is one input, a matrix of one row."""
+    x = as_held(x, what)
+    if is_object(x) and type(x).__module__ == "graphblas.core.vector":
+        columns, values = x.to_coo()
+        rows = np.zeros_like(columns)
+        return gb.Matrix.from_coo(rows, columns, values, nrows=1, ncols=x.size, dtype=x.dtype)
+    return x
+
+
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
     """Return the shape of a matrix of any accepted kind; `what` names it in an error."""
     if not is_matrix(x):
-        is_expression = type(x).__module__ == "graphblas.core.infix"
-        remedy = "; compute the expression with a monoid or semiring and .new()"
+        remedy = ""
+        if type(x).__module__ == "graphblas.core.infix":
+            remedy = "; compute the expression with a monoid or semiring and .new()"
+        elif isinstance(x, list | tuple):
+            remedy = "; pass numpy.array(...) of it"
+        elif isinstance(x, str | os.PathLike):
+            remedy = "; read the file with gbdnn.io.read_features or gbdnn.load"
         raise ArgumentTypeError(
             f"{what}: a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array is needed,"
-            f" not {_kind(x)}{remedy if is_expression else ''}"
+            f" not {_kind(x)}{remedy}"
         )
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")

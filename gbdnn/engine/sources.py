@@ -14,7 +14,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import finite, floating, require_room
 from gbdnn.arrays.matrices import (
-    as_held,
+    as_features,
     as_rows,
     dtype_of,
     is_graphblas,
@@ -154,7 +154,7 @@ def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSo
         X: RowSource = DenseRows(np.asarray(features), first.dtype)
     else:
         with engaged(nthreads):
-            X = _source_of(as_held(features, "features"), first.dtype)
+            X = _source_of(as_features(features, "features"), first.dtype)
     if X.ncols != first.nrows:
         raise ShapeError(
             f"features are {X.nrows} x {X.ncols} but layer 0, {first.nrows} x {first.ncols},"

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import dtype_of, is_matrix, shape_of
+from gbdnn.arrays.matrices import as_held, dtype_of, is_matrix, shape_of
 from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.sources import as_source
 from gbdnn.errors import ShapeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.first_use import COMPLETION, gb
 
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
 
-__all__ = ["as_answer", "as_array", "is_shared", "kind_of", "source_of"]
+__all__ = ["as_answer", "as_array", "as_graph", "is_shared", "kind_of", "source_of"]
 
 _AT_ONCE = 4096  # rows that are read at once
+
+
+def as_graph(G: Any, what: str, *, transposed: bool = False) -> Any:
+    """Return the matrix of a graph, converted if it is one of networkx: G(i, j) is the edge i to j.
+
+    With `transposed`, the matrix of a networkx graph is the one that brings i's features to j.
+    """
+    networkx = sys.modules.get("networkx")
+    if networkx is not None and isinstance(G, networkx.Graph):
+        with COMPLETION:
+            A = gb.io.from_networkx(G)
+        return A.T if transposed else A
+    return as_held(G, what)
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:

@@ -23,7 +23,7 @@ from gbdnn.arrays.checks import (
     floating,
     require_callable,
 )
-from gbdnn.arrays.matrices import to_array
+from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.choice import MEMORY, Engine, rows_within
 from gbdnn.engine.run import infer_network
@@ -33,6 +33,7 @@ from gbdnn.graph.convolution import as_convolutions
 from gbdnn.graph.features import (
     as_answer,
     as_array,
+    as_graph,
     is_shared,
     kind_of,
     source_of,
@@ -85,9 +86,10 @@ def infer(
         A Layer is ``A Y W + b`` with its activation and clip; a bare matrix has a ReLU.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
         A row per node. Sparse features stay sparse where the first layer's weights come first.
-    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
+    A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``A(j, i)`` brings i's features to j: what `normalized` returns, or the transpose of a
-        graph.
+        graph. A networkx graph is transposed for you: an edge from i to j brings i's features to j;
+        nodes are numbered in the order of ``list(A)``.
     nodes : array_like of int, boolean mask of length nodes, or Vector, optional
         Nodes whose activations are returned; of a Vector, its entries that are not 0. Only what
         they depend on is computed: their neighbours, and as many hops more as layers gather.
@@ -150,6 +152,7 @@ def infer(
     nthreads = as_nthreads(nthreads)
     if memory is not None:
         memory = as_bytes(memory)
+    A, X = as_graph(A, "A", transposed=True), as_held(X, "X")
     count = require_square(A, "A")
     with engaged(nthreads):
         convolutions = as_convolutions(layers, None if dtype is None else as_dtype(dtype))

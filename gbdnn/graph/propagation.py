@@ -14,11 +14,11 @@ from gbdnn.arrays.checks import (
     floating,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_columns, as_rows, shape_of
+from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.choice import Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
-from gbdnn.graph.features import as_answer, as_array, is_shared, kind_of, source_of
+from gbdnn.graph.features import as_answer, as_array, as_graph, is_shared, kind_of, source_of
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged
@@ -42,10 +42,12 @@ def normalized(
 
     Parameters
     ----------
-    G : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
+    G : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``G(i, j)`` is an edge from node i to node j, as in GraphBLAS and networkx; a value is its
-        weight, >= 0. Any dtype and orientation; where values are bool, or all the same one, none
-        but that is read. Stored zeros are no edges. It is not changed.
+        weight, >= 0. Of a networkx graph, nodes are numbered in the order of ``list(G)``, and
+        weights are its attribute ``weight`` (1 where there is none). Any dtype and orientation;
+        where values are bool, or all the same one, none but that is read. Stored zeros are no
+        edges. It is not changed.
     kind : {"symmetric", "mean"}, default "symmetric"
         ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D has the degrees, the
         sums of weights of the edges that each node gathers: those that point to it, and its loop.
@@ -84,6 +86,7 @@ def normalized(
     """
     as_word(kind, "kind", get_args(Normalization))
     loops = kind == "symmetric" if self_loops is None else as_flag(self_loops, "self_loops")
+    G = as_graph(G, "G")
     require_square(G, "G")
     columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
     if columns.nvals and columns.values.min() < 0:
@@ -133,9 +136,10 @@ def propagate(
 
     Parameters
     ----------
-    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
+    A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``A(j, i)`` brings i's features to j: what `normalized` returns, or the transpose of a
-        graph.
+        graph. A networkx graph is transposed for you: an edge from i to j brings i's features to j;
+        nodes are numbered in the order of ``list(A)``.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features)
         Full in memory, of whatever kind it is.
     hops : int, default 1
@@ -187,6 +191,7 @@ def propagate(
     as_word(aggregate, "aggregate", get_args(Aggregate))
     as_word(engine, "engine", get_args(Engine))
     nthreads = as_nthreads(nthreads)
+    A, X = as_graph(A, "A", transposed=True), as_held(X, "X")
     nodes = require_square(A, "A")
     features, own = kind_of(X, nodes)
     wanted = floating(own, "X") if dtype is None else as_dtype(dtype)

@@ -35,6 +35,7 @@ _OPERATORS = (
     "semiring.any_plus", "semiring.plus_second", "semiring.any_times", "semiring.max_second",
     "semiring.min_second",
 )  # fmt: skip
+_LONG, _WIDEST = 20, 100  # items and characters that an error shows
 _DTYPES = ("BOOL", "INT64", "UINT64", "FP32", "FP64")
 
 
@@ -145,9 +146,15 @@ def complete(x: Any) -> None:
 
 
 def shown(x: object) -> str:
-    """Return how an error shows a caller's value."""
+    """Return how an error shows a caller's value: arrays and long values by their type."""
+    kind = f"an object of type {type(x).__module__}.{type(x).__qualname__}".replace("builtins.", "")
+    if hasattr(x, "shape") and not isinstance(x, type | np.generic):
+        return kind
+    if isinstance(x, list | tuple | set | dict) and len(x) > _LONG:
+        return kind
     with COMPLETION:
         try:
-            return repr(x)
+            text = repr(x)
         except Exception:  # of a class of anybody's: python-graphblas draws tables with pandas
-            return f"a {type(x).__qualname__}"
+            return kind
+    return text if len(text) <= _WIDEST else kind

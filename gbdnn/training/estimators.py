@@ -97,7 +97,8 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         classes, labels = np.unique(y, return_inverse=True)
         if self._goes_on and not np.array_equal(classes, self.classes_):
             raise ArgumentError(
-                f"warm_start: labels {classes}, but they were {self.classes_} before"
+                f"warm_start: y has {len(classes)} labels that differ from the"
+                f" {len(self.classes_)} of the earlier fit; use warm_start=False"
             )
         self.classes_ = classes
         loss = CrossEntropy()
@@ -137,12 +138,12 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         if classes is not None:
             classes = unique_labels(classes)
             if not first and not np.array_equal(classes, self.classes_):
-                raise ArgumentError(f"classes: {classes}, but they were {self.classes_} before")
+                raise ArgumentError("classes: they differ from those of the first call")
             self.classes_ = classes
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (wrong := self.classes_[labels] != y).any():
             raise ArgumentError(
-                f"y: label {y[wrong].tolist()[0]!r} is not among classes {self.classes_}"
+                f"y: label {y[wrong].tolist()[0]!r} is not among the {len(self.classes_)} classes"
             )
         if isinstance(self.class_weight, str):
             raise ArgumentError('class_weight: "balanced" needs all inputs; give a mapping')

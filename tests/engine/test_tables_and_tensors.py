@@ -53,6 +53,19 @@ def test_the_same_answers_as_the_array(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_wherever_features_are_taken(kind, tmp_path):
+    A = np.eye(60, k=1)
+    want = gbdnn.graph.infer(NET, ROWS, A)
+    assert gbdnn.graph.infer(NET, kind(), A).isequal(want)
+    np.testing.assert_array_equal(gbdnn.graph.propagate(A, kind()), gbdnn.graph.propagate(A, ROWS))
+    gbdnn.save(kind(), tmp_path / "X")
+    assert gbdnn.load(tmp_path / "X").isequal(gbdnn.infer([], ROWS))
+    np.testing.assert_array_equal(gbdnn.categories(kind()), gbdnn.categories(ROWS))
+    np.testing.assert_array_equal(gbdnn.argmax(kind()), gbdnn.argmax(ROWS))
+    np.testing.assert_array_equal(gbdnn.compile(NET)(kind()), gbdnn.compile(NET)(ROWS))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_same_training_as_the_array(kind):
     X, want = kind(), gbdnn.train(NET, ROWS, LABELS, epochs=2)
     y = pytest.importorskip("torch").from_numpy(LABELS) if kind is torch else LABELS

@@ -175,3 +175,17 @@ def test_the_product_can_be_compiled(monkeypatch, dtype):
     monkeypatch.setattr(gather, "_faults", set())
     monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)
     assert gather._compiled(np.dtype(dtype), 0, forced=False) is not None
+
+
+@pytest.mark.parametrize("kind", ["DiGraph", "Graph"])
+def test_a_graph_of_networkx_brings_features_along_its_edges(kind):
+    networkx = pytest.importorskip("networkx")
+    G = getattr(networkx, kind)([("a", "b"), ("b", "c")])
+    G.add_edge("a", "c", weight=2.0)
+    X = np.array([[1.0], [10.0], [100.0]])
+    A = np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0.0]])  # A(j, i) brings i's features to j
+    A = A if kind == "DiGraph" else A + A.T
+    np.testing.assert_array_equal(graph.propagate(G, X), A @ X)
+    Y = graph.infer([np.eye(1)], X, G)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), A @ X)
+    assert graph.normalized(G, "mean").isclose(graph.normalized(A.T, "mean"))

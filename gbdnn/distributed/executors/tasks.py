@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_held
+from gbdnn.arrays.matrices import as_features
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.rows import CompactRows
 from gbdnn.distributed.stats import BatchStats
@@ -109,7 +109,7 @@ class SentFeatures:
     """
 
     def __init__(self, features: Any, net: Network, workers: Workers | None = None) -> None:
-        features = as_held(features, "features")
+        features = as_features(features, "features")
         X: Any = as_source(features, net)
         self.nrows, self._X = X.nrows, X
         self.source = getattr(features, "source", None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gbdnn.arrays.checks import as_word, require_callable, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ForkError, WorkerError
 from gbdnn.runtime.cores import cores
+from gbdnn.runtime.first_use import shown
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Workers:
         if isinstance(executor, type) or not callable(getattr(executor, "submit", None)):
             raise ArgumentTypeError(
                 "executor must be a concurrent.futures.Executor, a dask.distributed.Client or a"
-                f" gbdnn.distributed.Workers, not {executor!r}"
+                f" gbdnn.distributed.Workers, not {shown(executor)}"
             )
         require_callable(stats, "stats")
         for what, value in (("count", count), ("ahead", ahead), ("batch", batch)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import as_dtype, floating, require_callable, require_iterable, whole_number
-from gbdnn.arrays.matrices import as_rows, dtype_of, is_matrix, shape_of
+from gbdnn.arrays.matrices import as_features, as_rows, dtype_of, is_matrix, shape_of
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, ShapeError
 from gbdnn.io.store.folder import Reader, Writer
@@ -93,6 +93,7 @@ def write_features(
 
         for n, batch in enumerate(batches):
             what = f"batch {n}"
+            batch = as_features(batch, what)
             found = shape_of(batch, what)[1]
             width = found if width is None else width
             if found != width:
