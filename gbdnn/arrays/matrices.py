@@ -95,6 +95,8 @@ def as_features(x: Any, what: str) -> Any:
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
     """Return the shape of a matrix of any accepted kind; `what` names it in an error."""
+    if type(x) is np.ndarray and x.ndim == 2:  # as a rule, and for single inputs time counts
+        return x.shape
     if not is_matrix(x):
         remedy = ""
         if type(x).__module__ == "graphblas.core.infix":
