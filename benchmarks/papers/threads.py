@@ -114,7 +114,7 @@ def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
 
 
 def fitting(neurons: int, layers: int, memory: float) -> int:
-    """Return how many inputs of a network fit into so many bytes, in all processes."""
+    """Return how many inputs of a network fit into the memory (bytes) of all processes."""
     left = memory - len(KERNELS) * EDGE * DEGREE * neurons * layers
     return int(left / (neurons * (len(KERNELS) * FEATURE + ACTIVATION)))
 

@@ -47,7 +47,7 @@ def main(
     inputs: Annotated[int, typer.Option(min=1)] = 10_000,
     images: problems.Images = None,
     nthreads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Processes of each kind.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Processes of each kind.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Sparse kernel, small.")] = False,
     json_file: problems.Json = None,
 ) -> None:
