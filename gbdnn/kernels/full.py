@@ -113,7 +113,11 @@ def _arithmetic(dtype: str) -> tuple[Any, Any]:
 
 
 def activate(Z: Block, layer: LayerInfo) -> None:
-    """Y' = min(max(Z, 0), clip)."""
+    """Y' = min(max(Z, 0), clip).
+
+    In NumPy, because GraphBLAS's max and min on a full matrix take 4.0 ns an element each, and
+    np.clip does both in 0.24 ns (Zen 1, one thread, SuiteSparse:GraphBLAS 9.4.5 and 10.1.1).
+    """
     z = Z.array
     if layer.activation == "relu":
         # Three times as fast as np.maximum.
