@@ -260,7 +260,10 @@ def line_of(found: dict[str, Any], command: str | None = None) -> str:
 _TITLES = {
     "gbdnn-distinct": "gbdnn, every input computed",
     "gbdnn": "gbdnn, default: equal inputs once (effective)",
+    "gbdnn-fused": 'gbdnn, `engine="fused"`: compiled',
+    "gbdnn-graphblas": 'gbdnn, `engine="graphblas"`: sparse or full kernel',
     "gbdnn-full": 'gbdnn, `engine="full"`: plain GraphBLAS',
+    "gbdnn-sparse": 'gbdnn, `engine="sparse"`: sparse matrices in GraphBLAS',
     "torch+drop": "PyTorch {torch}, CSR x dense, dead inputs dropped",
     "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
     "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",

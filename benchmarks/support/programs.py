@@ -81,6 +81,7 @@ PROGRAMS = {
     DISTINCT: _gbdnn("auto", deduplicate=False),
     DEFAULT: _gbdnn("auto", deduplicate=True),
     "gbdnn-full": _gbdnn("full", deduplicate=False),
+    "gbdnn-graphblas": _gbdnn("graphblas", deduplicate=False, slow=True),
     "gbdnn-fused": _gbdnn("fused", deduplicate=False, slow=True),
     "gbdnn-sparse": _gbdnn("sparse", deduplicate=False, slow=True),
     "lagraph": Program(title="LAGraph loop", prepare="lagraph", at_once=True),
@@ -95,6 +96,12 @@ PROGRAMS = {
     "scipy-csr": _peer(_SCIPY_CSR, "scipy_csr", False, serial=True, slow=True),
     "scipy-csr+drop": _peer(_SCIPY_CSR, "scipy_csr", True, serial=True, slow=True),
 }
+
+# The programs of the table in the README.
+ENGINES = (
+    "gbdnn-fused", "gbdnn-graphblas", "gbdnn-full", "gbdnn-sparse", "torch+drop", "mkl-dense+drop",
+    "lagraph",
+)  # fmt: skip
 
 # What the measurements of threads compare, and what they call it.
 KERNELS = {
