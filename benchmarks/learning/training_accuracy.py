@@ -19,7 +19,7 @@ import numpy as np
 import typer
 
 import gbdnn
-from gbdnn.training import SET, SGD, Adjustment, RigL, erdos_renyi
+from gbdnn.training import SET, SGD, Adjustment, InputDropout, RigL, erdos_renyi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import report
@@ -55,12 +55,12 @@ def main(
         "epochs": epochs,
         "batch_size": batch,
         "optimizer": SGD(learning_rate, weight_decay=weight_decay),
-        "input_dropout": input_dropout,
         "nthreads": nthreads,
     }
+    dropout = InputDropout(input_dropout)
     print(f"{data.name}; {'-'.join(map(str, sizes))}; {epochs} epochs")
     rows = [
-        _row(sizes, percent, name, seed, data, options)
+        _row(sizes, percent, name, seed, data, options | {"adjustments": (*RULES[name], dropout)})
         for percent in densities
         for name in names
         for seed in range(seeds)
@@ -82,9 +82,13 @@ def main(
             for cell in cells
         ],
     )
+    options |= {"input_dropout": input_dropout}
     options = {name: repr(value) for name, value in options.items()}
     found = {"images": data.name, "sizes": sizes, "rows": rows, "summary": cells}
-    report.write(json_file, found | {"options": options} | report.circumstances())
+    report.write(
+        json_file,
+        found | {"options": options} | report.circumstances(),
+    )
 
 
 def _row(
@@ -92,7 +96,7 @@ def _row(
 ) -> dict[str, Any]:
     net = erdos_renyi(sizes, percent / 100, seed=seed)
     began = perf_counter()
-    run = gbdnn.train(net, data.X, data.y, adjustments=RULES[name], seed=seed, **options)
+    run = gbdnn.train(net, data.X, data.y, seed=seed, **options)
     seconds = (perf_counter() - began) / options["epochs"]
     found = gbdnn.argmax(gbdnn.infer(run.network, data.X_test, nthreads=1))
     row = {

@@ -94,13 +94,18 @@ def train(
         net = erdos_renyi(sizes, 0.05 if density is None else density, seed=seed, dtype="FP32")
     with Bar() as bar:
         bar.begin("training")
+
+        def report(record: EpochRecord) -> None:
+            _report(record)
+            bar.show(record.epoch + 1, epochs)
+
         try:
             run = gbdnn.train(
                 net, X, y, epochs=epochs, batch_size=batch_size,
                 optimizer=optimizer_named(optimizer, learning_rate),
                 adjustments=adjustments_named(rewire), validation=validation, patience=patience,
-                seed=seed, nthreads=nthreads, checkpoint=checkpoint, progress=bar.show,
-                callback=_report,
+                seed=seed, nthreads=nthreads, checkpoint=checkpoint,
+                callback=report,
             )  # fmt: skip
         except DivergenceError as err:  # whose message ends with advice for Python
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err

@@ -8,7 +8,7 @@ keeps it in a file.
 from typing import TYPE_CHECKING, Any
 
 from gbdnn.runtime.optional import require
-from gbdnn.training.adjustments import Adjustment, GroupLasso, StepContext
+from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients
 from gbdnn.training.losses import CrossEntropy, SquaredError
@@ -33,6 +33,7 @@ __all__ = [
     "CurrentEpoch",
     "EpochRecord",
     "GroupLasso",
+    "InputDropout",
     "LossGradient",
     "MagnitudePruning",
     "RigL",

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
     from gbdnn.kernels.trainable import TrainableLayer
 
-__all__ = ["Adjustment", "GroupLasso", "StepContext", "require_adjustment"]
+__all__ = [
+    "Adjustment",
+    "GroupLasso",
+    "InputDropout",
+    "StepContext",
+    "input_dropout",
+    "require_adjustment",
+]
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,38 @@ class GroupLasso:
             _shrink_rows(layer, threshold, least)
             layer.refresh()
         return layers
+
+
+@dataclass(frozen=True)
+class InputDropout:
+    """Dropout of inputs: in each minibatch, a fraction of the features is set to 0.
+
+    The others are divided by the fraction that is left.
+
+    Parameters
+    ----------
+    fraction : float, default 0.2
+        From 0 to less than 1.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> X, y = np.eye(8), np.arange(8) % 2
+    >>> dropout = gbdnn.training.InputDropout(0.1)
+    >>> len(gbdnn.train(net, X, y, epochs=2, adjustments=dropout).history)
+    2
+    """
+
+    fraction: float = 0.2
+
+    def __post_init__(self) -> None:
+        between("fraction", self.fraction, 0, 1, below=True)
+
+
+def input_dropout(fraction: float, what: str = "input_dropout") -> tuple[Any, ...]:
+    """Return the adjustments of an option that is a fraction: one, or none for 0."""
+    return (InputDropout(fraction),) if between(what, fraction, 0, 1, below=True) else ()
 
 
 def require_adjustment(x: Any, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY", "Inputs", "StoredInputs", "TrainingData", "answers", "as_weights"]
 
-MEMORY = 4 << 30
+MEMORY = min(4 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
 """Default bytes for rows of stored features."""
 
 _COPIES = 3  # of rows, while they are read
@@ -116,18 +117,18 @@ class StoredInputs:
 Inputs = ArrayInputs | SparseInputs | StoredInputs
 
 
-def as_inputs(X: Any, net: Network, memory: int) -> Inputs:
+def as_inputs(X: Any, net: Network) -> Inputs:
     """Return features to take minibatches from, or raise an error that describes the fault.
 
-    Sparse features stay sparse. Stored ones are read at once if they fit into `memory`.
+    Sparse features stay sparse. Stored ones are read at once if they fit into `MEMORY`.
     """
     source = as_source(X, net)
     dtype = net.infos[0].dtype
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
         return ArrayInputs(source.array, dtype)
-    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > memory:
-        return StoredInputs(source, memory)
+    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > MEMORY:
+        return StoredInputs(source, MEMORY)
     return SparseInputs(source.sparse_rows(0, source.nrows))
 
 
@@ -152,11 +153,10 @@ class TrainingData(NamedTuple):
         net: Network,
         loss: Loss,
         sample_weight: Any = None,
-        memory: int = MEMORY,
     ) -> TrainingData:
         """Return inputs and targets that fit a network, or raise an error."""
         with naming("X"):
-            inputs = as_inputs(X, net, memory)
+            inputs = as_inputs(X, net)
         if not inputs.nrows:
             raise ArgumentError("X has no inputs")
         targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)

@@ -16,6 +16,7 @@ from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import COMPLETION, gb
 from gbdnn.runtime.threads import available
+from gbdnn.training.adjustments import input_dropout
 from gbdnn.training.data import answers
 from gbdnn.training.optimizers import Constant, Cosine, between, optimizer_named
 from gbdnn.training.patterns import erdos_renyi
@@ -219,9 +220,8 @@ class SparseEstimator(BaseEstimator):
     def _options(self, inputs: int) -> dict[str, Any]:
         return {
             "optimizer": self._optimizer(),
-            "adjustments": adjustments_named(self.rewire),
+            "adjustments": (*adjustments_named(self.rewire), *input_dropout(self.input_dropout)),
             "batch_size": self._batch(inputs),
-            "input_dropout": self.input_dropout,
             "nthreads": as_nthreads(self.n_jobs, "n_jobs"),
             "callback": self.callback,
         }

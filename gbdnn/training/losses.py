@@ -12,11 +12,20 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.runtime.first_use import is_object
 
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["CrossEntropy", "Loss", "SquaredError", "default_loss", "require_loss"]
+__all__ = [
+    "CrossEntropy",
+    "Loss",
+    "SquaredError",
+    "default_loss",
+    "labels_of",
+    "numbered",
+    "require_loss",
+]
 
 
 class Loss(Protocol):
@@ -152,6 +161,31 @@ def default_loss(y: Any) -> Loss:
     """Return cross-entropy for labels, squared error for other targets."""
     values = as_array(y, "y")
     return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
+
+
+def labels_of(y: Any) -> np.ndarray | None:
+    """Return the sorted labels if all of `y` are strings, else None."""
+    if is_object(y) or isinstance(y, str | bytes):
+        return None
+    try:
+        values = np.asarray(y, object)
+    except Exception:  # any exception, raised by another library; `as_array` reports it
+        return None
+    words = values.ndim == 1 and len(values) and all(isinstance(each, str) for each in values)
+    return np.unique(values.astype(str)) if words else None
+
+
+def numbered(y: Any, labels: np.ndarray | None, outputs: int) -> Any:
+    """Return strings as the numbers of their labels; `y` itself if there are no `labels`."""
+    if labels is None:
+        return y
+    if len(labels) != outputs:
+        raise ArgumentError(f"y has {len(labels)} labels, but the network has {outputs} outputs")
+    words = np.asarray(y).astype(str)
+    found = np.searchsorted(labels, words).clip(max=len(labels) - 1)
+    if (wrong := labels[found] != words).any():
+        raise ArgumentError(f"y: label {str(words[wrong][0])!r} is not among those of training")
+    return found
 
 
 def _require_length(y: np.ndarray, inputs: int) -> None:

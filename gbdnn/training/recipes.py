@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gbdnn.arrays.checks import whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError
 from gbdnn.training.adjustments import GroupLasso
+from gbdnn.training.adjustments import input_dropout as input_dropout_of
 from gbdnn.training.compaction import compact
-from gbdnn.training.optimizers import SGD, between, require_optimizer
+from gbdnn.training.optimizers import SGD, require_optimizer
 from gbdnn.training.train import train
 
 if TYPE_CHECKING:
@@ -99,11 +100,12 @@ def fssl(
     fine_tuning_optimizer : SGD or Adam, optional
         Default: the same.
     input_dropout, fine_tuning_dropout : float, default 0.0 and the same
-        As in `train`, for each of the two. Dropout is noise in gradients, and noise keeps groups
+        Fraction of each minibatch's features that is set to 0, as by `InputDropout`, in each of the
+        two trainings. Dropout is noise in gradients, and noise keeps groups
         from staying at 0: better have it in fine-tuning alone.
     **options
         Further options of `train`, for both trainings: sample_weight, batch_size, validation,
-        schedule, seed, nthreads, callback, progress, loss.
+        schedule, seed, nthreads, callback, loss.
 
     Returns
     -------
@@ -147,12 +149,14 @@ def fssl(
     whole_number(fine_tuning_epochs, "fine_tuning_epochs", least=0)
     if fine_tuning_optimizer is not None:
         require_optimizer(fine_tuning_optimizer, "fine_tuning_optimizer")
+    dropout = input_dropout_of(input_dropout)
+    later = dropout
     if fine_tuning_dropout is not None:
-        between("fine_tuning_dropout", fine_tuning_dropout, 0, 1, below=True)
+        later = input_dropout_of(fine_tuning_dropout, "fine_tuning_dropout")
     optimizer = SGD() if optimizer is None else optimizer
     learned = train(
-        net, X, y, epochs=epochs, optimizer=optimizer, input_dropout=input_dropout,
-        adjustments=GroupLasso(strength, every), **options,
+        net, X, y, epochs=epochs, optimizer=optimizer,
+        adjustments=(GroupLasso(strength, every), *dropout), **options,
     )  # fmt: skip
     small = compact(learned.network).network
     for k, info in enumerate(small.infos):
@@ -162,7 +166,6 @@ def fssl(
             )
     fine_tuned = train(
         small, X, y, epochs=fine_tuning_epochs, optimizer=fine_tuning_optimizer or optimizer,
-        input_dropout=input_dropout if fine_tuning_dropout is None else fine_tuning_dropout,
-        **options,
+        adjustments=later, **options,
     )  # fmt: skip
     return StructuredRun(learned, fine_tuned, compact(small, inputs=True).inputs)

@@ -195,7 +195,7 @@ class TrainingRun:
     schedule: Schedule | None = None
 
     best: BestEpoch | None = None
-    """With `patience` or ``keep="best"``: the epoch that the network is taken from."""
+    """With `patience`: the epoch that the network is taken from."""
 
     stopped: bool = False
     """Whether `patience` or the callback ended training before the last epoch."""

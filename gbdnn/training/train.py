@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gbdnn.arrays.checks import (
-    as_bytes,
     as_nthreads,
     as_word,
     require_callable,
@@ -16,9 +15,9 @@ from gbdnn.arrays.checks import (
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
-from gbdnn.training.adjustments import require_adjustment
-from gbdnn.training.data import MEMORY, TrainingData
-from gbdnn.training.losses import default_loss, require_loss
+from gbdnn.training.adjustments import InputDropout, require_adjustment
+from gbdnn.training.data import TrainingData
+from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, numbered, require_loss
 from gbdnn.training.optimizers import SGD, Cosine, between, require_optimizer
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.trainer import Trainer
@@ -51,16 +50,11 @@ def train(
     optimizer: Optimizer | None = None,
     schedule: Schedule | None = None,
     adjustments: Adjustment | Sequence[Adjustment] = (),
-    input_dropout: float = 0.0,
     validation: float | tuple[MatrixLike, Any] | None = None,
-    patience: int | None = None,
-    min_delta: float = 0.0,
-    keep: Literal["last", "best"] = "last",
+    patience: float | None = None,
     seed: int | None = None,
     nthreads: int | None = None,
-    memory: int | str = MEMORY,
     callback: Callable[[CurrentEpoch], object] | None = None,
-    progress: Callable[[int, int], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingRun:
     """Train a sparse network with minibatches of inputs.
@@ -72,9 +66,12 @@ def train(
         rule is ``"all"``. A run is continued with its optimizer's moments.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
         As in `infer`. Arrays of the network's dtype are not copied. Sparse features stay sparse;
-        each minibatch is converted to an array.
+        each minibatch is converted to an array. A store that needs more than 4 GiB, or a quarter of
+        the machine's memory, is read again, part by part, in each epoch; the bits are the same.
     y : array_like, shape (inputs,) or (inputs, outputs)
-        Labels from 0 to outputs - 1 for `CrossEntropy`, numbers for `SquaredError`.
+        Labels from 0 to outputs - 1, or strings, for `CrossEntropy`; numbers for `SquaredError`.
+        Of strings there are as many different ones as outputs; output k is that of
+        ``numpy.unique(y)[k]``.
     sample_weight : array_like, shape (inputs,), optional
         Weight of each input in losses, gradients and accuracies, relative to the mean weight. An
         input of weight 2 counts as two inputs.
@@ -87,33 +84,22 @@ def train(
     optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
         Of the learning rate, over the epochs of this call.
-    adjustments : GroupLasso, MagnitudePruning, SET, RigL, or a sequence of them
-        Changes between steps: shrink weights, remove or move edges.
-    input_dropout : float, default 0.0
-        Fraction of the features of each minibatch that are set to 0. The others are divided by the
-        fraction that is left.
+    adjustments : GroupLasso, MagnitudePruning, SET, RigL, InputDropout, or a sequence of them
+        Changes between steps: shrink weights, remove or move edges, set features to 0.
     validation : float, "stratified", ("stratified", float), (X, y) or (X, y, sample_weight)
         Inputs to evaluate after each epoch: a fraction of `X`, drawn by the seed and not trained
         with, or other inputs. ``"stratified"`` draws each label in proportion, a tenth of the
         inputs by default.
-    patience : int, optional
+    patience : int or math.inf, optional
         Stop after this number of epochs without a smaller validation loss. The network is that of
-        the best epoch.
-    min_delta : float, default 0.0
-        Smallest decrease of the validation loss that counts.
-    keep : {"last", "best"}, default "last"
-        The epoch whose network the run has. With `patience` it is always the best.
+        the best epoch; with ``math.inf`` training does not stop early. Default: the network of the
+        last epoch.
     seed : int, default 0
         Of all random numbers. Equal calls give equal bits, for any number of threads.
     nthreads : int, optional
         As in `infer`.
-    memory : int or str, default "4GiB"
-        Bytes for rows of stored features. A store that does not fit is read again, part by part, in
-        each epoch; the bits are the same.
     callback : callable, optional
         Called with a `CurrentEpoch` after each epoch. If it returns True, training ends.
-    progress : callable, optional
-        Called as ``progress(steps_done, steps)`` several times a second.
     checkpoint : path-like, optional
         A file to which the run is written after each epoch, as `gbdnn.save` does. If it exists, the
         same call continues from it with the bits of an uninterrupted one. Layers and options are
@@ -180,27 +166,24 @@ def train(
             "schedule is Constant, Cosine, Stepwise or an object with their methods",
         )
     require_callable(callback, "callback")
-    require_callable(progress, "progress")
-    memory = as_bytes(memory)
     nthreads = as_nthreads(nthreads)
     threads = nthreads or available()
     if patience is not None:
-        whole_number(patience, "patience", least=1)
-    between("min_delta", min_delta, 0, math.inf, below=True)
-    keeps_best = as_word(keep, "keep", ["last", "best"]) == "best" or patience is not None
-    if keeps_best and validation is None:
-        what = "keep" if patience is None else "patience"
-        raise ArgumentError(f"{what}= needs validation data; pass validation=0.2, for example")
+        if not (isinstance(patience, float) and patience == math.inf):
+            patience = whole_number(patience, "patience", least=1)
+        if validation is None:
+            raise ArgumentError("patience= needs validation data; pass validation=0.2, for example")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = _whole("seed", seed, before.seed, least=0)
         batch_size = _whole("batch_size", batch_size, before.batch_size)
         epochs = whole_number(epochs, "epochs", least=0)
-        input_dropout = between("input_dropout", input_dropout, 0, 1, below=True)
-        adjusting = _adjustments(adjustments)
-        loss = loss or before.loss or default_loss(y)
-        data = TrainingData.of(X, y, _lazy(before), loss, sample_weight, memory)
-        data, tested = _split(data, _lazy(before), loss, validation, seed, memory)
+        adjusting, input_dropout = _adjustments(adjustments)
+        net, labels = _lazy(before), labels_of(y)
+        loss = loss or before.loss or (default_loss(y) if labels is None else CrossEntropy())
+        y = numbered(y, labels, net.shape[1])
+        data = TrainingData.of(X, y, net, loss, sample_weight)
+        data, tested = _split(data, net, loss, validation, seed, labels)
         trainer = Trainer(
             before=before,
             data=data,
@@ -214,18 +197,15 @@ def train(
             seed=seed,
             epochs=epochs,
             patience=patience,
-            min_delta=min_delta,
-            keeps_best=keeps_best,
             nthreads=threads,
             callback=callback,
-            progress=progress,
         )
         del before, net  # the trainer frees their weights
         return trainer.run(checkpoint)
 
 
 def _split(
-    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, memory: int
+    data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, labels: Any
 ) -> tuple[TrainingData, TrainingData | None]:
     """Return the data for training and those for validation."""
     if validation is None:
@@ -245,7 +225,7 @@ def _split(
         return data.split(part, seed, stratified=True)
     X, y, weights = (*validation, None)[:3]
     with naming("validation"):
-        return data, TrainingData.of(X, y, net, loss, weights, memory)
+        return data, TrainingData.of(X, numbered(y, labels, net.shape[1]), net, loss, weights)
 
 
 def _begun(net: Any) -> TrainingRun:
@@ -276,13 +256,18 @@ def trainable(net: Any) -> Network:
     return network
 
 
-def _adjustments(given: Any) -> tuple[Adjustment, ...]:
+def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
+    """Return what is called between steps, and the fraction of the features that is dropped."""
     found = tuple(given) if isinstance(given, list | tuple) else (given,)
-    for each in found:
+    dropout = [each.fraction for each in found if isinstance(each, InputDropout)]
+    if len(dropout) > 1:
+        raise ArgumentError("adjustments: more than one InputDropout")
+    called = tuple(each for each in found if not isinstance(each, InputDropout))
+    for each in called:
         require_adjustment(each, "adjustments are")
         if each.every is not None:
             whole_number(each.every, "every", least=1)
-    return found
+    return called, sum(dropout)
 
 
 def _whole(name: str, given: int | None, before: int, least: int = 1) -> int:

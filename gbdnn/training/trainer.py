@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
-_INTERVAL = 0.1  # seconds of a call of compiled code, and between two calls of `progress`
+_INTERVAL = 0.1  # seconds of a call of compiled code
 _ORDER, _DROPOUT, _ADJUSTMENTS = 0, 1, 2  # what random numbers are drawn for
 
 
@@ -63,12 +63,9 @@ class Trainer:
     input_dropout: float
     seed: int
     epochs: int
-    patience: int | None
-    min_delta: float
-    keeps_best: bool
+    patience: float | None
     nthreads: int
     callback: Callable[[CurrentEpoch], object] | None
-    progress: Callable[[int, int], object] | None
 
     def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
         """Train, starting from the checkpoint if it exists, and return the run."""
@@ -114,7 +111,6 @@ class Trainer:
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
         self._most = 1  # steps of a call of compiled code
-        self._reported = -_INTERVAL  # when `progress` was called
 
     def _epoch(self, epoch: int) -> None:
         """Train for one epoch and add it to the run. Epochs count from 0 over all calls."""
@@ -141,7 +137,6 @@ class Trainer:
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-            self._report(start + done)
         accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
         seconds = time.perf_counter() - begun
         layers = states_of(self._layers)
@@ -173,14 +168,14 @@ class Trainer:
     def _update_best(self) -> bool:
         """Keep the last epoch if it is the best; return whether `patience` ends training."""
         record, best = self._run.history[-1], self._run.best
-        if not self.keeps_best or record.validation_loss is None:
+        if self.patience is None or record.validation_loss is None:
             return False
-        if best is None or record.validation_loss < best.validation_loss - self.min_delta:
+        if best is None or record.validation_loss < best.validation_loss:
             layers = [each._replace(moments=(), bias_moments=()) for each in self._run.layers]
             found = BestEpoch(record.epoch, record.validation_loss, tuple(layers))
             self._run = replace(self._run, best=found)
             return False
-        return self.patience is not None and record.epoch - best.epoch >= self.patience
+        return record.epoch - best.epoch >= self.patience
 
     def _call_back(self) -> bool:
         """Call the callback; return whether it ends training."""
@@ -219,12 +214,6 @@ class Trainer:
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(targets[rows])
         return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
-
-    def _report(self, step: int) -> None:
-        now = time.perf_counter()
-        if self.progress is not None and (step == self._all or now - self._reported >= _INTERVAL):
-            self._reported = now
-            self.progress(step, self._all)
 
     def _adjust(self, step: int) -> None:
         """Call the adjustments that are due after this number of steps of the call."""

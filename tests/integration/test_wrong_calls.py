@@ -92,7 +92,7 @@ KINDS = {
     "hidden": [3, None, "x", object(), ["a"], [1.5], [0], [[1]]],
     "rewire": [3, "x", object(), [3], training.SET],
     "sample_weight": [3, "x", object(), np.ones(2), [-1, 1, 1], np.zeros(3), [[1, 1, 1]]],
-    "min_delta": [*NUMBERS, -1], "clip_norm": [*NUMBERS, 0, -1], "keep": NAMES,
+    "clip_norm": [*NUMBERS, 0, -1],
     "warm_start": FLAGS, "class_weight": ["x", 3, object()],
     "random_state": ["x", 1.5, object(), -1],
     "start": ["a", 1.5, object()], "stop": ["a", 1.5, object()], "index": ["a", 1.5, None],
@@ -206,10 +206,9 @@ def calls(tmp_path_factory):
         "gbdnn.save": (gbdnn.save, {"x": net, "path": folder / "save", "progress": None}, {}),
         "gbdnn.train": (gbdnn.train, {
             "net": net, "X": X, "y": np.ones((3, 4)), "epochs": 1, "batch_size": 2, "loss": None,
-            "optimizer": None, "schedule": None, "adjustments": (), "input_dropout": 0.0,
+            "optimizer": None, "schedule": None, "adjustments": (),
             "validation": None, "patience": None, "seed": 0, "nthreads": 1, "callback": None,
-            "progress": None, "checkpoint": folder / "run", "sample_weight": None,
-            "min_delta": 0.0, "keep": "last", "memory": 1 << 30}, {}),
+            "checkpoint": folder / "run", "sample_weight": None}, {}),
         "gbdnn.io.StoredFeatures.matrix": (stored.matrix, {}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
@@ -281,6 +280,7 @@ def calls(tmp_path_factory):
         "gbdnn.training.SquaredError": (training.SquaredError, {}, {}),
         "gbdnn.training.GroupLasso": (training.GroupLasso, {
             "strength": 0.1, "every": 4, "negligible": 0.0}, {}),
+        "gbdnn.training.InputDropout": (training.InputDropout, {"fraction": 0.1}, {}),
         "gbdnn.training.MagnitudePruning": (training.MagnitudePruning, {
             "density": 0.5, "begin": 0.0, "end": 0.5, "every": 4, "scope": "layer"}, {}),
         "gbdnn.training.SET": (training.SET, {"fraction": 0.1, "every": None}, {}),

@@ -301,16 +301,18 @@ def test_bits_do_not_depend_on_threads(density, norm, dtype):
 
 
 @pytest.mark.parametrize("rows", [1, 40, 64, 1000])
-def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path):
+def test_stored_features_that_do_not_fit_give_the_same_bits(rows, tmp_path, monkeypatch):
     net = network((24, 30, 5), 0.3, "FP32")
     X, y = data(net, 150)
     X = X.astype(np.float32)
     gbdnn.save(sp.csr_array(X), tmp_path / "X")
     stored = gbdnn.io.open_features(tmp_path / "X")
-    options = {"epochs": 3, "batch_size": 40, "validation": 0.2, "input_dropout": 0.1}
+    options = {"epochs": 3, "batch_size": 40, "validation": 0.2}
+    options["adjustments"] = training.InputDropout(0.1)
     expected = gbdnn.train(net, X, y, **options)
     memory = rows * 3 * (8 * 150 + 12 * stored.nvals) // 150 + 1
-    run = gbdnn.train(net, stored, y, **options, memory=memory)
+    monkeypatch.setattr("gbdnn.training.data.MEMORY", memory)
+    run = gbdnn.train(net, stored, y, **options)
     assert same_bits(run, expected)
     assert [r[:5] for r in run.history] == [r[:5] for r in expected.history]
 
@@ -435,29 +437,40 @@ def test_dropout_of_inputs():
     net = gbdnn.Network([gbdnn.Layer(np.ones((50, 2)), activation="identity")])
     X, y = np.ones((400, 50)), np.zeros((400, 2))
     options = {"optimizer": training.SGD(1e-9), "batch_size": 100}
+    dropout = training.InputDropout(0.2)
     plain = gbdnn.train(net, X, y, epochs=1, **options)
     assert plain.history[0].loss == pytest.approx(2500, rel=1e-3)
-    run = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, **options)
+    run = gbdnn.train(net, X, y, epochs=1, adjustments=dropout, **options)
     # The mean stays; the variance of a sum of 50 is 50 x 0.2 / 0.8.
     assert run.history[0].loss == pytest.approx(2500 + 12.5, abs=40)
-    again = gbdnn.train(net, X, y, epochs=1, input_dropout=0.2, nthreads=2, **options)
+    again = gbdnn.train(net, X, y, epochs=1, adjustments=dropout, nthreads=2, **options)
     assert same_bits(run, again)
 
 
-def test_callback_and_progress():
+def test_callback():
     net = network()
     X, y = data(net)
-    seen, told = [], []
-    run = gbdnn.train(
-        net, X, y, epochs=3, batch_size=100, callback=seen.append,
-        progress=lambda done, steps: told.append((done, steps)),
-    )  # fmt: skip
+    seen = []
+    run = gbdnn.train(net, X, y, epochs=3, batch_size=100, callback=seen.append)
     assert tuple(seen) == run.history
-    assert told[-1] == (12, 12)
-    assert told == sorted(told)
     for kind in (bool, np.bool_):
         stopped = gbdnn.train(net, X, y, epochs=9, callback=lambda r, kind=kind: kind(r.epoch == 1))
         assert len(stopped.history) == 2
+
+
+@pytest.mark.parametrize("make", [list, np.array, lambda y: np.array(y, object)])
+def test_labels_may_be_strings(make):
+    net = network((20, 30, 5), 0.3)
+    X, y = data(net, 60)
+    y[:5] = np.arange(5)
+    names = ["ant", "bee", "cat", "dog", "eel"]
+    words = make([names[k] for k in y])
+    for validation in (None, 0.2, (X, words)):
+        numbers = (X, y) if isinstance(validation, tuple) else validation
+        want = gbdnn.train(net, X, y, epochs=2, validation=numbers)
+        run = gbdnn.train(net, X, words, epochs=2, validation=validation)
+        assert same_bits(run, want)
+        assert [r[:5] for r in run.history] == [r[:5] for r in want.history]
 
 
 # -- what is wrong is told ----------------------------------------------------------------------
@@ -489,7 +502,10 @@ def wrong_calls():
         "NaN weight": (A, "nan", (net, X, y), {"sample_weight": y * np.nan}),
         "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
         "no target": (T, "one target for each", (net, X, 3), {}),
-        "words": (T, "real numbers", (net, X, ["a"] * 60), {}),
+        "words": (A, "y has 1 labels, but the network has 5 outputs", (net, X, ["a"] * 60), {}),
+        "another word": (A, "label 'z' is not among those", (net, X, list("abcde") * 12),
+                         {"validation": (X, ["z"] * 60)}),
+        "words and numbers": (T, "real numbers", (net, X, ["a", 1] * 30), {"loss": labels}),
         "features": (S, "reads 20 neurons", (net, X[:, :-1], y), {}),
         "no inputs": (A, "no inputs", (net, X[:0], y[:0]), {}),
         "no layers": (A, "no layers", ([], X, y), {}),
@@ -499,18 +515,15 @@ def wrong_calls():
         "epochs": (A, "epochs is at least 0", (net, X, y), {"epochs": -1}),
         "half epochs": (T, "epochs", (net, X, y), {"epochs": 1.5}),
         "batch": (A, "batch_size is at least 1", (net, X, y), {"batch_size": 0}),
-        "memory": (A, "memory", (net, X, y), {"memory": 0}),
         "seed": (A, "seed", (net, X, y), {"seed": -1}),
         "threads": (A, "nthreads", (net, X, y), {"nthreads": 0}),
-        "dropout": (A, "input_dropout", (net, X, y), {"input_dropout": 1}),
+        "dropout": (A, "more than one InputDropout", (net, X, y),
+                    {"adjustments": [training.InputDropout()] * 2}),
         "validation": (A, "validation", (net, X, y), {"validation": 1.5}),
         "little validation": (A, "leaves", (net, X, y), {"validation": 1e-9}),
         "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y, y)}),
         "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
-        "keep": (A, "keep is 'last' or 'best'", (net, X, y), {"keep": "first"}),
-        "keep best": (A, "keep= needs validation", (net, X, y), {"keep": "best"}),
-        "min_delta": (A, "min_delta", (net, X, y), {"min_delta": -1}),
         "random": (A, "validation is 'stratified'", (net, X, y), {"validation": "random"}),
         "stratified": (A, "needs labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
         "patience": (A, "needs validation data", (net, X, y), {"patience": 3}),
