@@ -80,8 +80,8 @@ class Study:
         chosen = [known[name] for name in problems.names(asked, usual, known)]
         return sorted(chosen, key=lambda each: each[0] * each[1])
 
-    def problem(self, neurons: int, layers: int) -> Problem:
-        """Return the problem, with official weights if `data` has them, and its true categories."""
+    def problem(self, neurons: int, layers: int, *, checks: bool = True) -> Problem:
+        """Return the problem, with official weights if `data` has them; find its categories."""
         data = self.data
         if data is not None and not any(data.rglob(f"n{neurons}-l{layers}.tsv*")):
             data = None
@@ -90,6 +90,8 @@ class Study:
         else:
             inputs = self.inputs
         found = problems.build(neurons, layers, inputs, data, self.images)
+        if not checks:
+            return found
         print(f"{found.name}: computing the true categories ...", flush=True)
         self._truth = problems.true_categories(found)[0]
         return found

@@ -52,6 +52,14 @@ def test_a_stored_network(tmp_path):
 
 
 @pytest.mark.frameworks
+def test_pairs_of_ranks_divide_the_inputs(tmp_path):
+    outcome = found(4, "split", tmp_path)
+    assert [equal for equal, _, _ in outcome] == [True] * 4
+    assert min(outcome[0][1], outcome[2][1]) > 0  # each pair has an answer, on its first rank
+    assert [ranks for _, _, ranks in outcome] == [2] * 4
+
+
+@pytest.mark.frameworks
 def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
     """At once: the features have no end. Afterwards the ranks compute as before."""
     want = {

@@ -33,7 +33,6 @@ OPTIONS = {
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
-    "splits.py": ["--neurons", 1024, "--layers", 6, "--inputs", 5000, "--ranks", 4],
     "threads.py": ["--quick", "--inputs", 64, "--threads", "1,2"],
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl,set"],
     "training_steps.py": [*NETWORK, "--nthreads", 1],

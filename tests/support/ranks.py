@@ -83,6 +83,23 @@ def kinds(_):
     return found
 
 
+def split(_):
+    """Pairs of ranks divide the inputs; the two of a pair divide the layers."""
+    net, X = (
+        gbdnn.radixnet(1024, 8),
+        gbdnn.gallery.features_from_images(gbdnn.gallery.digits(), 1024),
+    )
+    group, groups = RANK // 2, COMM.size // 2
+    start, stop = X.nrows * group // groups, X.nrows * (group + 1) // groups
+    mine, reports = X[start:stop, :].new(), []
+    pair = COMM.Split(group, RANK)
+    Y = gbdnn.distributed.pipeline(net, mine, comm=pair, cuts=[3], report=reports.extend)
+    assert (Y is None) == (RANK % 2 == 1)
+    expected = gbdnn.infer(net, X)[start:stop, :].new()
+    equal = Y is None or Y.isequal(expected, check_dtype=True)
+    return COMM.allgather((equal, 0 if Y is None else Y.nvals, len(reports)))
+
+
 def fails(_):
     """Errors on one rank, raised on all; afterwards the ranks compute as before."""
     case, found = oracles.case(3), {}

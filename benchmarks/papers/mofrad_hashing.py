@@ -1,0 +1,188 @@
+"""Hasanzadeh-Mofrad et al.: data and model parallelism on MPI ranks, with and without hashing.
+
+    mpiexec -n 2 --bind-to none python benchmarks/papers/mofrad_hashing.py --json mofrad.json
+    mpiexec -n 4 --bind-to none python benchmarks/papers/mofrad_hashing.py --json mofrad.json
+
+=====================  ===========================================================================
+data                   each rank computes its inputs through all layers; nothing is exchanged
+neurons                each rank holds a block of columns of every W and computes them; the ranks
+                       exchange the sparse rows of their columns after each layer
+data, then neurons     pairs of ranks share the inputs; the two of a pair share the neurons
+data, then layers      pairs of ranks share the inputs; a pair is a pipeline, cut by a sample
+=====================  ===========================================================================
+
+Each way runs with no hashing, and with hashing of inputs, of neurons, and of both: a permutation,
+the same on all ranks, before rows or columns are cut into blocks. Ranks have one thread. The table
+has the seconds of the slowest rank, the imbalance (largest over mean of the seconds of computing),
+and the bytes of activations that all ranks send.
+
+M. Hasanzadeh-Mofrad, R. Melhem, M. Y. Ahmad, M. Hammoud, "Studying the Effects of Hashing of Sparse
+Deep Neural Networks on Data and Model Parallelisms", HPEC 2020.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import graphblas as gb
+import numpy as np
+import typer
+
+import gbdnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
+import problems  # noqa: TC002 -- typer reads the annotations
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    Run = tuple[np.ndarray, float, int]  # categories, seconds of computing, bytes sent
+
+HASHING = {"none": "", "inputs": "i", "neurons": "n", "both": "in"}
+
+
+class Given(NamedTuple):
+    """What a rank computes with: all layers, its inputs, their numbers."""
+
+    network: gbdnn.Network
+    features: gb.Matrix
+    ids: np.ndarray
+
+
+def main(
+    networks: papers.Networks = None,
+    inputs: problems.Inputs = None,
+    data: problems.Data = None,
+    images: problems.Images = None,
+    quick: papers.Quick = False,
+    json_file: problems.Json = None,
+) -> None:
+    """Time every way with every hashing."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    title = f"Hasanzadeh-Mofrad et al., hashing, {comm.size} ranks"
+    study = papers.Study(title, quick, json_file, inputs, data, images)
+    for neurons, layers in study.networks(networks, [(1024, 120)]):
+        study.published(neurons, layers, ["mofrad"])
+        problem = study.problem(neurons, layers, checks=comm.rank == 0)
+        for name, hashed in HASHING.items():
+            net, X, ids = permuted(problem.network, problem.features, hashed)
+            for way, run in ways(comm, net, X, ids).items():
+                first, second = measured(comm, run), measured(comm, run)
+                if comm.rank == 0:
+                    right = study.right(first["found"]) and study.right(second["found"])
+                    study.measured(problem, way, 1, second["seconds"], right, hashing=name)
+                    study.rows[-1] |= {"on": f"here, {comm.size} ranks"}
+                    study.rows[-1] |= {each: second[each] for each in ("imbalance", "bytes sent")}
+    if comm.rank == 0:
+        study.end(ranks=comm.size)
+
+
+def permuted(net: gbdnn.Network, X: gb.Matrix, hashed: str) -> Given:
+    """Return the problem with inputs (``i``) and neurons (``n``) in another order."""
+    draw = np.random.default_rng(0).permutation
+    ids = draw(X.nrows) if "i" in hashed else np.arange(X.nrows)
+    order = draw(X.ncols) if "n" in hashed else np.arange(X.ncols)
+    if "n" in hashed:
+        net = gbdnn.Network([_layer(each, order, order) for each in net])
+    return Given(net, X[ids, order].new(), ids)
+
+
+def _layer(layer: gbdnn.Layer, rows: np.ndarray, columns: np.ndarray) -> gbdnn.Layer:
+    W = layer.weights[rows, columns].new()
+    rule = {"bias_rule": layer.bias_rule, "clip": layer.clip}
+    return gbdnn.Layer(W, bias=layer.bias, **rule)
+
+
+def ways(comm: Comm, net: gbdnn.Network, X: gb.Matrix, ids: np.ndarray) -> dict[str, Any]:
+    """Return a call for each way; what a rank holds is prepared here."""
+    found = {
+        "data": partial(by_data, _share(net, X, ids, comm.rank, comm.size)),
+        "neurons": partial(by_neurons, comm, _columns(comm, net), Given(net, X, ids)),
+    }
+    if comm.size >= 4 and comm.size % 2 == 0:
+        pair = comm.Split(comm.rank // 2, comm.rank)
+        mine = _share(net, X, ids, comm.rank // 2, comm.size // 2)
+        found["data, then neurons"] = partial(by_neurons, pair, _columns(pair, net), mine)
+        found["data, then layers"] = partial(by_layers, pair, mine)
+    return found
+
+
+def _share(net: gbdnn.Network, X: gb.Matrix, ids: np.ndarray, at: int, of: int) -> Given:
+    """Return an equal share of consecutive inputs."""
+    start, stop = X.nrows * at // of, X.nrows * (at + 1) // of
+    return Given(net, X[start:stop, :].new(), ids[start:stop])
+
+
+def _columns(comm: Comm, net: gbdnn.Network) -> list[tuple[int, gbdnn.Network]]:
+    """Return this rank's columns of every layer: their first one, and a network of one layer."""
+    found = []
+    for layer in net:
+        start, stop = (layer.ncols * at // comm.size for at in (comm.rank, comm.rank + 1))
+        part = _layer(layer, np.arange(layer.nrows), np.arange(start, stop))
+        found.append((start, gbdnn.Network([part])))
+    return found
+
+
+def by_data(mine: Given) -> Run:
+    """Compute this rank's inputs."""
+    began = perf_counter()
+    Y = gbdnn.infer(mine.network, mine.features, deduplicate=False, nthreads=1)
+    return mine.ids[gbdnn.categories(Y)], perf_counter() - began, 0
+
+
+def by_neurons(comm: Comm, layers: list[tuple[int, gbdnn.Network]], mine: Given) -> Run:
+    """Compute this rank's columns of Z = Y W, layer by layer, and get those of the others."""
+    Y, busy, sent = mine.features, 0.0, 0
+    for first, net in layers:
+        began = perf_counter()
+        Z = gbdnn.infer(net, Y, deduplicate=False, nthreads=1)
+        rows, columns, values = Z.to_coo()
+        piece = (rows.astype(np.uint32), (columns + first).astype(np.uint32), values)
+        busy += perf_counter() - began
+        pieces = comm.allgather(piece)
+        sent += (comm.size - 1) * sum(array.nbytes for array in piece)
+        began = perf_counter()
+        arrays = [np.concatenate(each) for each in zip(*pieces, strict=True)]
+        width = mine.network[0].ncols
+        Y = gb.Matrix.from_coo(*arrays, nrows=Y.nrows, ncols=width, dtype=Z.dtype)
+        busy += perf_counter() - began
+    living = mine.ids[gbdnn.categories(Y)]
+    return living if comm.rank == 0 else living[:0], busy, sent
+
+
+def by_layers(comm: Comm, mine: Given) -> Run:
+    """Compute a pair's inputs in a pipeline of its ranks; its second rank sends the answer."""
+    stats: list[Any] = []
+    Y = gbdnn.distributed.pipeline(
+        mine.network, mine.features, comm=comm, deduplicate=False, nthreads=1, report=stats.extend
+    )
+    found = mine.ids[:0] if Y is None else mine.ids[gbdnn.categories(Y)]
+    return found, stats[comm.rank].busy, stats[comm.rank].sent
+
+
+def measured(comm: Comm, run: Any) -> dict[str, Any]:
+    """Run on all ranks at once; return on rank 0 the answer and the figures."""
+    comm.Barrier()
+    began = perf_counter()
+    found, busy, sent = run()
+    gathered = comm.gather((found, busy, sent, perf_counter() - began))
+    if gathered is None:
+        return {}
+    parts, busies, bytes_sent, seconds = zip(*gathered, strict=True)
+    return {
+        "found": np.sort(np.concatenate(parts)),
+        "seconds": max(seconds),
+        "imbalance": float(max(busies) / max(np.mean(busies), 1e-9)),
+        "bytes sent": sum(bytes_sent),
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
