@@ -165,7 +165,8 @@ def default_loss(y: Any) -> Loss:
 
 def labels_of(y: Any) -> np.ndarray | None:
     """Return the sorted labels if all of `y` are strings, else None."""
-    if is_object(y) or isinstance(y, str | bytes):
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")  # NumPy's; no need to look at numbers
+    if is_object(y) or isinstance(y, str | bytes) or kind in "biufc":
         return None
     try:
         values = np.asarray(y, object)

@@ -116,8 +116,12 @@ def test_iso_weights_come_out_whole():
         (lambda: io.from_scipy([W0, W1 * 1j]), errors.ArgumentTypeError, "layer 1: .*complex"),
         (lambda: io.from_scipy([(W0, [1.0])]), errors.ShapeError, "layer 0: bias has shape"),
         (lambda: io.from_scipy([(W0, 1)], bias=1), errors.ArgumentTypeError, "bias= beside pairs"),
-        (lambda: io.from_scipy(W0), errors.ArgumentTypeError, "a list, not one"),
-        (lambda: io.from_scipy([gbdnn.Layer(W0)]), errors.ArgumentTypeError, "layer 0 is a Layer"),
+        (lambda: io.from_scipy(W0), errors.ArgumentTypeError, "layers is one matrix"),
+        (
+            lambda: io.from_scipy([gbdnn.Layer(W0)]),
+            errors.ArgumentTypeError,
+            "with Layers",
+        ),
         (lambda: io.from_scipy(3), errors.ArgumentTypeError, "list of matrices or of pairs"),
         (
             lambda: io.from_scipy([W0], last_activation="tanh"),

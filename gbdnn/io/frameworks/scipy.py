@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gbdnn.arrays.checks import as_list, as_word
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentTypeError, require_kind
-from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.optional import require
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.model.layer import Activation, BiasLike, BiasRule
+    from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
 
 def from_scipy(
@@ -76,8 +75,8 @@ def from_scipy(
       1      2 x 2      3  bias 0 (all), identity
     """
     require_activation(last_activation)
-    if isinstance(layers, Network) or is_matrix(layers):
-        raise ArgumentTypeError(f"layers is a list, not one {type(layers).__qualname__}")
+    if is_matrix(layers):
+        raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
     items = as_list(layers, "layers is a list of matrices or of pairs (W, b)")
     pairs = [isinstance(item, tuple | list) and len(item) == 2 for item in items]
     if any(pairs):
@@ -85,9 +84,6 @@ def from_scipy(
             raise ArgumentTypeError("bias= beside pairs (W, b): they have their own")
         bias = [0.0 if not p or x[1] is None else x[1] for p, x in zip(pairs, items, strict=True)]
         items = [x[0] if p else x for p, x in zip(pairs, items, strict=True)]
-    for k, item in enumerate(items):
-        if isinstance(item, Layer):
-            raise ArgumentTypeError(f"layer {k} is a Layer; a Network takes those")
     return Network(
         items, bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation,
         dtype=dtype,
