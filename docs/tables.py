@@ -267,7 +267,7 @@ _TITLES = {
     "torch+drop": "PyTorch {torch}, CSR x dense, dead inputs dropped",
     "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
     "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",
-    "lagraph": "LAGraph's loop on SuiteSparse:GraphBLAS {SuiteSparse:GraphBLAS}",
+    "lagraph": "LAGraph's loop (ours) on SuiteSparse:GraphBLAS {SuiteSparse:GraphBLAS}",
 }
 
 

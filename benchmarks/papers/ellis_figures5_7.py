@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -66,7 +67,11 @@ def main(
             ):
                 options = {"batch": -(-problem.inputs // (count * batches)), "order": order}
                 over(study, problem, name, pool, count, options)
-    rows = living(study.problem(1024 if quick else rows_of, _LAYERS))
+    problem = study.problem(1024 if quick else rows_of, _LAYERS)
+    began = perf_counter()
+    rows, ids = living(problem)
+    seconds = perf_counter() - began
+    study.measured(problem, "gbdnn, layer by layer", papers.cores(), seconds, study.right(ids))
     head = [f"after layer, rows in {_PARTS} parts", "consecutive, max / mean", "random, max / mean"]
     report.table(head, [(k, *(papers.cell(_uneven(each)) for each in pair)) for k, pair in rows])
     study.end(published=_PUBLISHED, rows=rows)
@@ -94,8 +99,8 @@ def over(
     }
 
 
-def living(problem: Problem) -> list[tuple[str, list[list[int]]]]:
-    """Return the living rows of each part after each of the first layers, in two orders."""
+def living(problem: Problem) -> tuple[list[tuple[str, list[list[int]]]], np.ndarray]:
+    """Return the living rows of each part after each layer, in two orders, and the last ones."""
     order = np.random.default_rng(0).permutation(problem.inputs)
     place = np.empty_like(order)
     place[order] = np.arange(problem.inputs)
@@ -106,7 +111,7 @@ def living(problem: Problem) -> list[tuple[str, list[list[int]]]]:
         Y, ids = Y[rows, :].new(), ids[rows]
         parts = [at * _PARTS // problem.inputs for at in (ids, place[ids])]
         found.append((str(k + 1), [np.bincount(p, minlength=_PARTS).tolist() for p in parts]))
-    return found
+    return found, ids
 
 
 def _uneven(rows: list[int]) -> float:

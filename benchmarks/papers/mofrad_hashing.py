@@ -14,7 +14,7 @@ data, then layers      pairs of ranks share the inputs; a pair is a pipeline, cu
 Each way runs with no hashing, and with hashing of inputs, of neurons, and of both: a permutation,
 the same on all ranks, before rows or columns are cut into blocks. Ranks have one thread. The table
 has the seconds of the slowest rank, the imbalance (largest over mean of the seconds of computing),
-and the bytes of activations that all ranks send.
+and the bytes of activations that all ranks send between layers.
 
 M. Hasanzadeh-Mofrad, R. Melhem, M. Y. Ahmad, M. Hammoud, "Studying the Effects of Hashing of Sparse
 Deep Neural Networks on Data and Model Parallelisms", HPEC 2020.
@@ -164,7 +164,8 @@ def by_layers(comm: Comm, mine: Given) -> Run:
         mine.network, mine.features, comm=comm, deduplicate=False, nthreads=1, report=stats.extend
     )
     found = mine.ids[:0] if Y is None else mine.ids[gbdnn.categories(Y)]
-    return found, stats[comm.rank].busy, stats[comm.rank].sent
+    is_last = comm.rank == comm.size - 1  # whose bytes are those of the answer
+    return found, stats[comm.rank].busy, 0 if is_last else stats[comm.rank].sent
 
 
 def measured(comm: Comm, run: Any) -> dict[str, Any]:

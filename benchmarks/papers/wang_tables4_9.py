@@ -3,7 +3,7 @@
     python benchmarks/papers/wang_tables4_9.py --network 1024x120,4096x120 --json wang.json
 
 The paper's filter removes the inputs whose activations are all zero after a layer. Here a loop over
-single GraphBLAS calls does so, or does not, with activations in sparse and in full form
+single GraphBLAS calls does so, or does not, with activations in sparse and in full matrices
 (`support/sparse_loop.py`); gbdnn always drops them. The published times are of two GPUs. Tables VII
 to IX are their edge rates, which this script computes from the seconds; the 4.709e9 of table IX at
 4096 x 120 on the GTX 1080 does not follow from its own 51.59 s, 1.83e10 does.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,6 +27,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
 import problems
 import sparse_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BLOCK = 1000  # inputs of a full matrix
 
 
 def main(
@@ -44,14 +50,18 @@ def main(
         study.published(neurons, layers, ["wang"])
         problem = study.problem(neurons, layers)
         net, X = problem.network, problem.features
+        weights = sparse_loop.columnwise(net)
         for count in problems.thread_counts(nthreads, [papers.cores()]):
-            programs = {
-                f"{step.__name__} form, {'dead inputs dropped' if drops else 'all inputs kept'}": (
-                    partial(sparse_loop.in_batches, partial(step, net, drops=drops), X, count)
+            programs: dict[str, Callable[[], Any]] = {}
+            for drops, words in ((False, "all inputs kept"), (True, "dead inputs dropped")):
+                step = partial(sparse_loop.sparse, net, drops=drops)
+                programs[f"sparse matrices, {words}"] = partial(
+                    sparse_loop.in_batches, step, X, count
                 )
-                for step in (sparse_loop.sparse, sparse_loop.full)
-                for drops in (False, True)
-            }
+                step = partial(sparse_loop.full, net, weights=weights, drops=drops)
+                programs[f"full matrices, {words}"] = partial(
+                    sparse_loop.in_batches, step, X, count, _BLOCK
+                )
             programs["gbdnn, every input"] = partial(
                 gbdnn.infer, net, X, deduplicate=False, nthreads=count
             )

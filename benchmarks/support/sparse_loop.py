@@ -4,9 +4,9 @@
     Z  = Z + b              apply: on the entries
     Y' = min(max(Z, 0), clip)
 
-`sparse` keeps Y in sparse form, `full` in full form; both may drop the rows without a value after
-each layer, as the filter of Wang et al. does, and `sparse` may keep the zeros that the ReLU makes,
-as KK-SpDNN does until their share reaches a threshold.
+`sparse` keeps Y as a sparse matrix, `full` as a full one; both may drop the rows without a value
+after each layer, as the filter of Wang et al. does, and `sparse` may keep the zeros that the ReLU
+makes, as KK-SpDNN does until their share reaches a threshold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 _ENTRIES = 1 << 24  # of a batch's activations at most
 
 
-def in_batches(step: Callable[..., np.ndarray], X: gb.Matrix, nthreads: int) -> np.ndarray:
-    """Return the categories that `step` finds, batch by batch."""
-    size = max(1, _ENTRIES // X.ncols)
+def in_batches(
+    step: Callable[..., np.ndarray], X: gb.Matrix, nthreads: int, size: int | None = None
+) -> np.ndarray:
+    """Return the categories that `step` finds, batch by batch of `size` inputs."""
+    size = size or max(1, _ENTRIES // X.ncols)
     found = []
     with gb.ss.Context(engage=False, nthreads=nthreads):
         for start in range(0, X.nrows, size):
@@ -79,16 +81,26 @@ def _living(Y: gb.Matrix) -> np.ndarray:
     return np.asarray(rows.astype(np.int64))
 
 
-def full(network: Network, X: gb.Matrix, *, drops: bool = False) -> np.ndarray:
-    """Return the categories; the bias is <= 0, so that it needs no pattern."""
+def columnwise(network: Network) -> list[gb.Matrix]:
+    """Return the weights as `full` needs them: SuiteSparse's fast product of a full matrix."""
+    found = []
+    for layer in network:
+        arrays = layer.weights.ss.export("csc", sort=True)
+        found.append(gb.Matrix.ss.import_any(take_ownership=True, **arrays))
+    return found
+
+
+def full(
+    network: Network, X: gb.Matrix, *, weights: list[gb.Matrix], drops: bool = False
+) -> np.ndarray:
+    """Return the categories; Z starts at the bias, which is <= 0, and adds Y W in place."""
     from graphblas import binary, semiring
 
     Y, ids = X.to_dense(np.float32(0)), np.arange(X.nrows)
-    for layer in network:
-        Z = gb.Matrix.from_dense(np.zeros((len(Y), layer.ncols), np.float32))
-        Z(binary.plus) << semiring.plus_times(gb.Matrix.from_dense(Y) @ layer.weights)
-        Y = Z.to_dense()
-        Y += np.float32(layer.bias)
+    for layer, W in zip(network, weights, strict=True):
+        Z = _full(np.full((len(Y), layer.ncols), layer.bias, np.float32, order="F"))
+        Z(binary.plus) << semiring.plus_times(_full(Y) @ W)
+        Y = Z.ss.export("fullc", raw=True)["values"].reshape(Z.shape, order="F")
         np.clip(Y, 0, layer.clip, out=Y)
         if drops:
             lives = Y.any(axis=1)
@@ -97,3 +109,8 @@ def full(network: Network, X: gb.Matrix, *, drops: bool = False) -> np.ndarray:
         if not len(Y):
             break
     return np.asarray(ids[Y.any(axis=1)])
+
+
+def _full(A: np.ndarray) -> gb.Matrix:
+    values = A.ravel(order="F")
+    return gb.Matrix.ss.import_fullc(values, nrows=A.shape[0], ncols=A.shape[1])
