@@ -269,7 +269,8 @@ def test_a_budget_too_small_is_refused_with_the_bytes_needed(engine):
 
 
 @pytest.mark.parametrize(
-    ("memory", "error"), [(1.5, TypeError), ("1 GB", TypeError), (True, TypeError), (0, ValueError)]
+    ("memory", "error"),
+    [(1.5, TypeError), ("1 stone", ValueError), (True, TypeError), (0, ValueError)],
 )
 def test_invalid_memory(memory, error):
     with pytest.raises(error, match="memory"):
