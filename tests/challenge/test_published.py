@@ -1,0 +1,35 @@
+"""The published figures agree with each other."""
+
+import tomllib
+from importlib.resources import files
+
+from gbdnn.challenge import PUBLISHED
+
+
+def test_the_best_of_several_nodes_is_in_the_table_of_nodes():
+    text = files("gbdnn.challenge").joinpath("published.toml").read_text(encoding="utf-8")
+    skylake = tomllib.loads(text)["scaling"][0]
+    best = {
+        (int(neurons), int(layers)): min(seconds)
+        for neurons, by_layers in skylake["seconds"].items()
+        for layers, seconds in by_layers.items()
+    }
+    quoted = {
+        (each.neurons, each.layers): each.seconds
+        for each in PUBLISHED
+        if each.system == "KK-SpDNN, best of 2 to 24 nodes"
+    }
+    assert best == quoted
+    assert len(best) == 12
+
+
+def test_every_table_of_cusparse_is_there():
+    counts = {}
+    for each in PUBLISHED:
+        if each.system.startswith("cuSPARSE"):
+            counts[each.where, each.machine] = counts.get((each.where, each.machine), 0) + 1
+    assert counts == {
+        ("table IV", "NVIDIA V100"): 9, ("table IV", "NVIDIA GTX 1080"): 6,
+        ("table V", "NVIDIA V100"): 9, ("table V", "NVIDIA GTX 1080"): 6,
+        ("table VI", "NVIDIA V100"): 9, ("table VI", "NVIDIA GTX 1080"): 8,
+    }  # fmt: skip
