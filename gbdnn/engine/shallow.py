@@ -124,9 +124,8 @@ class _Chains:
         self.checked, self.unchecked = (
             chain_of(FUSED, 0, plans, weights, positions) for plans in (checked, unchecked)
         )
-        self.safe = max(
-            (x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))), default=0.0
-        )
+        safe = [x for x in _MAGNITUDES if not any(may_overflow(net.infos, x))]
+        self.safe = max(safe, default=0.0)
         self.idle: list[tuple[int, Buffers]] = []
         self._facts = net.prepared(NetworkFacts.of)
 

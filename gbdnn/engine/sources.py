@@ -193,7 +193,8 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
             columns = indices[some].astype(np.uint64)
             return SparseRows(pointers, columns, data[some].copy(), features.shape[1])
 
-        nvals, largest = len(indices), _largest(data)
+        nvals = len(indices)
+        largest = max(float(data.max(initial=0)), -float(data.min(initial=0)))
     elif _is_matrix(features) and features.ss.orientation == "rowwise":
 
         def read(start: int, stop: int) -> SparseRows:
@@ -216,10 +217,6 @@ def _is_sound(A: Any) -> bool:
     )
     fits = arrays and len(indptr) == A.shape[0] + 1 and len(data) == len(indices)
     return fits and fault_of(indptr, indices, A.shape[1]) is None
-
-
-def _largest(values: np.ndarray) -> float:
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
 
 def _largest_of(X: gb.Matrix) -> float:

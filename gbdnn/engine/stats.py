@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerStats", "layer_stats", "per_layer"]
 
-_PER_LAYER = np.dtype(
-    [
-        ("layer", np.int64),
-        ("blocks", np.int64),
-        ("inputs", np.int64),
-        ("live", np.int64),
-        ("distinct", np.int64),
-        ("entries", np.int64),
-        ("seconds", np.float64),
-    ]
-)
+_COUNTS = ("layer", "blocks", "inputs", "live", "distinct", "entries")
+_PER_LAYER = np.dtype([*((name, np.int64) for name in _COUNTS), ("seconds", np.float64)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +146,6 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     for record in records:
         row = table[record.layer]
         row["blocks"] += 1
-        for name in ("inputs", "live", "distinct", "entries", "seconds"):
+        for name in (*_COUNTS[2:], "seconds"):
             row[name] += getattr(record, name)
     return table
