@@ -99,8 +99,8 @@ PROGRAMS = {
 
 # The programs of the table in the README.
 ENGINES = (
-    "gbdnn-fused", "gbdnn-graphblas", "gbdnn-full", "gbdnn-sparse", "torch+drop", "mkl-dense+drop",
-    "lagraph",
+    "gbdnn-fused", DEFAULT, "gbdnn-graphblas", "gbdnn-full", "gbdnn-sparse", "torch+drop",
+    "mkl-dense+drop", "lagraph",
 )  # fmt: skip
 
 # What the measurements of threads compare, and what they call it.

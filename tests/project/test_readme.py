@@ -5,7 +5,6 @@ import importlib
 import io
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 def docs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     yield importlib.import_module
-    for name in ("beside_figure", "tables"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("beside_figure", None)
 
 
 def blocks(language):
@@ -40,11 +38,6 @@ def test_the_example_prints_what_is_shown():
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     assert printed.getvalue() == text
-
-
-def test_the_table_is_that_of_the_results(docs):
-    found = tomllib.loads((ROOT / "docs" / "results.toml").read_text(encoding="utf-8"))
-    assert docs("tables").beside(found, "zen3") in README
 
 
 def test_the_picture_is_that_of_the_results(docs):
