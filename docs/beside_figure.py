@@ -58,7 +58,7 @@ def draw() -> Figure:
     axes.set_yticks(range(len(programs)), [each["program"] for each in programs])
     axes.invert_yaxis()
     axes.set(xlim=(0, 1.1 * max(each["seconds"] for each in programs)))
-    title = "Seconds for 60,000 inputs through 1024 neurons x 120 layers, 2 threads (AMD EPYC, AVX2)"
+    title = "Seconds for 60,000 inputs through 1024 neurons x 120 layers, 2 threads of an AMD EPYC"
     figure.suptitle(title, x=0.01, ha="left", size=10)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
