@@ -43,7 +43,7 @@ def main(
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Time both forms with and without the filter, and gbdnn."""
+    """Time both kernels with and without the filter, and gbdnn."""
     title = "Wang et al., cuSPARSE, tables IV to IX"
     study = papers.Study(title, quick, json_file, inputs, data, images)
     for neurons, layers in study.networks(networks, [(1024, 120)]):

@@ -232,8 +232,8 @@ def _images(
         images = as_path(images, "images")
         images = training_images(images) or images
     pixels = digits() if images is None else read_idx(images)
-    called = "scikit-learn's digits" if images is None else str(images)
-    with naming(called):
+    called = "scikit-learn's digits" if images is None else images.name
+    with naming(called if images is None else str(images)):
         features = features_from_images(pixels, neurons, inputs=inputs)
     shifted = " and shifted copies" if features.nrows > len(pixels) else ""
     return features, f"{features.nrows} inputs ({called}{shifted})"
