@@ -83,6 +83,8 @@ class FullChain:
         """Return a block after some layers."""
         layers, waste = self.layers, 0.0
         look, pause = first + 1, 1
+        if padded(len(Y.inputs)) <= _FEW * Y.width:  # poured together, but not to the brim
+            Y = self._moved(Y, np.arange(len(Y.inputs)), first, buffers)
         for k in range(first, stop):
             at, began = k - layers.first, perf_counter_ns()
             info, weights = layers.infos[at], layers.weights[at]
@@ -114,8 +116,10 @@ class FullChain:
     def _compacted(self, Y: Block, k: int, buffers: Buffers) -> Block:
         """Return a block with the living inputs alone; a narrower one if some are dead."""
         keep = np.flatnonzero(any_bit(Y.filled))
-        if len(keep) == len(Y.inputs):
-            return Y
+        return Y if len(keep) == len(Y.inputs) else self._moved(Y, keep, k, buffers)
+
+    def _moved(self, Y: Block, keep: np.ndarray, k: int, buffers: Buffers) -> Block:
+        """Return a block of these inputs alone, no wider than they need."""
         ids = Y.inputs[keep]
         if len(keep):
             Z = self.block(buffers, k, len(keep))

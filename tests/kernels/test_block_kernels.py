@@ -31,6 +31,17 @@ def test_pool_boundaries(inputs, at, share, nthreads, engine, monkeypatch):
     np.testing.assert_array_equal(gbdnn.categories(Y), list(survivors))
 
 
+def test_survivors_that_were_poured_together_use_no_wider_block_than_they_need(monkeypatch):
+    layers, X = dying(960, at=1, survivors=range(0, 960, 16))
+    multiply, widths = full.multiply, []
+    monkeypatch.setattr(
+        full, "multiply", lambda Y, Z, W: (widths.append(Y.width), multiply(Y, Z, W))
+    )
+    gbdnn.infer(network(layers), X, engine="full", deduplicate=False, nthreads=1)
+    assert widths[0] == 240
+    assert widths[-1] == 80  # 60 survivors
+
+
 def test_the_kernel_computes_a_row_by_itself():
     """An input's activations have the same bits, wherever and with whom it is in a block."""
     random = np.random.default_rng(1)
