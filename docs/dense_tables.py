@@ -30,8 +30,8 @@ _PROGRAMS = {
 }
 
 
-# Those of `accelerate.py`.
-_MODULES = {"gbdnn": "`accelerate`", "pytorch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+# Those of `accelerate.py`, in the order of the table's cells.
+_MODULES = ("gbdnn", "pytorch", "onnxruntime")
 
 
 def make(source: Path, folder: Path) -> None:
@@ -54,20 +54,20 @@ def make_deepsparse(source: Path, folder: Path) -> None:
 
 
 def make_accelerate(source: Path, folder: Path) -> None:
-    """Write the table of pruned modules into a folder, as Markdown to include."""
+    """Write the table of pruned modules into a folder: ms of each program, the fastest in bold."""
     found = tomllib.loads(source.read_text(encoding="utf-8"))
-    head = ["model", "zeros, %", "inputs", *(f"{each}, ms (p99)" for each in _MODULES.values())]
-    rows = [
-        [
-            cell["model"],
-            f"{100 * cell['zeros']:.0f}",
-            str(cell["inputs"]),
-            *(f"{_short(cell['ms'][each])} ({_short(cell['p99'][each])})" for each in _MODULES),
-            _over(cell["ms"], "gbdnn", own=("gbdnn",)),
-        ]
-        for cell in found["cells"]
-    ]
-    text = table([*head, "times"], rows, right=tuple(range(1, len(head) + 1)))
+    counts = list(dict.fromkeys(cell["inputs"] for cell in found["cells"]))
+    rows: dict[tuple[str, float], list[str]] = {}
+    for cell in found["cells"]:
+        fastest = min(cell["ms"].values())
+        texts = {
+            ms: f"**{_short(ms)}**" if ms == fastest else _short(ms) for ms in cell["ms"].values()
+        }
+        key = (cell["model"], cell["zeros"])
+        rows.setdefault(key, []).append(", ".join(texts[cell["ms"][each]] for each in _MODULES))
+    head = ["model", "zeros", *(f"{n} input{'s'[: n > 1]}" for n in counts)]
+    lines = [[model, f"{zeros:.0%}", *cells] for (model, zeros), cells in rows.items()]
+    text = table(head, lines, right=tuple(range(1, len(head))))
     (folder / "accelerate.md").write_text(f"{text}\n{_circumstances(found)}", encoding="utf-8")
 
 
