@@ -198,8 +198,6 @@ def _rest() -> dict[str, str]:
         "step-csr": f"{step['torch_csr'] / step['gbdnn']:.1f} times",
         "step-mask": f"{step['torch_mask'] / step['gbdnn']:.1f} times",
         "steps": _spread(ratios)[0],
-        "edges-steps": f"{shown['edges']:,}",
-        "edges-accuracy": f"{learnt[5.0, 'fixed']['edges']:,}",
         "right-rigl-1": f"{right[1.0, 'rigl']:.1f} %",
         "right-fixed-1": f"{right[1.0, 'fixed']:.1f} %",
         "right-dense": f"{dense:.1f} %",
@@ -207,8 +205,6 @@ def _rest() -> dict[str, str]:
         "lost-rigl-1": f"{dense - right[1.0, 'rigl']:.1f}",
         "lost-10": f"{dense - right[10.0, 'fixed']:.1f}",
         "lost-rigl-10": f"{dense - right[10.0, 'rigl']:.1f}",
-        "epoch-dense": f"{learnt[100.0, 'fixed']['seconds']:.0f} s",
-        "epoch-5": f"{learnt[5.0, 'fixed']['seconds']:.1f} s",
     }
 
 

@@ -52,8 +52,8 @@ def machine(report: dict[str, Any]) -> str:
 
 def programs(reports: Sequence[dict[str, Any]]) -> str:
     """Return the table of LAGraph's loop and the kernels."""
-    head = ["network", "inputs", "program", "threads", "seconds (from, to)"]
-    head += ["speed-up (from, to)", "efficiency", "edges/s", "machine"]
+    head = ["network", "inputs", "program", "threads", "seconds", "speed-up (lowest, highest)"]
+    head += ["edges/s", "machine"]
     lines = []
     for report in reports:
         for network in report["networks"]:
@@ -64,20 +64,19 @@ def programs(reports: Sequence[dict[str, Any]]) -> str:
                         "" if at else f"{network['inputs']:,}",
                         row["program"],
                         str(row["threads"]),
-                        _spread(row, "seconds"),
-                        _spread(row, "speed_up"),
-                        f"{row['efficiency']:.0%}",
+                        f"{row['seconds_median']:.2f}",
+                        _speed_up(row),
                         f"{row['edges_per_second']:.3g}".replace("e+0", "e").replace("e+", "e"),
                         "" if at else machine(report),
                     ]
                 )
-    return table(head, lines, right=(1, 3, 4, 5, 6, 7))
+    return table(head, lines, right=(1, 3, 4, 5, 6))
 
 
 def operations(reports: Sequence[dict[str, Any]]) -> str:
     """Return the table of the sparse kernel's operations."""
     head = ["network", "operation", "threads", "seconds", "share of the time"]
-    head += ["speed-up (from, to)", "efficiency", "machine"]
+    head += ["speed-up (lowest, highest)", "machine"]
     lines = []
     for report in reports:
         for network in report["networks"]:
@@ -93,17 +92,16 @@ def operations(reports: Sequence[dict[str, Any]]) -> str:
                         str(row["threads"]),
                         _seconds(row["seconds_median"]),
                         f"{row['seconds_median'] / all_of_them:.0%}",
-                        _spread(row, "speed_up"),
-                        f"{row['efficiency']:.0%}",
+                        _speed_up(row),
                         "" if at else machine(report),
                     ]
                 )
-    return table(head, lines, right=(2, 3, 4, 5, 6))
+    return table(head, lines, right=(2, 3, 4, 5))
 
 
 def policies(report: dict[str, Any]) -> str:
     """Return the table of the wait policies: seconds by program, machine and policy."""
-    head = ["program", "next to", *POLICIES, "passive to unset"]
+    head = ["program", "next to", *POLICIES, "passive / unset"]
     lines = []
     for condition, beside in (("quiet", "nothing"), ("busy", "a busy process")):
         rows = {
@@ -164,9 +162,10 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:#.3g}".rstrip(".")
 
 
-def _spread(row: dict[str, Any], name: str) -> str:
-    middle = row["seconds_median"] if name == "seconds" else row[name]
-    return f"{middle:.2f} ({row[f'{name}_min']:.2f}, {row[f'{name}_max']:.2f})"
+def _speed_up(row: dict[str, Any]) -> str:
+    """Return the median speed-up, and the lowest and highest on more than the first threads."""
+    spread = f" ({row['speed_up_min']:.2f}, {row['speed_up_max']:.2f})"
+    return f"{row['speed_up']:.2f}" + (spread if row["speed_up"] != 1 else "")
 
 
 if __name__ == "__main__":

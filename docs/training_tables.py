@@ -16,13 +16,13 @@ from typing import Any
 from tables import table
 
 _PROGRAMS = {
-    "gbdnn": "gbdnn, ms",
-    "torch_mask": "PyTorch dense + mask, ms",
-    "torch_csr": "PyTorch CSR, ms",
-    "sparselab": "sparselab, ms",
-    "sparseprop": "SparseProp, ms",
+    "gbdnn": "gbdnn",
+    "torch_mask": "PyTorch dense + mask",
+    "torch_csr": "PyTorch CSR",
+    "sparselab": "sparselab",
+    "sparseprop": "SparseProp",
 }
-_RULES = {"rigl": "RigL", "set": "SET", "fixed": "fixed"}
+_RULES = {"fixed": "fixed", "rigl": "RigL", "set": "SET"}
 _COMMANDS = {
     "steps": "python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2",
     "accuracy": "python benchmarks/learning/training_accuracy.py --density 100,10,5,2,1",
@@ -47,29 +47,34 @@ def tables_of(found: dict[str, Any]) -> dict[str, str]:
             continue
         facts = found["facts"][name]
         made[name] = make_text(found[name]) + (
-            f"\n{facts['machine']}. {facts['versions']}. {facts['date']}, `{_COMMANDS[name]}`\n"
+            f"\n{facts['machine']}. {_shown(facts['versions'])}. {facts['date']},"
+            f" `{_COMMANDS[name]}`\n"
         )
     return made
 
 
+def _shown(versions: str) -> str:
+    """Return the versions of gbdnn and of the programs that it is compared with."""
+    shown = ("gbdnn", "torch", "sparselab", "sparseprop")
+    return ", ".join(each for each in versions.split(", ") if each.split()[0] in shown)
+
+
 def _steps(cells: list[dict[str, Any]]) -> str:
-    text = ""
-    for threads in dict.fromkeys(cell["threads"] for cell in cells):
-        here = [cell for cell in cells if cell["threads"] == threads]
-        ran = [name for name in _PROGRAMS if any(name in cell["ms"] for cell in here)]
-        head = ["network", "edges", *(_PROGRAMS[name] for name in ran), "times the strongest"]
-        lines = [
-            [
-                cell["network"],
-                f"{cell['edges']:,}",
-                *(f"{cell['ms'][name]:.3g}" if name in cell["ms"] else "-" for name in ran),
-                _times(cell["ms"]),
-            ]
-            for cell in here
+    """Return a row for each network, with the times on one thread and on more in each cell."""
+    ran = [name for name in _PROGRAMS if any(name in cell["ms"] for cell in cells)]
+    lines = []
+    for network in dict.fromkeys(cell["network"] for cell in cells):
+        here = sorted(
+            (cell for cell in cells if cell["network"] == network), key=lambda cell: cell["threads"]
+        )
+        columns = [
+            [f"{cell['ms'][name]:.3g}" if name in cell["ms"] else "-" for cell in here]
+            for name in ran
         ]
-        text += f"On {threads} {'thread' if threads == 1 else 'threads'}:\n\n"
-        text += table(head, lines, right=tuple(range(1, len(head)))) + "\n"
-    return text
+        columns.append([_times(cell["ms"]) for cell in here])
+        lines.append([network, f"{here[0]['edges']:,}", *map(", ".join, columns)])
+    head = ["network", "edges", *(_PROGRAMS[name] for name in ran), "speed-up"]
+    return table(head, lines, right=tuple(range(1, len(head))))
 
 
 def _times(ms: dict[str, float]) -> str:
@@ -79,36 +84,38 @@ def _times(ms: dict[str, float]) -> str:
 
 
 def _accuracy(cells: list[dict[str, Any]]) -> str:
-    head = ["edges, %", "edges", "pattern", "accuracy, %", "least and most", "seeds", "s an epoch"]
-    lines = [
-        [
-            f"{cell['density']:g}",
-            f"{cell['edges']:,}",
-            _RULES[cell["rule"]] if cell["density"] < 100 else "dense",
-            f"{cell['accuracy']:.2f}",
-            f"{cell['least']:.2f} to {cell['most']:.2f}",
-            str(cell["seeds"]),
-            f"{cell['seconds']:.1f}",
+    """Return a row for each density, with the accuracies (least, most) of each rule."""
+    rules = [name for name in _RULES if any(cell["rule"] == name for cell in cells)]
+    lines = []
+    for density in sorted({cell["density"] for cell in cells}, reverse=True):
+        here = {cell["rule"]: cell for cell in cells if cell["density"] == density}
+        texts = [
+            f"{here[name]['accuracy']:.2f} ({here[name]['least']:.2f}, {here[name]['most']:.2f})"
+            if name in here
+            else "-"
+            for name in rules
         ]
-        for cell in cells
-    ]
-    return table(head, lines, right=(0, 1, 3, 4, 5, 6))
+        any_of_them = next(iter(here.values()))
+        seconds = max(cell["seconds"] for cell in here.values())
+        lines.append([f"{density:g} %", f"{any_of_them['edges']:,}", *texts, f"{seconds:.1f}"])
+    head = ["edges", "number", *(f"{_RULES[name]}, %" for name in rules), "s per epoch"]
+    return table(head, lines, right=tuple(range(len(head))))
 
 
 def _structure(rows: list[dict[str, Any]]) -> str:
-    head = ["strength", "seed", "network", "weights gone, %", "error, %", "fine-tuned, %"]
-    lines = [
-        [
-            f"{row['strength']:g}",
-            str(row["seed"]),
-            row["network"],
-            f"{row['gone']:.1f}",
-            f"{row['error_learned']:.2f}",
-            f"{row['error']:.2f}",
+    """Return a row for each strength, with the results of all seeds in each cell."""
+    lines = []
+    for strength in dict.fromkeys(row["strength"] for row in rows):
+        here = [row for row in rows if row["strength"] == strength]
+        columns = [
+            [row["network"] for row in here],
+            [f"{row['gone']:.1f}" for row in here],
+            [f"{row['error_learned']:.2f}" for row in here],
+            [f"{row['error']:.2f}" for row in here],
         ]
-        for row in rows
-    ]
-    return table(head, lines, right=(0, 1, 3, 4, 5))
+        lines.append([f"{strength:g}", *map(", ".join, columns)])
+    head = ["strength", "network", "removed, %", "error, %", "fine-tuned, %"]
+    return table(head, lines, right=(0, 2, 3, 4))
 
 
 def toml_of(*measured: dict[str, Any]) -> str:
