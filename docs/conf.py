@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx.ext.autodoc.mock import mock
+
 import gbdnn
 
 HERE = Path(__file__).parent
@@ -13,6 +15,9 @@ sys.path.insert(0, str(HERE))
 import figures  # noqa: E402
 import notebook_runs  # noqa: E402
 import structure  # noqa: E402
+
+with mock(["torch"]):  # the pages are the same with and without PyTorch
+    import gbdnn.torch
 
 project = "gbdnn"
 author = "The gbdnn developers"
@@ -29,54 +34,54 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# What the build itself leaves in this folder is no page.
+# Files that the build itself writes are not pages.
 exclude_patterns = ["_build", "_generated", "_templates", ".jupyter_cache", "jupyter_execute"]
 templates_path = ["_templates"]
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 
-# A name in single backticks is a link where it is one, and emphasised where it is a parameter.
+# A name in single backticks becomes a link if it is public, and emphasised text if not.
 default_role = "autolink"
 add_module_names = False
 autodoc_typehints = "none"  # the docstrings say more: shapes, units
 autodoc_member_order = "bysource"
-# A page for each public object. Two differ in case alone, which not every file system tells.
+# One page per public object. Two names differ only in case, which some file systems ignore.
 autosummary_filename_map = {"gbdnn.distributed.Balance": "gbdnn.distributed.Balance-record"}
 numpydoc_show_class_members = False
 
-# No inventories are fetched, so that the pages build without a network: other packages' names stay
-# text.
+# The pages build without a network, so no inventories are fetched and names of other packages are
+# plain text.
 nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|graphblas|torch|onnx)(\..*)?"),
     (r"py:.*", r"(collections\.abc|typing)\..*"),
-    # attributes, named in the description of another one
+    # attributes named in the description of another attribute
     (r"py:obj", r"deduplicate|live|begin|end|every|factor"),
-    # of estimators, which describe them in their own docstrings
+    # attributes of estimators, described in the docstrings of the estimators
     (r"py:obj", r"(network|history|n_iter)_"),
 ]
 
-# Notebooks are shown with the outputs that they are kept with; a test compares outputs and sources.
+# Notebooks are shown with their stored outputs; a test compares outputs and sources.
 nb_execution_mode = "off"
 nb_merge_streams = True
-os.environ.pop("GBDNN_DATA", None)  # with what everyone has
+os.environ.pop("GBDNN_DATA", None)  # use only data that everyone has
 
 html_theme = "pydata_sphinx_theme"
 html_title = "gbdnn"
-html_context = {"default_mode": "auto"}  # light or dark as the reader's system is
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system
 html_static_path = ["_static"]
 html_favicon = "_static/favicon.svg"
 html_css_files = ["own.css"]
 html_show_sourcelink = False
-# Pages without pages below them: the left bar would be empty.
-ALONE = "index tutorial how-it-works when-to-use comparison results training paper papers"
+# Pages without subpages have no left sidebar.
+ALONE = "index tutorial graph how-it-works when-to-use comparison results training paper papers"
 ALONE += " benchmarks architecture modules store glossary scaling changelog upstream"
 html_sidebars = {name: [] for name in [*ALONE.split(), "genindex", "py-modindex", "search"]}
-# What is copied of a session is what was typed.
+# The copy button leaves out prompts.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 html_theme_options = {
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 6,  # up to "When to use it"
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -85,11 +90,12 @@ html_theme_options = {
 
 
 # Pages of public names.
-PAGES = "gbdnn inference serving model io training gallery graph challenge distributed viz errors"
+PAGES = "gbdnn inference serving model io training gallery graph challenge distributed torch viz"
+PAGES += " errors"
 
 
 def setup(app):
-    """Make figures and tables before the pages are read that show them."""
+    """Generate figures and tables before the pages are read."""
     app.connect("builder-inited", lambda _: _generate())
     app.connect("missing-reference", _public_name)
 
@@ -104,7 +110,7 @@ def _generate():
 
 
 def _public_names():
-    """Return tables of all public names with a line each, from the pages of the modules."""
+    """Return one table of public names per module, from the modules' pages."""
     parts = []
     for page in PAGES.split():
         text = (HERE / "api" / f"{page}.rst").read_text(encoding="utf-8")

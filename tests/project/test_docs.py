@@ -117,6 +117,21 @@ def test_no_default_is_a_page_of_text():
                 assert len(repr(parameter.default)) < 80, f"{name}({parameter.name}=)"
 
 
+@pytest.mark.parametrize("module", [*MODULES, "gbdnn.torch"])
+def test_the_api_index_has_every_public_name(module):
+    page = module.removeprefix("gbdnn.")
+    index = (DOCS / "api" / "index.rst").read_text(encoding="utf-8")
+    pages = " ".join(
+        re.findall(r'^PAGES \+?= "(.*)"', (DOCS / "conf.py").read_text(), re.MULTILINE)
+    )
+    assert page in re.findall(r"^   (\w+)$", index, re.MULTILINE)
+    assert page in pages.split()
+    file = importlib.util.find_spec(module).origin  # gbdnn.torch cannot be imported without PyTorch
+    listed = re.search(r"^__all__ = (\[.*?\])", Path(file).read_text(), re.MULTILINE | re.DOTALL)[1]
+    names = re.findall(r"^   (\w+)$", (DOCS / "api" / f"{page}.rst").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r'"(\w+)"', listed)) == sorted(names)
+
+
 def is_record(kind):
     """Whether a class is a dataclass, or a named tuple."""
     made = getattr(kind, "__dataclass_params__", None)
