@@ -1,7 +1,7 @@
-"""The answer of a run: sparse rows that are stacked, or an array that blocks write into.
+"""The answer of a run: stacked sparse rows, or an array that blocks write to.
 
-Dense features have a dense answer: an array, and a second one that marks the values that are not 0.
-Both become the memory of a full or bitmap matrix; if few values are not 0, of a sparse one.
+Dense features have a dense answer: an array and a mask of its nonzero values. Both become the
+memory of a full or bitmap matrix, or are converted to a sparse one if few values are nonzero.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DenseAnswer", "SparseAnswer"]
 
-_AT_ONCE = 256  # rows of an array that are copied at a time
+_AT_ONCE = 256  # rows copied at a time
 
 
 class SparseAnswer:
-    """Sparse rows, stacked at the end; a row that never comes has no entries."""
+    """Sparse rows, stacked at the end; missing rows have no entries."""
 
     is_dense = False
 
@@ -39,7 +39,7 @@ class SparseAnswer:
         self._rows.add(rows)
 
     def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
-        """Return a matrix of all rows, row i being the one with the id ``followed[i]``."""
+        """Return a matrix whose row i has the id ``followed[i]`` (default: i)."""
         rows = self._rows.rows()
         return SparseRows.stacked(rows, *self._shape, self._dtype, followed).matrix()
 
@@ -50,11 +50,11 @@ class DenseAnswer:
     Attributes
     ----------
     values : ndarray, shape (nrows, ncols)
-        The activations; 0 where nothing was written. The caller's memory if given.
+        Activations, in the caller's memory if given; 0 where nothing was written.
     present : ndarray of bool, shape (nrows, ncols), optional
-        Which values are not 0; needed by `matrix` only.
+        Mask of nonzero values; needed by `matrix` only.
     entries : int
-        Number of values that are not 0.
+        Number of nonzero values.
     """
 
     is_dense = True
@@ -68,7 +68,7 @@ class DenseAnswer:
         values: np.ndarray | None = None,
         with_present: bool = True,
     ) -> None:
-        # Pages of zeros that are never written to take no memory.
+        # The system allocates pages of zeros only when they are written.
         self.values = np.zeros((nrows, ncols), dtype) if values is None else values
         if values is not None:
             values.fill(0)
@@ -77,13 +77,13 @@ class DenseAnswer:
         self._lock = threading.Lock()
 
     def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
-        """Call a function that writes rows into `values` and `present` and returns its entries."""
+        """Call a function that writes rows to `values` and `present` and returns its entries."""
         entries = to_rows(self.values, self.present)
         with self._lock:
             self.entries += entries
 
     def note_entries(self) -> None:
-        """Derive `present` and `entries` from values that were written directly."""
+        """Compute `present` and `entries` from `values`."""
         if self.present is not None:
             np.not_equal(self.values, 0, out=self.present)
             self.entries = int(np.count_nonzero(self.present))
@@ -97,9 +97,9 @@ class DenseAnswer:
             self.entries += rows.nvals
 
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
-        """Return a matrix of all rows, row i being the one with the id ``followed[i]``.
+        """Return a matrix whose row i has the id ``followed[i]`` (default: i).
 
-        It is sparse if `sparse` or if it has few entries. The answer gives its arrays up.
+        The matrix is sparse if `sparse` or if it has few entries. It takes over the arrays.
         """
         values, present, entries = self.values, self.present, self.entries
         if followed is not None:

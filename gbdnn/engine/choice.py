@@ -1,8 +1,8 @@
-"""The choices of a run: the kernel of each layer, and what fits the memory.
+"""Choose the kernel of each layer and the sizes of a run.
 
-Whether inputs are computed as sparse rows or in blocks depends on how many there are and how many
-entries they have, by the cost model of `gbdnn.kernels.costs`. Choices depend on the problem and the
-options, not on the state of the machine, with one exception: whether the fused kernel is compiled.
+Whether inputs are computed as sparse rows or in blocks depends on the number of inputs and entries,
+by the cost model in `gbdnn.kernels.costs`. The choices depend on the problem and the options only,
+with one exception: whether the fused kernel is compiled.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ __all__ = [
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
-"""The kernels of a run: auto and graphblas choose for each layer, the others force one kernel."""
+"""Kernels of a run: "auto" and "graphblas" choose per layer, the others force one kernel."""
 
 _CHOOSE = ("auto", "graphblas")
 
 MEMORY = 512 << 20
-"""Bytes that `infer` may use by default beyond weights, features and answer."""
+"""Default memory budget of `infer` in bytes, beyond weights, features and answer."""
 
-_WAITING = 64 << 20  # bytes of blocks that wait between windows: more would only leave the caches
+_WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
 
 
 class Sizes(NamedTuple):
-    """What a run holds at the same time.
+    """Division of the memory budget of a run.
 
     Attributes
     ----------
     starts : tuple of int
-        The first layer of each group of layers that is in memory at the same time.
+        First layer of each group of layers that is loaded together.
     width : int
         Inputs per block.
     workers, threads_each : int
-        Blocks that are computed side by side, and threads within the product of each.
+        Blocks computed at the same time, and threads within the product of each block.
     working, waiting, block : int
-        Bytes of all activations, of those that wait between two windows, and of a block.
+        Bytes of all activations, of the blocks and rows that wait between windows, and of a block.
     """
 
     starts: tuple[int, ...]
@@ -81,7 +81,7 @@ def sizes(
     threads: int,
     kernel: BlockKernel | None = FUSED,
 ) -> Sizes:
-    """Divide `memory`: the one formula for what a run holds at the same time.
+    """Return the sizes of a run that fits `memory` bytes.
 
     ===================  =================  ===============
     share                network in memory  network on disk
@@ -90,15 +90,14 @@ def sizes(
     layers, two groups   (the caller's)     1/2
     ===================  =================  ===============
 
-    A thread works in four blocks (five in the full kernel); the rest of the share is for blocks and
-    rows that wait between two windows. Without a block kernel, half of it is for the sparse
-    kernel's temporary matrices. `memory` is a budget: what the C library keeps of freed memory
-    comes on top.
+    Each thread works on four blocks (five in the full kernel). The rest holds blocks and rows that
+    wait between windows. Without a block kernel, half of the activations' share holds the sparse
+    kernel's temporary matrices. Freed memory that the C library keeps is not counted.
 
     Raises
     ------
     ArgumentError
-        `memory` cannot hold the narrowest blocks of one thread, or a layer on disk.
+        `memory` cannot hold the narrowest blocks of one thread, or a layer of a network on disk.
     """
     working = memory if in_memory else memory // 2
     starts, used = [0], 0
@@ -106,7 +105,7 @@ def sizes(
         needed = layer_bytes(info)
         if needed > working // 2:
             raise ArgumentError(
-                f"memory={memory} is too small: layer {k} of a network that is not in memory takes"
+                f"memory={memory} is too small: layer {k} of a network on disk needs"
                 f" {needed} bytes; pass memory={4 * needed} or more"
             )
         if used + needed > working // 2:
@@ -138,24 +137,24 @@ def sizes(
 
 
 def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
-    """Return how many rows of so many bytes fit `memory`, at most `most`.
+    """Return how many rows of `row_bytes` bytes fit `memory`, at most `most`.
 
     Raises
     ------
     ArgumentError
-        Fewer than `least` fit.
+        Fewer than `least` rows fit.
     """
     needed = min(least, most) * row_bytes
     if memory < needed:
         raise ArgumentError(
-            f"memory={memory} is too small: a block of {min(least, most)} {what} takes {needed}"
+            f"memory={memory} is too small: a block of {min(least, most)} {what} needs {needed}"
             f" bytes; pass memory={needed} or more"
         )
     return min(most, memory // max(row_bytes, 1))
 
 
 def layer_bytes(info: LayerInfo) -> int:
-    """Return the bytes of a layer in memory, as it was read and as its block kernel wants it."""
+    """Return the bytes of a layer in memory, including its weights prepared for a block kernel."""
     pointers = 8 * (info.ncols + 1)
     return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
 
@@ -168,9 +167,9 @@ class NetworkFacts(NamedTuple):
     is_exact : bool
         Whether block kernels compute every layer exactly.
     edges, neurons, layers : int
-        All edges, neurons of the widest layer, number of layers.
+        Total edges, neurons of the widest layer, number of layers.
     may_drop : bool
-        Whether an input without entries after the last layer stays without.
+        Whether an input without entries has none after the last layer either.
     dtype : numpy.dtype
     """
 
@@ -195,7 +194,7 @@ class NetworkFacts(NamedTuple):
 
 
 class LayerPlan(NamedTuple):
-    """What a run knows of a layer without its weights.
+    """Properties of a layer that a run needs without its weights.
 
     Attributes
     ----------
@@ -203,7 +202,7 @@ class LayerPlan(NamedTuple):
     in_blocks : bool
         Whether the run's block kernel computes the layer exactly.
     droppable, droppable_after : bool
-        Whether an input without entries before, or after, the layer stays without to the end.
+        Whether an input without entries before, or after, the layer stays empty to the end.
     may_overflow : bool
         Whether a sum may leave the dtype's range.
     """
@@ -216,8 +215,8 @@ class LayerPlan(NamedTuple):
 
 
 def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
-    """Return the plans of a run on features of at most `largest` in absolute value."""
-    # Rounded up to a power of two, so that a network keeps few plans.
+    """Return the plans of all layers for features of at most `largest` in absolute value."""
+    # Rounded up to a power of two: few distinct plans are cached on the network.
     bound = 2.0 ** math.ceil(math.log2(largest)) if 0 < largest < 1e38 else largest
     return net.prepared(_Plan(kernel, bound))
 
@@ -240,7 +239,7 @@ class _Plan:
 
 
 class Choice:
-    """The choices of one run.
+    """Kernel and sizes of one run.
 
     Parameters
     ----------
@@ -255,12 +254,11 @@ class Choice:
     Attributes
     ----------
     shallow : DenseRows, optional
-        The features of a run in a single window; None if inputs are regrouped between windows, and
-        only then the following are set.
+        The features, if the run uses a single window. Otherwise None, and the following are set.
     engine : str
         As given.
     kernel : BlockKernel, optional
-        That of blocks; None if only the sparse kernel runs.
+        Kernel of blocks; None if only the sparse kernel runs.
     sizes : Sizes
     plans : list of LayerPlan
     reorders, is_wide : bool
@@ -311,12 +309,12 @@ class Choice:
         self.is_wide = fused and costs.is_wide(self.sizes.width, self.dtype.itemsize)
 
     def _takes_fused(self) -> bool:
-        """Whether blocks take the fused kernel, which is loaded then."""
+        """Whether blocks use the fused kernel; if so, it is loaded."""
         if self.engine == "fused":
             FUSED.load(self.dtype)
         if self.engine != "auto":
             return self.engine == "fused"
-        # Equal calls choose alike: whether the network has been prepared already does not count.
+        # Equal calls choose alike, so cached preparation is not taken into account.
         facts = self._facts
         preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
@@ -333,9 +331,9 @@ class Choice:
     def is_sparse(
         self, info: LayerInfo, inputs: int, entries: float, *, dense: bool = False
     ) -> bool:
-        """Whether rows with `entries` entries in all take a layer in the sparse kernel.
+        """Whether the sparse kernel computes a layer of rows with `entries` entries in total.
 
-        They are rows already, or an array if `dense`.
+        With `dense`, the rows are an array that would have to be converted.
         """
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
@@ -351,7 +349,7 @@ class Choice:
         return as_rows < in_blocks + costs.CONVERT * entries
 
     def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
-        """Whether blocks before a layer become rows: it needs that, or is much cheaper so."""
+        """Whether blocks before a layer become sparse rows: required, or much cheaper."""
         if self.kernel is None or not self.kernel.is_exact(info):
             return True
         if self.engine not in _CHOOSE:
@@ -362,7 +360,7 @@ class Choice:
         return bool(2 * as_rows < self.kernel.cost(info, inputs, entries))
 
     def buffers(self) -> Buffers:
-        """Return the memory of the run's blocks."""
+        """Return the memory pool of the run's blocks."""
         if self.kernel is FUSED:
             shape = self._facts.neurons, self.sizes.width
             return Buffers(self.dtype, self.sizes.working, AlignedBlock, shape)
@@ -370,7 +368,7 @@ class Choice:
 
 
 def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:
-    """Whether nothing is gained by regrouping: the network has few layers, or no input dies."""
+    """Whether regrouping cannot help: the network is shallow, or inputs do not die."""
     deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
     return facts.is_exact and not deep
 

@@ -1,7 +1,7 @@
-"""Layers with their weights: a whole network in memory, or the next layers of one on disk.
+"""Load layers: all of a network in memory, or the next group of layers of one on disk.
 
-A network on disk is loaded a group of consecutive layers at a time. While inputs go through one
-group, a thread reads and prepares the next.
+A network on disk is loaded in groups of consecutive layers. While one group is computed, a thread
+reads and prepares the next.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["Loaded", "Loader", "chain_of", "prepared_weights"]
 
 
 class Loaded(NamedTuple):
-    """Consecutive layers of a network in memory, the first of them layer `first`.
+    """Consecutive layers in memory, starting with layer `first` of the network.
 
-    ``chain`` is the `Chain` that takes blocks through them; None if only the sparse kernel runs.
+    ``chain`` computes them on blocks; it is None if only the sparse kernel runs.
     """
 
     first: int
@@ -45,7 +45,7 @@ class Loaded(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The number of the layer after them."""
+        """Number of the first layer after the group."""
         return self.first + len(self.layers)
 
     def layer(self, k: int) -> Layer:
@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
         return self.layers[k - self.first]
 
     def free(self) -> None:
-        """Free the memory of layers that nobody else holds."""
+        """Free the memory of layers that are not referenced elsewhere."""
         for layer in self.layers:
             free(layer)
         for weights in () if self.chain is None else self.chain.layers.weights:
@@ -62,23 +62,23 @@ class Loaded(NamedTuple):
 
 
 class Loader:
-    """The layers of a run; to be closed.
+    """Loader of the layers of a run; call `close` at the end.
 
     Parameters
     ----------
     net : Network
     choice : Choice
-        Its sizes tell where groups of layers begin.
+        Its sizes define the groups of layers.
     """
 
     def __init__(self, net: Network, choice: Choice) -> None:
         self._net, self._choice, self._starts = net, choice, choice.sizes.starts
         self._whole = self._load(0, choice.threads) if len(self._starts) == 1 else None
         self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
-        self._groups: dict[int, Future[Loaded]] = {}  # the present one and the next
+        self._groups: dict[int, Future[Loaded]] = {}  # the current group and the next
 
     def around(self, k: int) -> Loaded:
-        """Return the group with layer `k`, and begin to load the one after it."""
+        """Return the group with layer `k` and start to load the one after it."""
         if self._whole is not None:
             return self._whole
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
@@ -90,7 +90,7 @@ class Loader:
         return self._groups[at].result()
 
     def close(self) -> None:
-        """Stop loading, and free layers that nobody else holds."""
+        """Stop loading and free layers that are not referenced elsewhere."""
         for group in list(self._groups):
             self._drop(group)
         self._reader.shutdown()
@@ -110,10 +110,10 @@ class Loader:
         return Loaded(start, part, chain)
 
     def _drop(self, at: int) -> None:
-        """Free the layers of a group unless others may hold them."""
+        """Free the layers of a group unless they are referenced elsewhere."""
         group = self._groups.pop(at)
         if not group.cancel():
-            with suppress(Exception):  # raised when these layers are needed
+            with suppress(Exception):  # raised again when these layers are needed
                 loaded = group.result()
                 if self._net.reads_anew:
                     loaded.free()
@@ -126,7 +126,7 @@ def chain_of(
     weights: Sequence[Any],
     positions: Sequence[np.ndarray | None],
 ) -> Chain:
-    """Return the chain of some layers, the first of them layer `first`."""
+    """Return the chain of consecutive layers, starting with layer `first`."""
     layers = ChainLayers(
         first=first,
         infos=[plan.info for plan in plans],
@@ -141,7 +141,7 @@ def chain_of(
 def prepared_weights(
     net: Network, kernel: BlockKernel, *, reordered: bool, wide: bool
 ) -> tuple[list[Any], list[np.ndarray | None]]:
-    """Return weights as a kernel wants them, and the neurons' positions; the network keeps both."""
+    """Return weights in a kernel's layout and the neurons' positions; the network caches both."""
     return net.prepared(_Prepare(kernel, reordered, wide))
 
 

@@ -1,12 +1,12 @@
-"""Equal inputs are computed once.
+"""Merge inputs with equal activations, so that each is computed once.
 
-In deep networks many inputs reach the same activations, bit for bit, and stay equal from there on.
-One of them is computed; the others are merged into it and get its row at the end. This is exact for
-any network and any inputs: fingerprints find candidates, the bits decide.
+In deep networks many inputs reach the same activations, bit for bit, and stay equal in all later
+layers. One of them is computed; the others are merged into it and get its row at the end. This is
+exact for any network and any inputs: fingerprints find candidates, and their bits are compared.
 
-Compression at inference time is the idea of SNICIT, there approximate: S. Jiang, T.-W. Huang,
-B. Yu, T.-Y. Ho, "SNICIT: Accelerating Sparse Neural Network Inference via Compression at Inference
-Time on GPU", ICPP 2023.
+SNICIT introduced (approximate) compression at inference time: S. Jiang, T.-W. Huang, B. Yu,
+T.-Y. Ho, "SNICIT: Accelerating Sparse Neural Network Inference via Compression at Inference Time
+on GPU", ICPP 2023.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 __all__ = ["Merged"]
 
 _WORTH = 0.75  # share of distinct inputs up to which merging pays
-_FIRST = 8  # blocks that are looked at before all of them
-_CHUNK = 4 << 20  # bytes of leaders that others are compared with at a time
-_COLUMNS = 64  # columns that are compared with them at a time
+_FIRST = 8  # blocks sampled before all of them are fingerprinted
+_CHUNK = 4 << 20  # bytes of leaders compared at a time
+_COLUMNS = 64  # columns compared at a time
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Merged:
-    """Which inputs were merged into another one.
+    """Record of which input was merged into which.
 
     Parameters
     ----------
     inputs : int
     always : bool
-        Whether to merge even where few inputs are equal.
+        Whether to merge even if few inputs are equal.
 
     Attributes
     ----------
     weights : ndarray of int64, shape (inputs,)
-        How many inputs each one stands for.
+        Number of inputs that each one represents.
     """
 
     def __init__(self, inputs: int, *, always: bool) -> None:
@@ -53,7 +53,7 @@ class Merged:
         self.weights = np.ones(inputs, np.int64)
 
     def followed(self) -> np.ndarray | None:
-        """Return for each input the one that was computed for it; None if nothing was merged."""
+        """Return the representative of each input; None if nothing was merged."""
         root = self._parent
         if (root == np.arange(len(root))).all():
             return None
@@ -64,12 +64,11 @@ class Merged:
     def columns(
         self, blocks: Sequence[Any], each: Callable[[Callable[[int], Any], int], list[Any]]
     ) -> list[np.ndarray] | None:
-        """Merge equal inputs of some blocks.
+        """Merge equal inputs of blocks at the same layer.
 
         Parameters
         ----------
         blocks : sequence of Block
-            At the same layer.
         each : callable
             ``each(function, n)`` returns ``[function(0), ..., function(n - 1)]``, computed by
             several threads.
@@ -77,10 +76,10 @@ class Merged:
         Returns
         -------
         list of ndarray, optional
-            The columns of each block that stay; None if all do, or if merging does not pay.
+            Columns of each block to keep; None to keep all, also if merging does not pay.
         """
         marks: list[np.ndarray] = []
-        for count in (min(_FIRST, len(blocks)), len(blocks)):  # a first look at some of them
+        for count in (min(_FIRST, len(blocks)), len(blocks)):  # sample some blocks first
             begun = len(marks)
             marks += each(partial(_column_marks, blocks[begun:]), count - begun)
             first, distinct = _first_of_equal(np.concatenate(marks))
@@ -106,7 +105,7 @@ class Merged:
         return [np.flatnonzero(stays[a:b]) for a, b in pairwise(starts)]
 
     def rows(self, Y: gb.Matrix, ids: np.ndarray) -> tuple[gb.Matrix, np.ndarray]:
-        """Merge equal rows of a matrix with these ids; return those that stay."""
+        """Merge equal rows of a matrix; return the remaining rows and their ids."""
         if not len(ids) or (_distinct_at_least(Y) > _WORTH * len(ids) and not self._always):
             return Y, ids
         rows = SparseRows.from_matrix(Y, ids)
@@ -127,7 +126,7 @@ class Merged:
 
 
 def _within(positions: np.ndarray, starts: np.ndarray, b: int) -> np.ndarray:
-    """Return the columns of block `b` that are among some ascending positions."""
+    """Return the columns of block `b` among ascending positions in all blocks."""
     first, last = np.searchsorted(positions, starts[b : b + 2])
     found: np.ndarray = positions[first:last] - starts[b]
     return found
@@ -143,7 +142,7 @@ def _compare(
     blocks: Sequence[Any], starts: np.ndarray, repeats: np.ndarray, bits: np.ndarray,
     which: np.ndarray, stays: np.ndarray, b: int,
 ) -> None:  # fmt: skip
-    """Note which repeats in block `b` have the bits of column ``which`` of their leaders."""
+    """Mark the repeats in block `b` whose bits differ from their leader's (in `bits`)."""
     columns = _within(repeats, starts, b)
     for at in range(0, len(columns), _COLUMNS):
         these = columns[at : at + _COLUMNS]
@@ -152,13 +151,13 @@ def _compare(
 
 
 def _column_marks(blocks: Sequence[Any], b: int) -> np.ndarray:
-    """Return a fingerprint of each input of block `b`, made of some of its activations."""
+    """Return a fingerprint per input of block `b`, computed from a sample of its activations."""
     array = np.ascontiguousarray(sample(blocks[b].filled))
     return _numbers(len(array)) @ array.view(f"u{array.itemsize}").astype(np.uint64)
 
 
 def _numbers(count: int) -> np.ndarray:
-    """Return odd numbers without a pattern (splitmix64), so that sums of a few differ."""
+    """Return pseudo-random odd numbers (splitmix64), so that sums of a few differ."""
     with np.errstate(over="ignore"):
         found = np.arange(1, count + 1, dtype=np.uint64) * _ODD
         found = (found ^ np.right_shift(found, 30)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -167,13 +166,13 @@ def _numbers(count: int) -> np.ndarray:
 
 
 def _first_of_equal(marks: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return for each mark the position of the first equal one, and how many are distinct."""
+    """Return positions of the first equal mark for each mark, and the number of distinct marks."""
     _, first, which = np.unique(marks, return_index=True, return_inverse=True)
     return first[which], len(first)
 
 
 def _distinct_at_least(Y: gb.Matrix) -> int:
-    """Return how many rows of a matrix are distinct, some equal ones perhaps counted twice."""
+    """Return an upper bound of the number of distinct rows of a matrix."""
     numbers = (_numbers(Y.ncols) >> np.uint64(40)) + np.uint64(1)
     random = gb.Vector.from_dense(numbers.astype(np.float64))
     marks = gb.semiring.plus_times(Y @ random).new()

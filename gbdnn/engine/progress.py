@@ -1,4 +1,4 @@
-"""Progress of a run: how far its inputs are, for readers in other threads."""
+"""Progress of a run, readable from other threads."""
 
 from __future__ import annotations
 

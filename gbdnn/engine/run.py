@@ -1,16 +1,16 @@
-"""One call of `infer`: inputs go through a window of layers in blocks, then they are regrouped.
+"""Run one call of `infer`: compute windows of layers on blocks of inputs and regroup in between.
 
-    window    consecutive layers: to layer 6, 10, 14, 20, then each time half as far again (earlier
-              in the full kernel); of a network on disk, no further than those in memory
-    blocks    dense activations of some inputs, each on one thread, independent of the others; the
-              survivors of blocks with few of them are poured together
-    regroup   between two windows: equal inputs are merged, and blocks are cut anew if threads would
-              have unequal shares
-    rows      where the sparse kernel is cheaper, inputs go through layers as one sparse matrix
+    window    consecutive layers, ending before layer 6, 10, 14, 20, 30, 45, ... (earlier for the
+              full kernel); for a network on disk, only layers that are loaded together
+    block     dense activations of a group of inputs; each block is computed by one thread,
+              independently of the others; survivors of sparsely filled blocks are pooled
+    regroup   after each window, equal inputs are merged, and blocks are recut if the threads'
+              shares would be uneven
+    rows      where the sparse kernel is cheaper, inputs are computed as one sparse matrix
 
-Between two steps a run consists of the rows and the blocks that wait, by layer, and of the answer.
-Inputs at the first of these layers are next, so that all meet in deep layers; when what waits takes
-its share of the memory, those of the fullest layer are.
+The state of a run is the waiting rows and blocks, by layer, and the answer. The inputs at the
+earliest layer are computed first, so that inputs meet in deep layers. If the waiting inputs use
+most of their memory, the layer that holds the most bytes is computed first.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 __all__ = ["checked_options", "infer_network"]
 
-_TEMPORARIES = 4  # matrices with the entries of a layer that the sparse kernel holds at a time
-_STOPS = (6, 10, 14, 20)  # layers before which the first windows end,
-_EARLY = (3, 5, 8, 12, 18)  # and in the full kernel, which moves the living at a higher cost
-_FEW = 0.75  # of a block's width: fewer survivors are poured together with others
-_UNEVEN = 1.1  # times an equal share: if a thread has more, blocks are cut anew
-_NARROW = 32  # inputs for which no further thread helps
-_AT_ONCE = 16  # blocks whose rows are read at once
+_TEMPORARIES = 4  # sparse matrices that the sparse kernel holds at the same time
+_STOPS = (6, 10, 14, 20)  # layers before which the first windows end
+_EARLY = (3, 5, 8, 12, 18)  # the same for the full kernel, where compaction costs more
+_FEW = 0.75  # share of a block's width below which survivors are pooled
+_UNEVEN = 1.1  # load of a thread, relative to an equal share, above which blocks are recut
+_NARROW = 32  # inputs below which a further thread does not help
+_AT_ONCE = 16  # blocks whose rows are read together
 
 _log = logging.getLogger("gbdnn.inference")
 
@@ -76,7 +76,7 @@ def infer_network(
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
-    """Return what `infer` returns, for a network with at least one layer and checked options."""
+    """Compute `infer` for a network with at least one layer and checked options."""
     X = as_source(features, net, nthreads)
     always = not isinstance(deduplicate, str) and bool(deduplicate)
     may_be_shallow = not always and callback is None
@@ -98,7 +98,7 @@ def infer_network(
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
-    """Return all options of a run, or raise what `infer` raises for those that were given."""
+    """Return all options of a run; raise the errors of `infer` for invalid ones."""
     defaults: Any = infer_network.__kwdefaults__
     for name in options.keys() - defaults.keys():
         raise ArgumentTypeError(f"{call}() got an unexpected keyword argument {name!r}")
@@ -113,16 +113,16 @@ def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:
 
 
 class _Window(NamedTuple):
-    """Consecutive layers that blocks go through, `first` to before `stop`."""
+    """Consecutive layers, `first` to `stop` (exclusive), that blocks are computed through."""
 
     chain: Chain
     first: int
     stop: int
-    ends: bool  # whether the network ends there
+    ends: bool  # whether the last layer is the network's last layer
 
 
 class _Rows(NamedTuple):
-    """Rows that wait before layer `k`: those of a source from `start` on."""
+    """Rows of a source, from row `start` on, that wait before layer `k`."""
 
     k: int
     source: Any
@@ -138,10 +138,7 @@ class _Rows(NamedTuple):
 
 
 class _Run:
-    """Inputs on their way through the layers.
-
-    ``rows`` and ``blocks`` (by layer) are all that waits.
-    """
+    """State of one run: ``rows`` and ``blocks`` (by layer) hold all waiting inputs."""
 
     def __init__(
         self, net: Network, X: RowSource, choice: Choice, merged: Merged | None, callback: Any
@@ -157,10 +154,10 @@ class _Run:
         self.stands = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
         self.records: list[tuple[int, int, np.ndarray, str, float]] = []
         self.numbers, self.lock, self.failed = count(), threading.Lock(), False
-        self.kernels: set[str] = set()  # that ran
+        self.kernels: set[str] = set()  # kernels that ran
 
     def answer(self) -> gb.Matrix:
-        """Return the activations after the last layer, a row per input."""
+        """Return the activations of the last layer, one row per input."""
         try:
             while self.rows or self.blocks:
                 k = self._next()
@@ -183,10 +180,10 @@ class _Run:
         matrix: gb.Matrix = self.sink.matrix(self.merged.followed() if self.merged else None)
         return matrix
 
-    # What waits
+    # Waiting inputs
 
     def _next(self) -> int:
-        """Return the layer whose inputs are next."""
+        """Return the layer to compute next."""
         held = self._held()
         k = min(held)
         if k not in self.blocks and sum(held.values()) > 3 * self.sizes.waiting // 4:
@@ -194,7 +191,7 @@ class _Run:
         return k
 
     def _held(self) -> dict[int, int]:
-        """Return the bytes that wait at each layer."""
+        """Return the bytes held by waiting inputs, by layer."""
         held = {k: len(blocks) * self.sizes.block for k, blocks in self.blocks.items()}
         for rows in self.rows:
             nbytes = 0 if rows.source is self.X else rows.source.nbytes
@@ -202,7 +199,7 @@ class _Run:
         return held
 
     def _wait(self, k: int, source: RowSource, start: int = 0) -> None:
-        """Let the rows of a source from `start` on wait at layer `k`."""
+        """Queue the rows of a source, from row `start` on, before layer `k`."""
         if start < source.nrows:
             self.rows.append(_Rows(k, source, start))
 
@@ -213,14 +210,14 @@ class _Run:
             stop += 1
         return _Window(loaded.chain, k, stop, stop == self.layers)
 
-    # Blocks through a window
+    # Computing blocks
 
     def _read(self, window: _Window, rows: _Rows) -> list[Any]:
-        """Take rows through a window, until the survivors fill the memory; return these."""
+        """Compute rows through a window until memory is full; return the survivors as blocks."""
         source, place, width = rows.source, rows.start, self._balanced(rows.inputs)
         most = max(1, (self.sizes.waiting - sum(self._held().values())) // self.sizes.block)
         step, dense = width, getattr(source, "dense_rows", None)
-        if dense is None:  # rows of several blocks are read at once
+        if dense is None:  # rows of several blocks are read together
             each = rows.entries / rows.inputs * width * (8 + self.choice.dtype.itemsize)
             fits = self.sizes.working / (16 * self.sizes.workers * max(each, 1))
             fair = rows.inputs // (4 * self.sizes.workers * width)
@@ -251,10 +248,10 @@ class _Run:
         return out
 
     def _placed(self, window: _Window, blocks: list[Any]) -> Callable[[], Iterator[Any]]:
-        """Return a function that yields blocks, shared by the threads that call it.
+        """Return a generator function over the blocks; threads that call it share the blocks.
 
-        Layers that were loaded together have an order of neurons in common; before the first and
-        after the last of them, neurons are in their own order.
+        Within a group of layers that is loaded together, neurons are stored in a common order.
+        Outside the group, they are in the network's order.
         """
         layers, waiting = window.chain.layers, iter(blocks)
         position = layers.position(window.first) if window.first == layers.first else None
@@ -273,7 +270,7 @@ class _Run:
     def _through(
         self, window: _Window, blocks: Callable[[], Iterator[Any]], out: list[Any] | None = None
     ) -> list[Any]:
-        """Take blocks through a window, side by side, and return the survivors as blocks."""
+        """Compute blocks through a window on all threads; return the survivors as blocks."""
         out = [] if out is None else out
 
         def work(_: int) -> None:
@@ -297,7 +294,7 @@ class _Run:
         return out
 
     def _advanced(self, window: _Window, Y: Any) -> Any:
-        """Return a block after a window, without dead inputs."""
+        """Return a block after a window, without its dead inputs."""
         chain, first, stop, ends = window
         began, told, counts = perf_counter(), self.callback is not None, None
         self.kernels.add(chain.name)
@@ -313,7 +310,7 @@ class _Run:
         return Y
 
     def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
-        """Move a block's inputs to the pool; full pools go to `out`. Return the last one."""
+        """Copy a block's inputs to the pool, full pools to `out`; return the current pool."""
         array, ids, width = Y.filled, Y.inputs, self.sizes.width
         while len(ids):
             if pool is None:
@@ -340,10 +337,10 @@ class _Run:
                 self.sink.add(rows)
         self.buffers.put(Y)
 
-    # Between two windows
+    # Between windows
 
     def _regroup(self, window: _Window, blocks: list[Any]) -> None:
-        """Let blocks after a window wait for the next one: merged, in equal shares."""
+        """Merge and rebalance the blocks after a window; queue them for the next one."""
         k = window.stop
         blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
         if not blocks:
@@ -359,7 +356,7 @@ class _Run:
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
     def _is_even(self, sizes: list[int]) -> bool:
-        """Whether threads have equal shares of blocks with so many inputs, and few are thin."""
+        """Whether blocks of these sizes give threads equal shares and few blocks are thin."""
         loads, inputs = [0] * self.sizes.workers, sum(sizes)
         for n in sorted(sizes, reverse=True):
             loads[loads.index(min(loads))] += n
@@ -370,9 +367,9 @@ class _Run:
     def _recut(
         self, window: _Window, blocks: list[Any], sizes: list[int], keeps: list[np.ndarray] | None
     ) -> list[Any]:
-        """Return blocks of equal shares with the inputs, or with the columns that are kept."""
+        """Return equal blocks of the inputs in `blocks`, or of the columns in `keeps`."""
         ends, width, left = np.cumsum(sizes), self._balanced(sum(sizes)), sizes.copy()
-        arrays = [Y.array for Y in blocks]  # a block may have to be moved out of GraphBLAS: once
+        arrays = [Y.array for Y in blocks]  # moves a block out of GraphBLAS at most once
 
         def cut(n: int) -> Any:
             start, stop = n * width, min((n + 1) * width, int(ends[-1]))
@@ -382,12 +379,12 @@ class _Run:
                 begin = ends[b] - sizes[b]
                 a, z = max(start, begin) - begin, min(stop, ends[b]) - begin
                 array, inputs = arrays[b][:, a:z], blocks[b].inputs[a:z]
-                if keeps is not None:  # np.take is fast into contiguous memory only
+                if keeps is not None:  # np.take is fast only into contiguous memory
                     some = keeps[b][a:z]
                     array, inputs = np.take(arrays[b], some, axis=1), blocks[b].inputs[some]
                 Z.array[:, begin + a - start : begin + z - start] = array
                 ids.append(inputs)
-                with self.lock:  # the thread that takes a block's last inputs puts it back, alone
+                with self.lock:  # only the thread that takes a block's last inputs puts it back
                     left[b] -= z - a
                     is_last = z > a and not left[b]
                 if is_last:
@@ -401,7 +398,7 @@ class _Run:
         return self._each(cut, -(-int(ends[-1]) // width))
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
-        """Let the inputs of blocks wait as sparse rows."""
+        """Queue the inputs of blocks as sparse rows."""
         k, droppable = window.stop, self.plans[window.stop].droppable
         found = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
         rows = SparseRows.joined(found)
@@ -411,7 +408,7 @@ class _Run:
         self._wait(k, rows)
 
     def _balanced(self, inputs: int) -> int:
-        """Return a width that gives all threads the same share of so many inputs."""
+        """Return a block width that gives each thread an equal share of the inputs."""
         width, workers = self.sizes.width, self.sizes.workers
         rounds = max(1, -(-inputs // (width * workers)))
         if rounds > 8 or workers == 1:
@@ -443,7 +440,7 @@ class _Run:
         self.failed = True
 
     def _tell(self) -> None:
-        """Call the callback for what was recorded."""
+        """Pass the recorded statistics to the callback."""
         for number, first, counts, name, seconds in self.records:
             for each in layer_stats(first, counts, number, self.choice.engine, name, seconds):
                 self.callback(each)
@@ -452,7 +449,7 @@ class _Run:
     # The sparse kernel
 
     def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
-        """Take as many rows as there is memory for through layers in the sparse kernel."""
+        """Compute as many rows as fit the memory with the sparse kernel, layer by layer."""
         k, number = rows.k, next(self.numbers)
         _log.debug("layer %d: sparse kernel, %d inputs", k, rows.inputs)
         most = self.sizes.working // (2 * _TEMPORARIES * (8 + self.choice.dtype.itemsize))
@@ -496,7 +493,7 @@ class _Run:
             self._wait(k, found)
 
     def _fitting(self, layer: Layer, rows: _Rows, most: int) -> SparseRows:
-        """Return the first rows that have at most so many entries after a layer."""
+        """Return the first rows whose entries after the layer cannot exceed `most` in total."""
         guess = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         inputs = max(1, min(rows.inputs, int(most / max(guess, 1))))
         some = rows.source.sparse_rows(rows.start, rows.start + inputs)
@@ -506,8 +503,8 @@ class _Run:
             memory = self.choice.memory
             least = needed * (2 * memory // self.sizes.working)
             raise ArgumentError(
-                f"memory={memory} is too small: an input takes up to {needed} bytes in the sparse"
-                f" kernel at layer {rows.k}; pass memory={least} or more"
+                f"memory={memory} is too small: one input needs up to {needed} bytes at layer"
+                f" {rows.k} in the sparse kernel; pass memory={least} or more"
             )
         return some.sparse_rows(0, int(np.searchsorted(entries, most, side="right")))
 

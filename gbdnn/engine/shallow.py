@@ -1,8 +1,8 @@
-"""Dense inputs through the layers of a shallow network: one window, without regrouping.
+"""Compute dense inputs through a shallow network in one window, without regrouping.
 
-Inputs of a network of a few layers reach its end, or die too late for others to take their places.
-A block is read, goes through all layers in one compiled call, and is written into the answer. One
-or two inputs are multiplied by rows of W instead, which gives the same bits.
+In a network of a few layers, regrouping the surviving inputs does not pay. A block is read,
+computed through all layers in one compiled call, and written to the answer. One or two inputs are
+multiplied by rows of W instead, with the same bits as result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAGNITUDES = (1.0, 16.0, 256.0, 1e4, 1e6, 1e9)
 
 
 def is_shallow(net: Network) -> bool:
-    """Whether `run_shallow` computes a network exactly, whatever it costs."""
+    """Whether `run_shallow` can compute a network exactly, regardless of cost."""
     return net.in_memory and net.prepared(NetworkFacts.of).is_exact
 
 
@@ -50,18 +50,18 @@ def run_shallow(
     memory: int = 1 << 62,
     progress: RunProgress = UNWATCHED,
 ) -> None:
-    """Write the activations after the last layer into an answer of zeros.
+    """Write the activations of the last layer to an answer initialised with zeros.
 
     Parameters
     ----------
     net : Network
-        `is_shallow`.
+        For which `is_shallow` is true.
     X : DenseRows
     answer : DenseAnswer
     nthreads : int, optional
         As for `infer`.
     memory : int
-        Bytes of blocks.
+        Budget of all blocks in bytes.
     progress : RunProgress, optional
     """
     if X.nrows <= costs.SINGLES:
@@ -100,22 +100,22 @@ def run_shallow(
 
 
 class _Chains:
-    """The chains of a network's layers, which the network keeps.
+    """Chains of a network's layers, cached on the network.
 
     Attributes
     ----------
     unchecked, checked : Chain
-        Without and with a check for sums beyond the dtype's range.
+        Without and with a check for sums outside the dtype's range.
     safe : float
-        The magnitude of features up to which no sum leaves the range.
+        Magnitude of features up to which no sum leaves the range.
     idle : list of (int, Buffers)
-        Blocks of one thread each, and their width, for the next call. (`pop` and `append` of a list
-        are atomic.)
+        Width and blocks of one thread each, for reuse by the next call. (`pop` and `append` of a
+        list are atomic.)
     """
 
     def __init__(self, net: Network, *, wide: bool) -> None:
         weights, positions = prepared_weights(net, FUSED, reordered=False, wide=wide)
-        # To look for dead inputs takes time: every fourth layer is enough.
+        # Looking for dead inputs costs time; every fourth layer is enough.
         checked = [
             plan._replace(droppable_after=plan.droppable_after and not k % 4)
             for k, plan in enumerate(plan_layers(net, np.inf, FUSED))
@@ -130,7 +130,7 @@ class _Chains:
         self._facts = net.prepared(NetworkFacts.of)
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
-        """Return idle blocks of at least this width, or new ones, and their width."""
+        """Return the width and buffers of idle blocks of at least this width, or of new ones."""
         try:
             wide, found = self.idle.pop()
         except IndexError:
@@ -145,15 +145,15 @@ _narrow, _wide = partial(_Chains, wide=False), partial(_Chains, wide=True)
 
 
 class _Singles:
-    """A network prepared for single inputs, which the network keeps."""
+    """A network prepared for single inputs, cached on the network."""
 
     def __init__(self, net: Network) -> None:
         self._infos = [info.info for info in net.infos]
         self._weights = [FUSED.prepare_single(layer) for layer in net]
-        self._idle: list[FusedSingle] = []  # memory for the next call
+        self._idle: list[FusedSingle] = []  # reused by the next call
 
     def run(self, X: DenseRows, answer: DenseAnswer) -> None:
-        """Write the activations of each input."""
+        """Write the activations of each input to the answer."""
         try:
             single = self._idle.pop()
         except IndexError:

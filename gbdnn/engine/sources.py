@@ -1,7 +1,7 @@
-"""Sources: features that a run reads range by range, from several threads at the same time.
+"""Sources: features that several threads read by ranges of rows.
 
-`as_source` checks what a caller passes, once. A source's dtype is the network's, and its rows are
-finite; only a `DenseRows` leaves that check to whoever reads its rows.
+`as_source` validates the features once. A source has the network's dtype and finite values; only
+the rows of `DenseRows` have to be checked by their reader.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 __all__ = ["DenseRows", "RowSource", "as_source", "dense_rows_of", "is_dense"]
 
 _SAMPLE = 64  # rows from which the number of entries is estimated
-_AT_ONCE = 256  # rows that are checked at a time
+_AT_ONCE = 256  # rows checked at a time
 
 
 class DenseRows:
-    """Rows of an array, which is not changed.
+    """Rows of an array, which is not modified.
 
     Parameters
     ----------
     array : ndarray, shape (nrows, ncols)
-        Of any order and real dtype.
+        Any memory order and real dtype.
     dtype : float32 or float64
-        What rows are cast to.
+        Rows are cast to this type.
     """
 
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
@@ -62,24 +62,24 @@ class DenseRows:
 
     @cached_property
     def nvals(self) -> int:
-        """Number of entries, estimated from some rows."""
+        """Number of entries, estimated from a sample of rows."""
         some = self.array[:: max(1, self.nrows // _SAMPLE)]
         return round(np.count_nonzero(some) * self.nrows / max(1, len(some)))
 
     @cached_property
     def largest(self) -> float:
-        """The largest absolute value; raises if a value is not finite."""
+        """Largest absolute value; raises if a value is not finite."""
         found = 0.0
         for start in range(0, self.nrows, _AT_ONCE):
             rows = self.dense_rows(start, start + _AT_ONCE)
             high, low = float(rows.max(initial=0)), float(rows.min(initial=0))
-            if not math.isfinite(high - low):  # a NaN is both the highest and the lowest
+            if not math.isfinite(high - low):  # a NaN is both the highest and the lowest value
                 self.require_finite(start, start + _AT_ONCE)
             found = max(found, high, -low)
         return found
 
     def dense_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return rows `start` to before `stop` as an array, which is a view if possible."""
+        """Return rows `start` to `stop` (exclusive) as an array, a view if possible."""
         rows = self.array[start:stop]
         if self._as_is:
             return rows
@@ -91,14 +91,14 @@ class DenseRows:
         finite(self.array[start:stop], self.dtype, "features")
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`."""
+        """Return rows `start` to `stop` (exclusive)."""
         rows = as_rows(self.array[start:stop], what="features", dtype=self.dtype)
         ids = np.arange(start, start + rows.nrows)
         return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols, ids)
 
 
 class HeldRows:
-    """Sparse rows that are read from where they are held: a matrix, a CSR array, a store.
+    """Sparse rows read from the caller's data: a matrix, a CSR array or a store.
 
     Parameters
     ----------
@@ -107,9 +107,9 @@ class HeldRows:
         ``read(start, stop)`` returns new `SparseRows`.
     nvals : int
     largest : float
-        The largest absolute value; infinity if it is unknown.
+        Largest absolute value; infinity if unknown.
     dtype : float32 or float64
-        What values are cast to.
+        Values are cast to this type.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class HeldRows:
         self.nvals, self.largest, self.dtype = nvals, largest, dtype
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`."""
+        """Return rows `start` to `stop` (exclusive)."""
         stop = min(stop, self.nrows)
         rows, ids = self._read(start, stop), np.arange(start, stop)
         values = rows.values[:1] if rows.is_iso else rows.values
@@ -135,18 +135,18 @@ class HeldRows:
 
 
 RowSource: TypeAlias = DenseRows | HeldRows | SparseRows
-"""Rows of features, without stored zeros; stored features have the same attributes.
+"""Rows of features without stored zeros; stored features have the same attributes.
 
-``nrows, ncols, nvals, dtype, largest`` and ``sparse_rows(start, stop)``, whose ids are the rows'
-numbers; `DenseRows` have ``dense_rows(start, stop)``, too.
+The attributes are ``nrows``, ``ncols``, ``nvals``, ``dtype``, ``largest`` and
+``sparse_rows(start, stop)``, whose ids are row numbers. `DenseRows` also has ``dense_rows``.
 """
 
 
 def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSource:
-    """Return a caller's features as a source, or raise what is wrong with them.
+    """Return features as a source; raise if they are invalid.
 
-    Arrays, row-wise matrices, CSR arrays and stores are read where they are; a full matrix, or a
-    bitmap with many entries, is copied to an array; other matrices are converted.
+    Arrays, row-wise matrices, CSR arrays and stores are read in place. A full matrix, or a bitmap
+    with many entries, is copied to an array. Other matrices are converted.
     """
     first = net.infos[0]
     if isinstance(features, np.ndarray):
@@ -157,22 +157,22 @@ def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSo
             X = _source_of(as_features(features, "features"), first.dtype)
     if X.ncols != first.nrows:
         raise ShapeError(
-            f"features are {X.nrows} x {X.ncols} but layer 0, {first.nrows} x {first.ncols},"
-            f" reads {first.nrows} neurons"
+            f"features are {X.nrows} x {X.ncols}, but layer 0 is {first.nrows} x {first.ncols}:"
+            f" pass features with {first.nrows} columns"
         )
     return X
 
 
 def _source_of(features: Any, dtype: np.dtype) -> RowSource:
-    """Return what is read of features of any kind."""
-    if hasattr(features, "sparse_rows"):  # stored
+    """Return features of any supported kind as a source."""
+    if hasattr(features, "sparse_rows"):  # a store
         if features.dtype == dtype:
             found: RowSource = features
             return found
         shape, read = (features.nrows, features.ncols), features.sparse_rows
         return HeldRows(shape, read, features.nvals, features.largest, dtype)
     nrows, ncols = shape_of(features, "features")
-    if isinstance(features, np.ndarray):  # of a table or a tensor
+    if isinstance(features, np.ndarray):  # from a table or a tensor
         return DenseRows(features, dtype)
     floating(dtype_of(features), "features")
     require_room(8 * nrows, f"features: {nrows} x {ncols}: row pointers alone")
@@ -182,7 +182,7 @@ def _source_of(features: Any, dtype: np.dtype) -> RowSource:
 
 
 def _held(features: Any, dtype: np.dtype) -> RowSource | None:
-    """Return rows that are held row by row, if all values fit the dtype."""
+    """Return a source that reads a row-wise matrix or CSR array in place, if its values fit."""
     if is_scipy(features) and features.format == "csr" and _is_sound(features):
         indptr, indices, data = features.indptr, features.indices, features.data
 
@@ -209,7 +209,7 @@ def _held(features: Any, dtype: np.dtype) -> RowSource | None:
 
 
 def _is_sound(A: Any) -> bool:
-    """Whether the arrays of a CSR array are what they should be, indices ascending."""
+    """Whether the arrays of a CSR array are consistent and its indices ascending."""
     indptr, indices, data = A.indptr, A.indices, A.data
     arrays = all(
         isinstance(each, np.ndarray) and each.ndim == 1 and each.dtype.kind in kinds
@@ -227,17 +227,17 @@ def _largest_of(X: gb.Matrix) -> float:
         float(X.reduce_scalar(monoid).new().get(0.0))
         for monoid in (gb.monoid.plus, gb.monoid.max, gb.monoid.min)
     )
-    # max and min skip a NaN, a sum does not.
+    # max and min skip NaN, a sum does not.
     return max(highest, -lowest) if math.isfinite(total) else math.inf
 
 
 def _is_matrix(features: MatrixLike) -> TypeGuard[gb.Matrix]:
-    """Whether these are a ``graphblas.Matrix``, and not its transpose."""
+    """Whether features are a ``graphblas.Matrix`` (and not its transpose)."""
     return is_graphblas(features) and type(features).__name__ != "TransposedMatrix"
 
 
 def is_dense(features: MatrixLike) -> bool:
-    """Whether a matrix is full, or a bitmap with enough entries."""
+    """Whether a matrix is full, or a bitmap with many entries."""
     if not _is_matrix(features):
         return False
     complete(features)
@@ -248,7 +248,7 @@ def is_dense(features: MatrixLike) -> bool:
 
 
 def dense_rows_of(X: RowSource) -> DenseRows | None:
-    """Return the features of a run in a single window: dense ones, or few rows made dense."""
+    """Return features for a single window if they are dense, or few enough to be made dense."""
     if isinstance(X, DenseRows):
         sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_pays(
             costs.SPARSEST * X.nrows * X.ncols, X.nvals

@@ -1,4 +1,4 @@
-"""What a run did: a record per layer and block, and their sums per layer."""
+"""Statistics of a run: a record per layer and block, and sums per layer."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ _PER_LAYER = np.dtype([*((name, np.int64) for name in _COUNTS), ("seconds", np.f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerStats:
-    """What one layer did to one block of inputs; `infer` passes it to its `callback`.
+    """Statistics of one layer on one block of inputs, as passed to the `callback` of `infer`.
 
     Attributes
     ----------
     layer : int
-        The layer, counted from 0.
+        Layer, counted from 0.
     block : int
-        The block of inputs, counted from 0: the same at all layers that they go through together,
-        as a block or as sparse rows.
+        Block of inputs, counted from 0. It is the same for all layers that these inputs pass
+        through together, as a block or as sparse rows.
     inputs : int
-        Inputs that were computed: those in the block, including dead ones that have not been
-        dropped. Survivors that were compacted count in another block, dropped inputs in none.
+        Inputs computed in this block, including dead ones that have not been dropped yet.
     live : int
-        Inputs with at least one entry after the layer; deduplicated inputs count each.
+        Inputs with at least one entry after the layer. Merged inputs count individually.
     distinct : int
-        Living inputs that were computed: fewer than `live` where equal ones are deduplicated.
+        Live inputs that were computed; less than `live` if equal inputs were merged.
     entries : int
-        Activations after the layer that are not 0, of the inputs that were computed.
+        Nonzero activations after the layer, over the inputs that were computed.
     engine : str
-        The engine of the call, as given to `infer`.
+        Engine passed to `infer`.
     kernel : str
-        The kernel that computed the layer: ``"sparse"``, ``"full"`` or ``"fused"``.
+        Kernel that computed the layer: ``"sparse"``, ``"full"`` or ``"fused"``.
     seconds : float
-        Wall time of the layer.
+        Wall time of the layer on this block.
 
     Examples
     --------
@@ -71,13 +70,13 @@ class LayerStats:
 def layer_stats(
     first: int, counts: np.ndarray, block: int, engine: str, kernel: str, seconds: float
 ) -> Iterator[LayerStats]:
-    """Yield the records of what layer `first`, and those behind it, did to a block.
+    """Yield the records of one block for layer `first` and the layers after it.
 
     Parameters
     ----------
     counts : ndarray of int64, shape (layers, 5)
-        Inputs computed; those of them that live after the layer, how many inputs these stand for,
-        their entries, and ticks of a clock, by which the `seconds` are divided.
+        Inputs computed, distinct live inputs, live inputs, entries, and clock ticks, in proportion
+        to which `seconds` is divided.
     """
     ticks = counts[:, 4].sum()
     for k, (inputs, distinct, live, entries, own) in enumerate(counts.tolist(), first):
@@ -96,32 +95,29 @@ def layer_stats(
 
 
 def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray[np.void]:
-    """Return the sums over the blocks of a run at each layer.
+    """Sum the records of a run per layer.
 
     Parameters
     ----------
     stats : iterable of LayerStats
-        Of one run, in any order, as a callback of `infer` collects them.
+        Records of one run in any order, collected by a callback of `infer`.
     layers : int, optional
-        How many layers the network has (default: as many as were reached).
+        Number of layers of the network (default: as many as were reached).
 
     Returns
     -------
     structured ndarray, shape (layers,)
-        The fields ``layer`` (from 0), ``blocks``, ``inputs``, ``live``, ``distinct``, ``entries``
-        and ``seconds``, each the sum over the blocks, as `LayerStats` counts them; 0 at a layer
-        that no input reached. ``seconds`` of blocks side by side are added, too: with several
-        threads they are more than the wall time.
+        Fields ``layer`` (from 0), ``blocks``, ``inputs``, ``live``, ``distinct``, ``entries`` and
+        ``seconds``: sums over the blocks of the attributes of `LayerStats`, 0 for layers that no
+        input reached. With several threads, ``seconds`` exceeds the wall time.
 
     Raises
     ------
     ArgumentError
-        A record is of a layer that a network of so many `layers` has not.
+        A record belongs to a layer beyond `layers`.
 
     Notes
     -----
-    Dead inputs may have been dropped, and are then no longer among ``inputs``. Where equal inputs
-    are deduplicated, ``live`` counts all of them and ``distinct`` those that were computed;
     ``entries / (distinct * neurons)`` is the density of the activations.
 
     Examples

@@ -506,7 +506,7 @@ def wrong_calls():
         "another word": (A, "label 'z' is not among those", (net, X, list("abcde") * 12),
                          {"validation": (X, ["z"] * 60)}),
         "words and numbers": (T, "real numbers", (net, X, ["a", 1] * 30), {"loss": labels}),
-        "features": (S, "reads 20 neurons", (net, X[:, :-1], y), {}),
+        "features": (S, "pass features with 20 columns", (net, X[:, :-1], y), {}),
         "no inputs": (A, "no inputs", (net, X[:0], y[:0]), {}),
         "no layers": (A, "no layers", ([], X, y), {}),
         "no neurons": (S, "has no weights", ([gbdnn.Layer(np.ones((20, 0)))], X, y), {}),
