@@ -1,4 +1,4 @@
-"""The picture of the README and of the first page: seconds of gbdnn beside other programs.
+"""The picture of the README and of the first page: seconds of gbdnn and of other programs.
 
     python docs/beside_figure.py          # after a change of the numbers in results.toml
 

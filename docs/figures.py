@@ -4,7 +4,7 @@
 
 A generated network of 1024 neurons and 120 layers on scikit-learn's digits. Counts are the same on
 every machine but for the order in which threads meet; the one figure of times says on which machine
-it was measured. Greys, markers and line styles tell the curves apart, not colours.
+it was measured. Greys, markers and line styles distinguish the curves, not colours.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _save(figure: Figure, file: Path) -> None:
 
 
 def life() -> Figure:
-    """Inputs alive and distinct, and how full the living are, after each layer."""
+    """Inputs alive and distinct, and the density of the living inputs, after each layer."""
     kept, merged = _totals(deduplicate=False), _totals(deduplicate=True)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     left, right = figure.subplots(1, 2)

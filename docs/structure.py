@@ -2,7 +2,7 @@
 
     python docs/structure.py FOLDER
 
-A room is a folder below ``gbdnn/`` with all its modules, a module that stands beside the folders,
+A room is a folder below ``gbdnn/`` with all its modules, a module next to the folders,
 or ``gbdnn/__init__.py``. Its floor is the length of the longest chain of imports below it.
 """
 
@@ -150,7 +150,7 @@ def floors(graph: dict[str, set[str]]) -> dict[str, int]:
 
 
 def tree() -> str:
-    """Return the folder as lines of text: its folders, and the modules beside them."""
+    """Return the folder as lines of text: its folders and modules."""
     level = floors(between_rooms("module"))
     shown = [room for room in rooms().values() if room.name != "gbdnn"]
     shown.sort(key=lambda room: (-level[room.name], room.name))
