@@ -98,6 +98,12 @@ def setup(app):
     """Generate figures and tables before the pages are read."""
     app.connect("builder-inited", lambda _: _generate())
     app.connect("missing-reference", _public_name)
+    app.connect("autodoc-process-signature", _signature)
+
+
+def _signature(app, what, name, thing, options, signature, return_annotation):
+    """Replace the signature that a class has from its imitation of `torch.nn.Module`."""
+    return ("(network)", None) if name == "gbdnn.torch.SparseLinear" else None
 
 
 def _generate():
