@@ -1,4 +1,4 @@
-"""The Sparse DNN Graph Challenge: problems, outcomes, the machine, and published times."""
+"""The Sparse DNN Graph Challenge: problems, outcomes, machine information and published times."""
 
 from gbdnn.challenge.outcome import Outcome, run
 from gbdnn.challenge.problems import Problem, generated, official
@@ -18,5 +18,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)

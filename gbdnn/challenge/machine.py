@@ -1,4 +1,4 @@
-"""The machine and the versions that a measurement was made with."""
+"""Information on the machine and the versions of a measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTINGS = ("GBDNN_", "GRB_", "KMP_", "NUMBA_", "OMP_", "OPENBLAS_")
 
 
 def machine() -> dict[str, str | int | float | None]:
-    """Describe this machine.
+    """Return information on this machine.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def machine() -> dict[str, str | int | float | None]:
 
 
 def versions() -> dict[str, str]:
-    """List the versions of Python, gbdnn and the libraries that do the arithmetic.
+    """Return the versions of Python, gbdnn and its numerical libraries.
 
     Returns
     -------
@@ -58,10 +58,9 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print what a report of a fault needs: versions, machine, compiled code, settings.
+    """Print information for bug reports: versions, machine, compiled code and settings.
 
-    What is not installed is left out, and what cannot be told says why: it prints as well where
-    GraphBLAS does not start.
+    Missing packages are omitted. It also works if GraphBLAS does not start.
 
     Examples
     --------
@@ -82,9 +81,9 @@ def show_versions() -> None:
     for name, told in facts.items():
         try:
             found = told()
-        except Exception as err:  # whatever it is, the report is about it
+        except Exception as err:  # report any error instead of failing
             found = f"{type(err).__name__}: {err}"
-        print(f"{name:<21} {found}")  # noqa: T201 -- what it is for
+        print(f"{name:<21} {found}")  # noqa: T201 -- the purpose of the function
 
 
 def _memory() -> float:

@@ -1,6 +1,6 @@
-"""Run a challenge problem, and compare its categories with the truth.
+"""Run a challenge problem and compare its categories with the true ones.
 
-The truth is official, or computed independently by SciPy in FP64.
+The true categories are official, or computed independently by SciPy in FP64.
 """
 
 from __future__ import annotations
@@ -52,46 +52,45 @@ _FEW = 10  # inputs
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The measurements and the categories of a problem that was run.
+    """Measurements and categories of a run.
 
     Attributes
     ----------
     problem : Problem
-        What was run.
     seconds : list of float
         Wall time of each run of `infer`, in order.
     categories : ndarray of int64
-        0-based categories found.
+        0-based categories.
     truth : ndarray of int64, optional
-        The categories they were compared with; None if they were not.
+        True categories; None if the categories were not checked.
     checked_against : str
-        The source of `truth`.
+        Source of `truth`.
     check_seconds : float, optional
-        What the check took; None without one.
+        Wall time of the check; None without one.
     borderline : ndarray of int64
-        0-based ids of inputs that are in one of `categories` and `truth` alone because a value lies
-        so near to zero that rounding in the network's dtype decides; none of them fails the check.
+        0-based ids of inputs whose category depends on rounding in the network's dtype, and is in
+        either `categories` or `truth` only. They do not fail the check.
     nthreads : int
-        Threads available to the run; of each worker, if there are workers.
+        Threads available to the run, or to each worker.
     engine : str
         As given to `infer`.
     kernels : dict of str to float
-        Part of the processed edges that each kernel computed, ``{"fused": 1.0}``.
+        Fraction of the processed edges per kernel, such as ``{"fused": 1.0}``.
     compiling : float
-        Seconds in which the fused kernel's code was compiled; 0 if it was on disk.
+        Seconds spent compiling the fused kernel; 0 if it was cached.
     deduplicate : bool
         Whether equal inputs were computed once.
     processed : int, optional
-        Edges processed in the last run, summed over the inputs computed: fewer than `edges` times
-        inputs where inputs die, or equal ones are computed once. None with workers.
+        Edges processed in the last run, summed over the inputs: less than `edges` times inputs if
+        inputs die or are merged. None with workers.
     balances : list of Balance, optional
-        What each worker did in each run; None without workers.
+        Work of the workers in each run; None without workers.
     records : list of LayerStats, optional
-        The records of one further run that is not timed, if asked for.
+        Records of an additional untimed run, if requested.
     machine : dict
         Processor, cores, memory in GiB and operating system.
     versions : dict
-        Of Python, gbdnn and the libraries that do the arithmetic.
+        Versions of Python, gbdnn and its numerical libraries.
 
     Examples
     --------
@@ -129,23 +128,23 @@ class Outcome:
 
     @property
     def seconds_median(self) -> float:
-        """The median of `seconds`."""
+        """Median of `seconds`."""
         return median(self.seconds)
 
     @property
     def balance(self) -> Balance | None:
-        """What each worker did in the run that took the median of the seconds, or just less."""
+        """Work of the workers in the run with the median time (or the one just below)."""
         if self.balances is None:
             return None
         return self.balances[self.seconds.index(median_low(self.seconds))]
 
     @property
     def edge_rate(self) -> float:
-        """Inputs times edges over the median of the seconds."""
+        """Inputs times edges divided by the median time."""
         return self.problem.inputs * self.problem.network.edges / self.seconds_median
 
     def checked(self, progress: Progress | None = None) -> Outcome:
-        """Return the outcome with its categories compared with the truth.
+        """Compare the categories with the true ones.
 
         Parameters
         ----------
@@ -155,7 +154,7 @@ class Outcome:
         Returns
         -------
         Outcome
-            This one, with what the check found.
+            A copy with the result of the check.
         """
         began = perf_counter()
         truth, source = _truth(self.problem, progress)
@@ -166,7 +165,7 @@ class Outcome:
         )  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
-        """Return all but the matrices and records, for JSON; categories count from 1."""
+        """Return a dict for JSON without matrices and records; categories count from 1."""
         net = self.problem.network
         return {
             "problem": {
@@ -211,7 +210,7 @@ def run(
     executor: Any = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Infer a problem's categories `repeat` times, and compare them with the truth.
+    """Run a problem `repeat` times and check its categories.
 
     Parameters
     ----------
@@ -220,32 +219,31 @@ def run(
     nthreads, engine, memory
         As for `infer`.
     deduplicate : bool, default False
-        Compute equal inputs once. The edge rate, which counts every input, is then effective.
+        Compute equal inputs once. The edge rate still counts every input and is then effective.
     repeat : int, default 1
         Number of timed runs.
     check : bool, default True
-        Compare the categories with ``Problem.truth`` or, where it is None, with SciPy's in FP64.
+        Compare the categories with ``problem.truth``, or with SciPy's in FP64 if it is None.
     record : bool, default False
-        Keep the records of each layer, as the outcome's `records`.
+        Store the records of each layer in the outcome's `records`.
     executor
-        As for `infer`; the workers have to be countable. A network that is not stored is saved for
-        them to read, in the folder for temporary files (``TMPDIR``), and removed at the end.
+        As for `infer`; its number of workers must be known. A network in memory is saved for the
+        workers in a temporary folder (``TMPDIR``).
     progress : callable, optional
         Called as ``progress(k, count)`` while SciPy computes.
 
     Returns
     -------
     Outcome
-        Seconds, categories and the result of the check.
+        Times, categories and the result of the check.
 
     Notes
     -----
-    No timed run has a callback: `record` takes one further run, in this process.
+    Timed runs have no callback; `record` adds another run in this process.
 
-    The fused kernel is compiled before the timed runs if it is not on disk, once per machine.
-    With `executor`, two batches for each worker are computed before the first timed run, so that
-    workers have started and read the weights. The timed runs include sending the features and the
-    answer.
+    The fused kernel is compiled before the timed runs if it is not cached. With `executor`, each
+    worker first computes two batches, so that it has started and loaded the weights. Times include
+    sending features and answers.
 
     Examples
     --------
@@ -253,7 +251,7 @@ def run(
     >>> challenge.run(challenge.generated(1024, 6, inputs=100)).check
     'PASSED'
     """
-    require_kind(problem, Problem, "problem is a Problem")
+    require_kind(problem, Problem, "problem must be a Problem")
     whole_number(repeat, "repeat", least=1)
     for name, flag in (("deduplicate", deduplicate), ("check", check), ("record", record)):
         as_flag(flag, name)
@@ -314,10 +312,7 @@ def run(
 def _warmed(
     network: Network, features: gb.Matrix, workers: Workers, options: dict[str, Any]
 ) -> int:
-    """Compute two batches for each worker; return the number of workers.
-
-    Afterwards processes have started, and weights have been read and prepared.
-    """
+    """Start the workers and load the weights with two batches each; return their number."""
     count = workers.count
     batch = features[: int(cuts(features.nrows, count)[1]), :].new()
     for _ in infer_batches(network, [batch] * (2 * count), executor=workers, **options):
@@ -326,7 +321,7 @@ def _warmed(
 
 
 def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str]:
-    """Return the true categories, and where they are from."""
+    """Return the true categories and their source."""
     if problem.truth is not None:
         return problem.truth, "the official categories"
     found = scipy_categories(problem.network, problem.features, progress=progress)
@@ -339,9 +334,9 @@ def _shares(edges: dict[str, int]) -> dict[str, float]:
 
 
 def _borderline(problem: Problem, found: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the inputs in one of two answers alone for which rounding decides.
+    """Return the inputs on which the answers differ because of rounding.
 
-    Where more than one in a hundred differs, that is not looked for: it takes SciPy's time.
+    If more than 1 % of the inputs differ, this is not examined, since it takes as long as SciPy.
     """
     differing = np.setxor1d(found, truth)
     if not 0 < len(differing) <= max(_FEW, problem.inputs // 100):

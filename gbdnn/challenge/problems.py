@@ -1,4 +1,4 @@
-"""Challenge problems: a network, features, and the true categories where they are known."""
+"""Challenge problems: a network, features, and the true categories if known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRAINING = "train-images-idx3-ubyte.gz"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A network, features, and the true categories.
+    """Network, features, and true categories of a challenge problem.
 
     Attributes
     ----------
@@ -76,17 +76,18 @@ def generated(
     inputs: int | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Return a problem that needs no download: a generated network and features from images.
+    """Generate a problem without downloads: a RadiX-Net, and features from images.
 
     Parameters
     ----------
     neurons, layers, seed
         As for `radixnet`.
     images : path-like, optional
-        An IDX file, or a folder with MNIST's training images, of which the challenge's own
-        inputs are made. Default: scikit-learn's 1,797 digits.
+        IDX file, or folder with MNIST's training images, from which the challenge's official inputs
+        are derived. Default: scikit-learn's 1,797 digits.
     inputs : int, optional
-        Number of inputs; beyond the number of images, shifted images. Default: every image once.
+        Number of inputs (default: one per image). If it exceeds the number of images, shifted
+        images are added.
 
     Returns
     -------
@@ -120,35 +121,35 @@ def official(
     truth: bool = True,
     progress: Progress | None = None,
 ) -> Problem:
-    """Return a problem from official files.
+    """Read a problem from official files.
 
     Parameters
     ----------
     directory : path-like
-        The folder of the unpacked files: the data set's root with ``DNN`` and ``MNIST``, or any
+        Folder of the unpacked files: the root of the data set with ``DNN`` and ``MNIST``, or any
         folder with the files.
     neurons, layers : int
-        The size of the network.
+        Size of the network.
     images : path-like, optional
-        As for `generated`, in place of the official images; there is no official truth then.
+        Images to use instead of the official ones, as for `generated`. There is no official truth.
     inputs : int, optional
-        Number of inputs, the first ones, and the truth for them. Default: all.
+        Number of inputs to use, starting with the first (default: all).
     truth : bool, default True
-        Read the true categories.
+        Whether to read the true categories.
     progress : callable, optional
         Called as ``progress(k, layers)`` after k layers.
 
     Returns
     -------
     Problem
-        ``Problem.truth`` is set if `truth`, and the images are the official ones.
+        ``truth`` is set if requested and the images are the official ones.
 
     Raises
     ------
     MissingFileError, FormatError
         A file is missing or damaged.
     ArgumentError
-        More inputs are asked for than the file has images.
+        `inputs` exceeds the number of images.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def official(
     as_flag(truth, "truth")
     if whole_number(neurons, "neurons") not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
-        raise ArgumentError(f"neurons={shown(neurons)}: the challenge has {sizes}")
+        raise ArgumentError(f"neurons must be one of {sizes}, not {shown(neurons)}")
     known = None
     if images is not None:
         features, called = _images(images, neurons, inputs)
@@ -185,8 +186,8 @@ def official(
             known = read_categories(file, ninputs=inputs)
             if known.size and known[-1] >= features.nrows:
                 raise FormatError(
-                    f"{file} names input {known[-1] + 1}, but there are {features.nrows} images;"
-                    f" inputs={features.nrows} compares those"
+                    f"{file} lists input {known[-1] + 1}, but only {features.nrows} images are"
+                    f" used; pass inputs={features.nrows} to restrict the check to them"
                 )
     network = read_challenge_network(directory, neurons, layers, progress=progress)
     degree = CHALLENGE[neurons].degree
@@ -194,8 +195,8 @@ def official(
     for file, layer in zip(files, network.infos, strict=True):
         if layer.edges != degree * neurons:
             raise FormatError(
-                f"{file}: {layer.edges} edges, but an official layer has {degree * neurons}:"
-                " is it cut off?"
+                f"{file} has {layer.edges} edges, but an official layer has {degree * neurons};"
+                " the file may be truncated, download it again"
             )
     return Problem(
         name=f"{neurons} neurons x {layers} layers, official, on {called}",
@@ -206,12 +207,12 @@ def official(
 
 
 def training_images(directory: str | os.PathLike[str]) -> Path | None:
-    """Return the file of MNIST's training images in a folder, if there is one.
+    """Return the file of MNIST's training images in a folder, if it exists.
 
     Parameters
     ----------
     directory : path-like
-        The folder, or one with a folder ``MNIST`` or ``mnist`` that has the file.
+        Folder that contains the file, or a folder ``MNIST`` or ``mnist`` with it.
 
     Returns
     -------
@@ -220,14 +221,14 @@ def training_images(directory: str | os.PathLike[str]) -> Path | None:
     """
     root = as_path(directory, "directory")
     files = (Path(root, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))
-    # Path.is_file() raises for names too long.
+    # Path.is_file() raises for names that are too long.
     return next((file for file in files if os.path.isfile(file)), None)  # noqa: PTH113
 
 
 def _images(
     images: str | os.PathLike[str] | None, neurons: int, inputs: int | None
 ) -> tuple[gb.Matrix, str]:
-    """Return features and what to call them."""
+    """Return features and their description."""
     if images is not None:
         images = as_path(images, "images")
         images = training_images(images) or images

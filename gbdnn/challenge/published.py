@@ -1,10 +1,9 @@
-"""Published times on the challenge's problems, each with its machine and its source.
+"""Published times on the challenge's problems, with machine and source.
 
-Other authors' numbers from other machines: context for `gbdnn.viz.plot_edge_rates`, no comparison
-of programs. All are of 60,000 inputs, seconds of the inference alone. The numbers stand in
-``published.toml``, beside this module.
-
-``checked`` records were compared with the source's own text; the others are as quoted elsewhere.
+Times are seconds of inference on 60,000 inputs. They were measured by other authors on other
+machines: `gbdnn.viz.plot_edge_rates` shows them as context, not as a comparison of programs. The
+data are in ``published.toml``. ``checked`` records were compared with the original source; the
+others were taken from citations.
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ _DEGREE = 32  # edges into every neuron of the challenge's networks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """A time on a challenge problem, and its edge rate.
+    """Time and edge rate on a challenge problem.
 
     Attributes
     ----------
     system : str
-        The program.
+        Program.
     machine : str
         Processor and threads.
     source : str
-        The publication.
+        Publication.
     where : str
-        The table, or the place in the text.
+        Table or place in the text.
     precision : str
-        Of the arithmetic: "FP32", "FP64", or "not stated".
+        Precision of the arithmetic: "FP32", "FP64" or "not stated".
     neurons, layers, inputs : int
-        The problem.
+        Size of the problem.
     edges : int
-        Of all layers; the challenge's networks have 32 per neuron and layer.
+        Edges of all layers; the challenge's networks have 32 per neuron and layer.
     seconds : float
         Wall time of the inference.
     effective : bool
-        Whether equal or similar inputs were computed once: the rate then counts edges that were
+        Whether equal or similar inputs were computed once. The rate then includes edges that were
         not processed.
     checked : bool
-        Whether the number was compared with the source's own text.
+        Whether the number was compared with the original source.
 
     Examples
     --------
@@ -70,7 +69,7 @@ class Rate:
 
     @property
     def edges_per_second(self) -> float:
-        """Inputs times edges over seconds."""
+        """Inputs times edges divided by seconds."""
         return self.inputs * self.edges / self.seconds
 
 
@@ -94,4 +93,4 @@ PUBLISHED: tuple[Rate, ...] = tuple(
     for neurons, by_layers in system["seconds"].items()
     for layers, seconds in by_layers.items()
 )
-"""Times of other programs on the challenge's networks, each program's together."""
+"""Times of other programs on the challenge's networks, grouped by program."""

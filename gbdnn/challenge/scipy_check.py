@@ -1,4 +1,4 @@
-"""The true categories of a challenge network, computed independently."""
+"""Compute the true categories of a challenge network independently."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["scipy_categories"]
 
-# Activations have some ten times as many entries: a layer of a block takes about a second.
+# Activations have about ten times as many entries; a block's layer takes about a second.
 _BLOCK_ENTRIES = 1_500_000
 
 
 def scipy_categories(
     network: Network, features: gb.Matrix, *, progress: Progress | None = None
 ) -> np.ndarray:
-    """Return the categories of a challenge network, computed by SciPy in FP64.
+    """Compute the categories of a challenge network with SciPy in FP64.
 
     Parameters
     ----------
     network : Network
-        Layers with the bias rule ``"entries"``, a ReLU, and weights >= 0 (SciPy drops sums that
-        cancel).
+        Layers with the bias rule ``"entries"``, a ReLU, and nonnegative weights (SciPy drops sums
+        that cancel).
     features : Matrix, shape (inputs, neurons)
-        The inputs; dead ones are dropped after each layer.
+        Inputs without entries are dropped after each layer.
     progress : callable, optional
         Called as ``progress(k, count)`` at the beginning and after each layer of a block of inputs.
 
@@ -61,15 +61,15 @@ def scipy_categories(
 
 
 def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
-    """Return which inputs have a category or none, depending on how sums are rounded.
+    """Return the inputs whose category depends on rounding.
 
-    A sum of n products and a bias, in any order, is off by at most g (sum + abs(bias)), where
+    A sum of n products and a bias, in any order, has an error of at most g (sum + abs(bias)), where
     g = n u / (1 - n u), and u is the unit roundoff of the network's dtype (Higham, Accuracy and
-    Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0). What can be
-    reached at least and at most is followed through the layers, in FP64: an input is left to
-    rounding if it has a category at most, and none at least.
+    Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0). Lower and
+    upper bounds of the activations are propagated through the layers in FP64. An input depends on
+    rounding if only its upper bounds give it a category.
 
-    Parameters and their conditions are those of `scipy_categories`; all inputs are one block.
+    Parameters are those of `scipy_categories`; all inputs form one block.
     """
     roundoff = (np.finfo(network.dtype or np.float32).eps + np.finfo(np.float64).eps) / 2
     least = most = _as_csr(features)
@@ -90,7 +90,7 @@ def _as_csr(matrix: gb.Matrix) -> Any:
 
 
 def _after(layer: Layer, Z: Any, bias: Any) -> Any:
-    """Add the bias to the entries of Y W, clip to 0 and the layer's bound, drop zeros."""
+    """Add the bias to the entries of Y W, clip to 0 and the layer's upper bound, drop zeros."""
     Z.data += np.broadcast_to(bias, (layer.ncols,))[Z.indices]
     np.clip(Z.data, 0, layer.clip, out=Z.data)
     Z.eliminate_zeros()

@@ -1,4 +1,4 @@
-"""Records of what workers and ranks did, and how evenly the work was spread."""
+"""Records of workers and ranks, and the balance of their work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PER_WORKER = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStats:
-    """Record of one batch; `Workers` pass it to their ``stats=``.
+    """Record of one batch, passed to ``stats=`` of `Workers`.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class BatchStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStats:
-    """Record of one rank of a pipeline; `pipeline` passes those of all ranks to ``report=``.
+    """Record of one rank, passed to ``report=`` of `pipeline` together with those of all ranks.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Work of each worker, and its spread.
+    """Work of each worker and its spread.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ def edges_by_kernel(stats: Iterable[BatchStats | RankStats]) -> dict[str, int]:
 
 
 def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
-    """Return the work of each worker, and its spread.
+    """Return the work of each worker and its spread.
 
     Parameters
     ----------

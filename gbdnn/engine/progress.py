@@ -72,7 +72,7 @@ _CURRENT: ContextVar[RunProgress] = ContextVar("gbdnn_progress", default=UNWATCH
 
 
 def current() -> RunProgress:
-    """Return the progress of this context; `UNWATCHED` if nobody watches."""
+    """Return the progress of this context; `UNWATCHED` by default."""
     return _CURRENT.get()
 
 

@@ -1,20 +1,20 @@
-"""Images resized as the challenge's were: one long strip, interpolated as a Fourier series.
+"""Resize images like the challenge's: one long strip, interpolated as a Fourier series.
 
-N images of h x w pixels side by side are one periodic picture of h x N w pixels. Its Fourier
-series is evaluated at n x N n points, with frequencies k = -m/2 ... m/2 - 1 for an even m: the
-first has no counterpart of opposite sign, and the result is complex. Its absolute value counts.
+N images of h x w pixels, side by side, form a periodic picture of h x N w pixels. Its Fourier
+series is evaluated at n x N n points. The frequencies are k = -m/2 ... m/2 - 1 for an even m. The
+first one has no counterpart of opposite sign, so the result is complex; its absolute value is used.
 
-The strip is never transformed as a whole. Row by row, V being the images interpolated downwards,
+The strip is never transformed as a whole. With V the images interpolated vertically, row by row,
 
     Z(p, j) = 1/N sum_f e(f p / N) sum_x e(f t / N) D(t) sum_q e(-f q / N) V(q, x)
 
 at column j of image p, where t = j/n - x/w, e(a) = exp(2 pi i a), and D(t) = 1/w sum_k e(k t) is
-one image's interpolation matrix. So: a transform over the images, a small product for each of its
-N frequencies, and the transform back. Half of the frequencies are enough where V is real. The
-imaginary part of D downwards has rank one: one more row for all.
+the interpolation matrix of one image. This is a transform over the images, a small product for each
+of N frequencies, and the inverse transform. V is real except for a part of rank one (the imaginary
+part of the vertical D), which is handled as one additional row; so half of the frequencies suffice.
 
-More than 256 images are followed by blank ones, up to a number without prime factors above 5, which
-transforms several times as fast: 1,797 become 1,800; the challenge's 60,000 are such a number.
+More than 256 images are padded with blank ones to a number without prime factors above 5, which is
+several times as fast to transform: 1,797 become 1,800; the challenge's 60,000 is such a number.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_ROWS = 4  # rows of the resized images that are interpolated downwards at a time
-_IMAGES = 256  # images that are looked at a time, for which rows promise most
-_EXACT = 256  # images, up to which none is added
-_COLUMNS = 64  # columns of a row that are transformed at a time
-_AT_ONCE = 4096  # frequencies that are interpolated at a time: what the caches hold
-_FEW = 1 << 16  # numbers that one thread transforms in the time that a second one takes to begin
+_ROWS = 4  # rows of the resized images interpolated vertically at a time
+_IMAGES = 256  # images examined at a time when rows are ordered by their expected maximum
+_EXACT = 256  # number of images up to which none is added
+_COLUMNS = 64  # columns of a row transformed at a time
+_AT_ONCE = 4096  # frequencies interpolated at a time, to fit the caches
+_FEW = 1 << 16  # numbers transformed by one thread in the time that a second one needs to start
 
 
 class Strip:
-    """Images side by side, of which the spectrum along the strip is kept.
+    """Spectrum of images that are placed side by side.
 
-    They are n x height x width finite real numbers, one of them > 0; what is below 0 counts as 0.
-    They are resized to `side` pixels a side.
+    The images are n x height x width finite real numbers, with a maximum > 0; negative values count
+    as 0. They are resized to `side` x `side` pixels.
     """
 
     def __init__(self, images: NDArray, side: int) -> None:
@@ -60,7 +60,7 @@ class Strip:
             lines = np.maximum(images[:, y].T.astype(np.float64) / scale, 0)
             np.multiply(np.fft.rfft(lines, self.count, axis=1), twist, out=self._spectrum[y])
         down32 = self._down.astype(np.float32)
-        self._promise = np.zeros(side)  # about the largest value of each row, at whole columns
+        self._promise = np.zeros(side)  # approximate maximum of each row, at whole columns
         for start in range(0, self._images, _IMAGES):
             some = images[start : start + _IMAGES].swapaxes(0, 1).reshape(height, -1)
             found = np.abs(down32 @ np.maximum(some / scale, 0).astype(np.float32))
@@ -71,12 +71,12 @@ class Strip:
         self._lone = list(self._along(np.tensordot(lone, self._spectrum, 1)))
 
     def ink(self, threshold: float) -> NDArray[np.uint8]:
-        """Return the points whose value is at least that share, below 1, of the largest.
+        """Return the points whose value is at least `threshold` (below 1) times the maximum.
 
-        The answer is side x side x ceil(images / 8): the images as bits (``np.packbits``).
+        The result has shape side x side x ceil(images / 8), with images as bits (``np.packbits``).
         """
         ink = np.empty((self.side, self.side, -(-self._images // 8)), np.uint8)
-        # the largest value is known at the end: rows that were cut below it are cut again
+        # the maximum is known at the end; earlier rows are thresholded again if it has grown
         peak, cut = 0.0, np.full(self.side, np.inf)
         for y, columns, squares in self._squares(np.argsort(-self._promise, kind="stable")):
             peak = max(peak, float(squares.max()))
@@ -87,13 +87,13 @@ class Strip:
         return ink
 
     def share_for(self, density: float) -> float:
-        """Return the threshold at which that share of all points is ink; holds all of them."""
+        """Return the threshold at which a fraction `density` of all points is ink."""
         rows = self._squares(np.arange(self.side))
         squares = np.concatenate([part.ravel() for _, _, part in rows])
         return float(np.sqrt(np.quantile(squares, 1 - density) / squares.max()))
 
     def _squares(self, rows: NDArray[np.intp]) -> Iterator[tuple[int, slice, NDArray]]:
-        """Yield row, some columns, and |Z|^2 there, columns x images."""
+        """Yield a row, a range of its columns, and |Z|^2 there, columns x images."""
         height, width, frequencies = self._spectrum.shape
         flat = self._spectrum.view(np.float64).reshape(height, -1)
         for start in range(0, len(rows), _ROWS):
@@ -113,7 +113,7 @@ class Strip:
                     yield y, columns, real[:, : self._images]
 
     def _along(self, spectrum: NDArray) -> Iterator[tuple[slice, NDArray, NDArray]]:
-        """Yield some columns, the real part there, and the imaginary, one for all images."""
+        """Yield columns, the real part there, and the imaginary part, equal for all images."""
         for start in range(0, self.side, _COLUMNS):
             columns = slice(start, min(start + _COLUMNS, self.side))
             Z = self._interpolated(columns, spectrum)
@@ -122,9 +122,9 @@ class Strip:
             yield columns, self._transformed(Z), imag
 
     def _interpolated(self, columns: slice, spectrum: NDArray) -> NDArray:
-        """Return the spectra of some columns."""
+        """Return the spectra of the given columns."""
         across, frequencies = self._across[columns], spectrum.shape[1]
-        if frequencies <= _AT_ONCE:  # BLAS's threads would take longer to meet than this takes
+        if frequencies <= _AT_ONCE:  # starting BLAS's threads would take longer
             return np.einsum("cx,xf->cf", across, spectrum)
         Z = np.empty((len(across), frequencies), np.complex128)
         for f in range(0, frequencies, _AT_ONCE):
@@ -132,7 +132,7 @@ class Strip:
         return Z
 
     def _transformed(self, Z: NDArray) -> NDArray:
-        """Return all images' values in some columns, of their spectra."""
+        """Return the values of all images in the given columns, from their spectra."""
         values = np.empty((len(Z), self.count))
         nthreads = available() if Z.size > _FEW else 1
 
@@ -144,7 +144,7 @@ class Strip:
 
 
 def _smooth(n: int) -> int:
-    """Return the smallest number from `n` on without prime factors above 5."""
+    """Return the smallest number >= n without prime factors above 5."""
     while True:
         rest = n
         for factor in (2, 3, 5):

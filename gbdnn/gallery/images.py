@@ -1,15 +1,14 @@
-"""From images to features: one input per image, one neuron per pixel, 1 where there is ink.
+"""Convert images to features: one input per image, one neuron per pixel, 1 where there is ink.
 
     digits()  or an MNIST file         images, n x height x width
       -> resized to side x side        a Fourier series through all of them, side by side
-      -> 0/1 by a threshold            a share of the largest value of all resized pixels
-      -> shifted copies                until there are as many inputs as were asked for
+      -> 0/1 by a threshold            a fraction of the maximum of all resized pixels
+      -> shifted copies                up to the requested number of inputs
       -> one sparse row per input      inputs x neurons, neurons = side * side
 
-The interpolation is in `gallery.fourier`. Of the resized images only the positions of the ink are
-kept: 60,000 images of 256 x 256 pixels are never dense. A row is shifted by moving these positions,
-which keeps them in order. A position is ``row * side + column`` or, column by column,
-``column * side + row``.
+`gallery.fourier` interpolates. Only the positions of ink are kept: 60,000 images of 256 x 256
+pixels are never dense. Shifting a row keeps its positions in order. A position is
+``row * side + column`` or, column by column, ``column * side + row``.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     import graphblas as gb
     from numpy.typing import ArrayLike, NDArray
 
-_SIDE = 2**15  # the largest whose positions fit into 32 bits
-_THRESHOLD = 0.5  # of the challenge
-_DENSITY = 1 / 7  # largest share of pixels with ink at the default threshold
-_HIGHEST = 0.95  # largest default threshold
-_SAMPLE, _SAMPLE_SIDE = 2_000, 32  # images, and pixels a side, that it is chosen from
+_SIDE = 2**15  # largest side whose positions fit into 32 bits
+_THRESHOLD = 0.5  # the challenge's threshold
+_DENSITY = 1 / 7  # maximum fraction of ink pixels at the default threshold
+_HIGHEST = 0.95  # maximum default threshold
+_SAMPLE, _SAMPLE_SIDE = 2_000, 32  # number and side of the images from which it is chosen
 _CHUNK = 2**20  # pixels whose ink is listed at a time
 
 
 def digits() -> NDArray[np.float64]:
-    """Return the 1,797 handwritten digits that come with scikit-learn.
+    """Return the 1,797 handwritten digits of scikit-learn.
 
     Returns
     -------
@@ -72,60 +71,58 @@ def features_from_images(
     order: Literal["C", "F"] = "F",
     dtype: Any = "FP32",
 ) -> gb.Matrix:
-    """Turn images into features of zeros and ones, as the Graph Challenge does with MNIST.
+    """Convert images to features of zeros and ones, as the Graph Challenge does with MNIST.
 
     Parameters
     ----------
     images : array-like, n x height x width
-        Bright ink on dark paper, of any real numeric dtype. What matters is a pixel's share
-        of the largest value among all the images; values below 0 count as 0.
+        Bright ink on dark paper, of any real dtype. Values are relative to the maximum of all
+        images; negative values count as 0.
     neurons : int
-        Pixels after resizing, a square number: 1024, 4096, 16384 and 65536 are images of 32,
-        64, 128 and 256 pixels a side. Other proportions are stretched to the square.
+        Number of pixels after resizing, a square number: 1024, 4096, 16384 and 65536 are images of
+        32, 64, 128 and 256 pixels a side. Other aspect ratios are stretched to a square.
     inputs : int, optional
-        Rows of the result (default: one per image). Fewer than n are the first images. More than
-        n are the images in order, followed by all of them shifted by the first offset of a spiral
-        around (0, 0), then by the second, and so on; the last round may be incomplete. Shifts are
-        by whole pixels of the resized images. Pixels that leave the frame are lost.
+        Number of rows of the result (default: one per image). Less than n selects the first images.
+        More than n adds copies of all images, shifted by whole resized pixels along a spiral around
+        (0, 0). Pixels that leave the frame are lost.
     threshold : float, optional
-        The share of the largest value that any resized pixel has, between 0 and 1, from which
-        a resized pixel is ink. By default 0.5, as in the challenge; where that makes ink of
-        more than a seventh of the pixels (thick strokes, such as the digits'; MNIST has a
-        tenth), the share that makes ink of a seventh.
+        Fraction of the maximum, between 0 and 1, from which a resized pixel is ink. Default: 0.5,
+        as in the challenge. If this makes more than a seventh of the pixels ink (MNIST: a tenth),
+        the default is the fraction that makes a seventh ink.
     order : {"F", "C"}
-        How pixels become neurons: column by column ("F", as in the official files: a row of
-        the answer is ``row.reshape((side, side), order="F")``) or row by row ("C").
+        Order of pixels: column by column ("F", as in the official files) or row by row ("C"). An
+        image is ``row.reshape((side, side), order=order)``.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        The dtype of the ones.
+        Type of the values.
 
     Returns
     -------
     Matrix, inputs x neurons
-        1 at every pixel with ink; iso-valued, stored row by row.
+        1 at every pixel with ink; iso-valued, stored by rows.
 
     Raises
     ------
     ShapeError
-        ``images`` has another rank than 3, or has no pixels.
+        ``images`` is not three-dimensional, or has no pixels.
     ArgumentError
-        A pixel is NaN or infinite, no image has ink, `inputs` is more than one shift per pixel
-        gives, or another argument is invalid.
+        A pixel is NaN or infinite, no image has ink, `inputs` exceeds one shift per pixel, or
+        another argument is invalid.
     ArgumentTypeError
-        An argument is of the wrong type.
+        An argument has the wrong type.
 
     Notes
     -----
-    MNIST's 60,000 training images become the challenge's own inputs, entry by entry: the first
-    1,200 of 1024 neurons are equal to the official ones, and the number of entries is the
-    official one, 6,374,505 at 1024 neurons, 25,019,051 at 4096, 98,858,913 at 16384 and
-    392,191,985 at 65536.
+    MNIST's 60,000 training images give the challenge's own inputs: the first 1,200 rows at 1024
+    neurons equal the official ones, and so does the number of entries at all sizes (6,374,505 at
+    1024 neurons, 25,019,051 at 4096, 98,858,913 at 16384 and 392,191,985 at 65536).
 
-    The images are put side by side, and this strip is interpolated as a Fourier series at the
-    points ``i * height / side`` and ``j * width / side``; frequencies for which there are fewer
-    points are left out. The absolute value counts. So rows depend on all the images: one whose
-    ink comes near its frame shows in the next one, and the largest value is that of all of them.
-    More than 256 images are followed by blank ones, up to a number without prime factors above 5.
-    `inputs` leaves no work out: 60,000 images take a few seconds at 1024 neurons, and some
+    The images are placed side by side, and this strip is interpolated as a Fourier series at the
+    points ``i * height / side`` and ``j * width / side``, without frequencies above half the number
+    of points. The absolute value is used. Rows therefore depend on all images: ink near the frame
+    affects the next image, and the maximum is that of all images. More than 256 images are padded
+    with blank ones to a number without prime factors above 5.
+
+    The time does not depend on `inputs`: 60,000 images take a few seconds at 1024 neurons and some
     minutes at 65536. Equal arguments give equal features, and the first rows do not depend on
     `inputs`.
 
@@ -142,11 +139,11 @@ def features_from_images(
     side = math.isqrt(neurons)
     if side * side != neurons:
         raise ArgumentError(
-            f"neurons: {neurons} is not a square number, as one neuron per pixel of a square "
-            f"image needs; the nearest are {side**2} and {(side + 1) ** 2}"
+            f"neurons={neurons} is not a square number, but each neuron is a pixel of a square"
+            f" image; the nearest square numbers are {side**2} and {(side + 1) ** 2}"
         )
     if side > _SIDE:
-        raise ArgumentError(f"neurons: {neurons} is more than {_SIDE**2}, the most there can be")
+        raise ArgumentError(f"neurons={neurons} is too large; the maximum is {_SIDE**2}")
     inputs = n if inputs is None else whole_number(inputs, "inputs", least=1)
     if inputs > n * neurons:
         raise ArgumentError(
@@ -156,17 +153,17 @@ def features_from_images(
     as_word(order, "order", ("C", "F"))
     dtype = as_dtype(dtype)
     if threshold is not None and not 0 < as_number(threshold, "threshold") < 1:
-        raise ArgumentError(f"threshold is between 0 and 1, not {threshold}")
+        raise ArgumentError(f"threshold must be between 0 and 1, not {threshold}")
     if not images.max() > 0:
-        raise ArgumentError(f"images: the largest value is {images.max()}; no image has ink")
+        raise ArgumentError(f"images have no ink; their maximum is {images.max()}, but must be > 0")
     if threshold is None:
         threshold = _threshold_for(images)
 
     parts = _ink_of(images, side, min(n, inputs), threshold, order)
     if not any(part.pixels.size for part in parts):
         raise ArgumentError(
-            f"images: no pixel of the first {min(n, inputs)} images reaches {threshold:.3g} of the"
-            " largest value"
+            f"no pixel of the first {min(n, inputs)} images reaches {threshold:.3g} of the maximum;"
+            " pass a smaller threshold="
         )
     return _matrix(_with_shifts(parts, side, inputs, order), neurons, dtype)
 
@@ -178,7 +175,7 @@ def _matrix(parts: list[_Ink], neurons: int, dtype: np.dtype) -> gb.Matrix:
     columns = np.empty(int(indptr[-1]), np.uint64)
     start = 0
     parts.reverse()
-    while parts:  # one at a time, as they are as large as the answer
+    while parts:  # one at a time, because they are as large as the result
         pixels = parts.pop().pixels
         stop = start + len(pixels)
         columns[start:stop] = pixels
@@ -190,39 +187,39 @@ def _checked_images(images: ArrayLike) -> NDArray:
     array = as_array(images, "images")
     if array.ndim != 3 or not array.size:
         raise ShapeError(
-            "images: an array of n x height x width with at least one pixel is needed, not of shape"
-            f" {array.shape}"
+            f"images must have shape n x height x width and at least one pixel, not {array.shape}"
         )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         image, row, col = np.argwhere(~np.isfinite(array))[0]
         raise ArgumentError(
-            f"images: image {image} has {array[image, row, col]} at row {row}, column {col}"
+            f"images must be finite, but image {image} has {array[image, row, col]} at row {row},"
+            f" column {col}"
         )
     return array
 
 
 class _Ink(NamedTuple):
-    """Some inputs as sparse rows: `counts` positions each, all `pixels` in one array."""
+    """Inputs as sparse rows: `counts` positions each, concatenated in `pixels`."""
 
     counts: NDArray[np.int64]
     pixels: NDArray[np.int32]
 
 
 def _threshold_for(images: NDArray) -> float:
-    """Return the challenge's threshold, or the one for `_DENSITY` if that is higher."""
+    """Return the challenge's threshold, or the one for `_DENSITY` if it is higher."""
     strip = Strip(images[:: math.ceil(len(images) / _SAMPLE)], _SAMPLE_SIDE)
     return round(min(max(strip.share_for(_DENSITY), _THRESHOLD), _HIGHEST), 3)
 
 
 def _ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: str) -> list[_Ink]:
-    """Return the ink of the first `inputs` images, some of them in each item.
+    """Return the ink of the first `inputs` images, in parts.
 
-    All images, n x height x width, are resized to `side` pixels a side: the threshold is a share of
-    the largest value among them. Positions go column by column if `order` is ``"F"``.
+    All images, n x height x width, are resized to `side` x `side` pixels. The threshold is relative
+    to their maximum. Positions go column by column if `order` is ``"F"``.
     """
     ink = Strip(images, side).ink(threshold)
     axes = (2, 1, 0) if order == "F" else (2, 0, 1)
-    step = max(1, _CHUNK // (8 * side * side))  # bytes, of eight images each
+    step = max(1, _CHUNK // (8 * side * side))  # bytes, each with a bit of eight images
     parts = []
     for start in range(0, -(-inputs // 8), step):
         count = min(8 * step, inputs - 8 * start)
@@ -234,7 +231,7 @@ def _ink_of(images: NDArray, side: int, inputs: int, threshold: float, order: st
 
 
 def _with_shifts(parts: list[_Ink], side: int, inputs: int, order: str) -> list[_Ink]:
-    """Return `inputs` rows: `parts`, then all of them shifted, by one offset after the other."""
+    """Return `inputs` rows: `parts`, followed by shifted copies of them."""
     n = sum(len(part.counts) for part in parts)
     result, missing = list(parts), inputs - n
     for at in islice(_spiral(), 1, math.ceil(inputs / n)):
@@ -248,7 +245,7 @@ def _with_shifts(parts: list[_Ink], side: int, inputs: int, order: str) -> list[
 
 
 def _shifted(part: _Ink, down: int, across: int, side: int, limit: int) -> _Ink:
-    """Return the first `limit` rows of `part`, each pixel moved, those that leave dropped."""
+    """Return the first `limit` rows of `part` with shifted pixels, without those that leave."""
     counts = part.counts[:limit]
     ends = np.cumsum(counts)
     pixels = part.pixels[: ends[-1]]
@@ -261,7 +258,7 @@ def _shifted(part: _Ink, down: int, across: int, side: int, limit: int) -> _Ink:
 
 
 def _spiral() -> Iterator[tuple[int, int]]:
-    """Yield (0, 0), (0, 1), (1, 1), (1, 0), (1, -1), ...: (down, right), without end."""
+    """Yield the endless spiral (0, 0), (0, 1), (1, 1), (1, 0), (1, -1), ... of (down, right)."""
     down = across = 0
     run, step = 1, 1
     while True:

@@ -1,9 +1,9 @@
-"""RadiX-Net: sparse networks with equally many paths from every input to every output.
+"""RadiX-Net: sparse networks with the same number of paths from every input to every output.
 
-A mixed-radix system ``(r_0, r_1, ...)`` numbers ``r_0 r_1 ...`` nodes; its layer l joins node i to
-``i - n r_0 ... r_(l-1)`` for n = 0 .. r_l - 1 (modulo the number of nodes), so that after all its
-layers exactly one path leads from any node to any other. Systems are concatenated, and every layer
-is widened by a Kronecker product with ones.
+A mixed-radix system ``(r_0, r_1, ...)`` numbers ``r_0 r_1 ...`` nodes. Its layer l connects node i
+to ``i - n r_0 ... r_(l-1)`` for n = 0 .. r_l - 1 (modulo the number of nodes), so that exactly one
+path through all its layers leads from any node to any other. Systems are concatenated, and every
+layer is widened by a Kronecker product with ones.
 
 R. Robinett, J. Kepner, "RadiX-Net: Structured Sparse Matrices for Deep Neural Networks",
 arXiv:1905.00416.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ChallengeConstants(NamedTuple):
-    """The constants of the challenge's networks of one size."""
+    """Constants of the challenge's networks of one size."""
 
     bias: float
     radices: tuple[int, ...]
@@ -47,7 +47,7 @@ class ChallengeConstants(NamedTuple):
     weight: float = 1 / 16
     width: int = 16
     degree: int = 32
-    """Edges into and out of every neuron."""
+    """Number of edges into and out of every neuron."""
 
 
 CHALLENGE: dict[int, ChallengeConstants] = {
@@ -61,11 +61,11 @@ CHALLENGE: dict[int, ChallengeConstants] = {
 def radixnet(
     neurons: int, layers: int, *, seed: int = 0, dtype: Any = "FP32", lazy: bool = False
 ) -> Network:
-    """Return a network of the Graph Challenge's construction.
+    """Generate a network of the Graph Challenge.
 
     The first m layers (m = 6, 8, 10, 12 for the four sizes) are the base network: radices of 2,
-    each layer widened by 16, so that every neuron has 32 edges in and 32 out. Each later group of m
-    layers is the base network with its rows permuted at random, one permutation per group.
+    each layer widened by 16, so that every neuron has 32 incoming and 32 outgoing edges. Each
+    further group of m layers is the base network with its rows permuted at random.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ def radixnet(
     layers : int
         Number of layers, at least 1; the challenge has 120, 480 and 1920.
     seed : int, default 0
-        Of the permutations, which are the same on every machine and in every version. A deeper
-        network with the same seed begins with the same layers.
+        Seed of the permutations, which are the same on every machine and in every version. A deeper
+        network with the same seed starts with the same layers.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        Of weights, bias and clip.
+        Type of weights, bias and clip.
     lazy : bool, default False
-        Generate each layer when it is read and keep none, for networks larger than memory.
+        Generate each layer when it is read, and keep none, for networks larger than memory.
 
     Returns
     -------
@@ -89,11 +89,11 @@ def radixnet(
     Raises
     ------
     ArgumentError
-        A size that the challenge does not have, fewer than one layer, a seed outside 32 bits.
+        The challenge has no such size, `layers` is less than 1, or the seed exceeds 32 bits.
 
     Notes
     -----
-    The first m layers equal the official ones; the later groups have other permutations.
+    The first m layers equal the official ones; the other groups have different permutations.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def radixnet(
     if neurons not in CHALLENGE:
         sizes = ", ".join(map(str, CHALLENGE))
         raise ArgumentError(
-            f"neurons={neurons}: the challenge has {sizes}; use gbdnn.gallery.radix_layers for"
+            f"neurons must be one of {sizes}, not {neurons}; use gbdnn.gallery.radix_layers for"
             " other RadiX-Nets"
         )
     layers = whole_number(layers, "layers", least=1)
@@ -134,20 +134,20 @@ def radix_layers(
     weight: float = 1.0,
     dtype: Any = "FP32",
 ) -> list[gb.Matrix]:
-    """Return the weights of the RadiX-Net of mixed-radix systems and widths.
+    """Return the weights of a RadiX-Net given by mixed-radix systems and widths.
 
     Parameters
     ----------
     systems : sequence of sequences of int
-        Mixed-radix systems, each a sequence of radices >= 2. All have the product N; that of the
-        last one may be a divisor of N.
+        Mixed-radix systems, each a sequence of radices >= 2. All have the same product N; the
+        product of the last one may be a divisor of N.
     widths : sequence of int, optional
-        One width >= 1 per level of neurons: one more than there are radices in all. Level k has
-        ``N * widths[k]`` neurons, so layers are rectangular where widths differ. Default: all 1.
+        Widths >= 1 of all levels of neurons, one more than the total number of radices. Level k has
+        ``N * widths[k]`` neurons. Default: all 1.
     weight : float, default 1.0
         Value of every edge.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        Of the matrices.
+        Type of the values.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def radix_layers(
     Raises
     ------
     ArgumentError
-        Radices, products, widths or the weight are invalid; the message says which.
+        Radices, products, widths or the weight are invalid.
     ArgumentTypeError
         Systems or widths are not sequences, or the weight is not a number.
     TooLargeError
@@ -184,25 +184,25 @@ def radix_layers(
         widths = widths if widths is None else [whole_number(w, "width", least=1) for w in widths]
     except TypeError as err:
         raise ArgumentTypeError(
-            f"systems is a list of lists of radices, widths a list or None: {err}"
+            f"systems must be a list of lists of radices, widths a list or None: {err}"
         ) from err
     levels = sum(map(len, systems)) + 1
     if not systems or not all(systems):
-        raise ArgumentError("systems: at least one mixed-radix system, each with a radix")
+        raise ArgumentError("systems must contain at least one system, each with a radix")
     N = prod(systems[0])
     for m, system in enumerate(systems):
         last = m == len(systems) - 1
         if prod(system) != N and not (last and N % prod(system) == 0):
             raise ArgumentError(
-                f"system {m} {system} has the product {prod(system)}; needed is {N}"
+                f"system {m}, {system}, has the product {prod(system)}; it must be {N}"
                 + (" or a divisor of it" if last else "")
             )
     widths = [1] * levels if widths is None else widths
     if len(widths) != levels:
-        raise ArgumentError(f"{len(widths)} widths for {levels} levels of neurons")
+        raise ArgumentError(f"widths has {len(widths)} values; {levels} levels need {levels}")
     value = as_array(weight, "weight")
     if value.ndim:
-        raise ArgumentTypeError(f"weight is one number, not {shown(weight)}")
+        raise ArgumentTypeError(f"weight must be a number, not {shown(weight)}")
     (value,) = finite(value.reshape(1), as_dtype(dtype), "weight")
     radices = [radix for system in systems for radix in system]
     edges = max(N * a * b * r for a, b, r in zip(widths, widths[1:], radices, strict=False))
@@ -211,7 +211,7 @@ def radix_layers(
 
 
 class _Generator:
-    """Layer reader of a challenge network: layer k is base layer k mod m, its rows permuted."""
+    """Reader of a challenge network: layer k is base layer k mod m with permuted rows."""
 
     reads_anew = True
 
@@ -220,9 +220,9 @@ class _Generator:
         self._arguments = neurons, seed, dtype
         radices, width = CHALLENGE[neurons].radices, CHALLENGE[neurons].width
         self._base = list(_patterns([radices], [width] * (len(radices) + 1)))
-        # RandomState's streams never change (NumPy enhancement proposal 19).
+        # RandomState's streams are stable (NumPy enhancement proposal 19).
         self._random = np.random.RandomState(seed)
-        # Group g's permutation follows from state g - 1; the first group is not permuted.
+        # Group g's permutation is drawn from state g - 1; the first group is not permuted.
         self._states = [self._random.get_state()]
         self._lock = Lock()
 
@@ -251,7 +251,7 @@ class _Generator:
 
 
 class _Pattern(NamedTuple):
-    """A layer's pattern: ``rows[j]`` are the rows of the entries in column j, ascending."""
+    """Pattern of a layer: ``rows[j]`` are the ascending rows of the entries in column j."""
 
     nrows: int
     rows: np.ndarray
@@ -261,7 +261,7 @@ class _Pattern(NamedTuple):
         return _Pattern(self.nrows, np.sort(order[self.rows], axis=1))
 
     def matrix(self, value: np.floating) -> gb.Matrix:
-        """Return a column-wise matrix of the pattern, iso-valued."""
+        """Return an iso-valued column-wise matrix of the pattern."""
         ncols, degree = self.rows.shape
         indptr = np.arange(0, ncols * degree + 1, degree, dtype=np.uint64)
         columns = SparseRows(
@@ -271,14 +271,14 @@ class _Pattern(NamedTuple):
 
 
 def _patterns(systems: Sequence[Sequence[int]], widths: Sequence[int]) -> Iterator[_Pattern]:
-    """Yield the patterns of the systems' layers, widened."""
+    """Yield the widened patterns of the systems' layers."""
     N = prod(systems[0])
     j = np.arange(N)
     level = 0
     for system in systems:
         place = 1
         for radix in system:
-            # i has edges to i - n place, so j has edges from j + n place
+            # edges lead from i to i - n place, so column j has the rows j + n place
             sources = np.sort((j[:, None] + place * np.arange(radix)) % N, axis=1)
             place *= radix
             above, below = widths[level : level + 2]

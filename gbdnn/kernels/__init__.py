@@ -1,1 +1,1 @@
-"""One layer, equation by equation: a module per kernel, and the blocks that kernels compute on."""
+"""Kernels, which compute one layer, and the blocks that they compute on."""

@@ -1,4 +1,4 @@
-"""Addresses of arrays, which compiled code reads and writes."""
+"""Addresses of arrays, for compiled code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["address"]
 
 
 def address(array: np.ndarray | int | None) -> int:
-    """Return where an array's memory begins; 0 if there is none; a number as it is.
+    """Return the address of an array's memory; 0 for None; integers are returned unchanged.
 
-    A call with a few inputs asks for ten of them, and takes some 50 microseconds: a buffer of
-    cffi's takes a quarter of the time of ``array.ctypes``.
+    A call with few inputs takes about 50 microseconds and needs ten addresses. A cffi buffer takes
+    a quarter of the time of ``array.ctypes``.
     """
     if array is None:
         return 0
@@ -23,7 +23,7 @@ def address(array: np.ndarray | int | None) -> int:
     from_buffer, cast = _cffi()
     try:
         return int(cast("uintptr_t", from_buffer(array)))
-    except ValueError:  # a buffer has no gaps
+    except ValueError:  # a buffer is contiguous
         return int(array.ctypes.data)
 
 

@@ -1,16 +1,15 @@
-"""Blocks: dense activations of some inputs, in memory that NumPy and GraphBLAS both see.
+"""Blocks: dense activations of a group of inputs, in memory shared by NumPy and GraphBLAS.
 
-A block holds the activations of some inputs as a full, column-wise matrix: all inputs at neuron 0,
-then all inputs at neuron 1, and so on. The product of a full column-wise matrix with a sparse one,
-added to another full one (SuiteSparse's kernel ``saxpy5``), works in place and runs at the
-machine's limit if
+A block is a full, column-wise matrix: all inputs at neuron 0, then all inputs at neuron 1, and so
+on. The product of such a matrix with a sparse one, added to another full one (SuiteSparse's kernel
+``saxpy5``), works in place and runs at the machine's limit if
 
-- every column begins on a 64-byte boundary: the memory is aligned, and the number of inputs is a
+- every column starts on a 64-byte boundary: the memory is aligned, and the number of inputs is a
   multiple of 16;
-- columns do not fall on each other in the caches: it is an *odd* multiple of 16.
+- columns do not compete for the same cache sets: it is an *odd* multiple of 16.
 
-`malloc` aligns to 16 bytes only, so the memory comes from `posix_memalign` where there is one. Both
-NumPy and GraphBLAS release it with `free`.
+`malloc` aligns to 16 bytes only, so memory comes from `posix_memalign` if available. Both NumPy and
+GraphBLAS release it with `free`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 LEAVING = 1 << 15
-"""Activations of a block that become sparse rows at a time."""
+"""Activations of a block converted to sparse rows at a time."""
 
 _LINE = 64  # bytes of a cache line
 
@@ -51,12 +50,12 @@ def padded(inputs: int) -> int:
 class Block:
     """Activations of up to `width` inputs at `neurons` neurons.
 
-    ``matrix`` is the GraphBLAS matrix, width x neurons, full and column-wise; ``array`` the same
-    memory as a C-ordered array, neurons x width. ``inputs`` are the ids of the inputs, in the order
-    of the columns of ``array``; columns beyond them are padding, their content is arbitrary.
+    ``matrix`` is the GraphBLAS matrix, width x neurons, full and column-wise. ``array`` is the same
+    memory as a C-ordered array, neurons x width. ``inputs`` are the ids of the inputs in the order
+    of the columns of ``array``; further columns are padding with arbitrary content.
 
-    The array is a view taken before GraphBLAS became the owner. It stays valid because all that
-    GraphBLAS ever does to the matrix is the in-place product; `in_place` tests that it is one.
+    The array is a view created before GraphBLAS owned the memory. It stays valid because the only
+    operation on the matrix is the in-place product, which `in_place` tests.
     """
 
     inputs: np.ndarray
@@ -70,12 +69,12 @@ class Block:
 
     @staticmethod
     def size(neurons: int, width: int, dtype: np.dtype) -> int:
-        """Return the bytes of a block."""
+        """Return the size of a block in bytes."""
         return neurons * width * dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the activations."""
+        """Size of the activations in bytes."""
         return int(self.array.nbytes)
 
     @property
@@ -89,18 +88,17 @@ class Block:
         return self.array.reshape(-1)
 
     def free(self) -> None:
-        """Free the memory at once; the array is no longer valid.
+        """Free the memory at once; the array becomes invalid.
 
-        A graphblas.Matrix is part of a cycle: left alone, it would stay until it is collected.
+        A graphblas.Matrix is part of a reference cycle and would otherwise be freed much later.
         """
         self.matrix.clear()
 
 
 class AlignedBlock:
-    """A block that GraphBLAS does not see; it may hold fewer neurons than it has room for.
+    """A block without a GraphBLAS matrix, for up to the given number of neurons.
 
-    Rows, a neuron each, are an odd number of cache lines apart. ``neurons`` may be set to any
-    number up to the one that the block was made for.
+    Rows, one per neuron, are an odd number of cache lines apart. ``neurons`` may be reduced.
     """
 
     inputs: np.ndarray
@@ -117,14 +115,14 @@ class AlignedBlock:
 
     @cached_property
     def scratch(self) -> np.ndarray:
-        """Four integers per input and a cache line of them, for the code that has the block."""
+        """Scratch memory: four integers per input, and a cache line."""
         memory = np.empty(4 * self.stride + 2 * _LINE // 8, np.int64)
         start = -address(memory) % _LINE // 8
         return memory[start : start + 4 * self.stride + _LINE // 8]
 
     @cached_property
     def scratch_address(self) -> int:
-        """The address of `scratch`."""
+        """Address of `scratch`."""
         return address(self.scratch)
 
     @staticmethod
@@ -134,7 +132,7 @@ class AlignedBlock:
 
     @classmethod
     def size(cls, neurons: int, width: int, dtype: np.dtype) -> int:
-        """Return the bytes of a block, but for what aligns it."""
+        """Return the size of a block in bytes, without alignment."""
         return neurons * cls._columns(width, dtype) * dtype.itemsize
 
     @property
@@ -144,7 +142,7 @@ class AlignedBlock:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the memory."""
+        """Size of the memory in bytes."""
         return int(self._memory.nbytes)
 
     @property
@@ -158,12 +156,12 @@ class AlignedBlock:
         return self._memory.reshape(-1)
 
     def free(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         del self._memory
 
 
 class MovedBlock(Block):
-    """A block whose memory is moved into and out of GraphBLAS, where a product is not in place."""
+    """A block that is moved into and out of GraphBLAS, if products are not in place."""
 
     def __init__(self, neurons: int, width: int, dtype: np.dtype) -> None:
         self.neurons, self.width = neurons, width
@@ -173,14 +171,14 @@ class MovedBlock(Block):
 
     @property
     def array(self) -> np.ndarray:  # type: ignore[override]
-        """The activations; the matrix is empty from now on."""
+        """The activations; the matrix becomes empty."""
         if self._array is None:
             self._array = self._matrix.ss.unpack("fullc")["values"].T
         return self._array
 
     @property
     def matrix(self) -> gb.Matrix:
-        """The matrix; an array taken before is no longer valid."""
+        """The matrix; arrays obtained before become invalid."""
         if self._array is not None:
             self._matrix.ss.pack_fullc(self._array.T, take_ownership=True)
             self._array = None
@@ -188,23 +186,23 @@ class MovedBlock(Block):
 
 
 class Buffers:
-    """Blocks of one dtype.
+    """Pool of blocks of one dtype.
 
     Parameters
     ----------
     dtype : float32 or float64
-        Of the activations.
-    make : type, optional
-        Of the blocks; default: one for GraphBLAS.
-    shape : (int, int), optional
-        Neurons and inputs of all blocks; default: those that are asked for.
+        Type of the activations.
     budget : int
-        Bytes beyond which blocks that were put back are freed.
+        Size of the pool in bytes beyond which returned blocks are freed.
+    make : type, optional
+        Type of the blocks (default: one for GraphBLAS).
+    shape : (int, int), optional
+        Neurons and inputs of all blocks (default: as requested).
 
     Attributes
     ----------
     allocated : int
-        Bytes of all blocks, those in use and those that were put back.
+        Bytes of all blocks, in use or idle.
     """
 
     def __init__(
@@ -224,7 +222,7 @@ class Buffers:
         self.allocated = 0
 
     def get(self, neurons: int, width: int) -> Any:
-        """Return a block of this shape; its content is arbitrary."""
+        """Return a block of this shape with arbitrary content."""
         neurons, width = self._shape or (neurons, width)
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
@@ -245,12 +243,12 @@ class Buffers:
         return block
 
     def put(self, block: Any) -> None:
-        """Take a block back."""
+        """Return a block to the pool."""
         with self._lock:
             self._idle.append(block)
 
     def release(self) -> None:
-        """Free all blocks, also those in use after an exception; no array is valid then."""
+        """Free all blocks, also those in use after an exception; all arrays become invalid."""
         with self._lock:
             self._idle.clear()
             for block in list(self._all.values()):
@@ -263,12 +261,12 @@ class Buffers:
 
 
 def sample(array: np.ndarray) -> np.ndarray:
-    """Return activations at one neuron in sixteen, at some 64 at least."""
+    """Return the activations of one in sixteen neurons, at least about 64."""
     return array[:: min(16, max(1, len(array) // 64))]
 
 
 def any_bit(array: np.ndarray) -> np.ndarray:
-    """Return for each column of a C-ordered array whether any of its bits is set."""
+    """Return for each column of a C-ordered array whether any bit is set."""
     # Twice as fast as any(axis=0), which compares floating-point numbers.
     bits: np.ndarray = np.bitwise_or.reduce(array.view(f"u{array.itemsize}"), axis=0)
     return bits != 0
@@ -276,7 +274,7 @@ def any_bit(array: np.ndarray) -> np.ndarray:
 
 @cache
 def in_place(dtype: str) -> bool:
-    """Whether ``Z += Y W`` on full matrices leaves Z's memory where it is."""
+    """Whether ``Z += Y W`` on full matrices keeps Z's memory in place."""
     W = gb.Matrix.ss.import_csc(
         nrows=2,
         ncols=2,
@@ -294,14 +292,14 @@ def in_place(dtype: str) -> bool:
 
 
 def _allocate(neurons: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """Return memory of shape (width, neurons), column-wise, owned, aligned if it can be."""
+    """Return owned, column-wise memory of shape (width, neurons), aligned if possible."""
     memalign = _posix_memalign()
     if memalign is None:
         return np.empty((width, neurons), dtype, order="F")
     place = ctypes.c_void_p()
     nbytes = max(neurons * width * dtype.itemsize, _LINE)
     if memalign(ctypes.byref(place), _LINE, nbytes):
-        raise MemoryError(f"no {nbytes} bytes for a block of {width} inputs x {neurons} neurons")
+        raise MemoryError(f"cannot allocate {nbytes} bytes for {width} inputs x {neurons} neurons")
     from suitesparse_graphblas import ffi
     from suitesparse_graphblas.utils import claim_buffer_2d
 

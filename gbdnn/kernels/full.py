@@ -1,12 +1,12 @@
-"""The full kernel of a layer: a block of inputs, zeros and all, in place.
+"""The full kernel: a layer on a dense block of inputs, in place.
 
-    Z  = b                         every input starts at the bias
-    Z += Y W                       plus_times into Z itself: SuiteSparse's kernel saxpy5
+    Z  = b                         initialise with the bias
+    Z += Y W                       plus_times into Z; SuiteSparse's kernel saxpy5
     Y' = min(max(Z, 0), clip)      one pass over the same memory
 
-Y and Z are full and column-wise, W is sparse and column-wise. Starting at the bias is the rule
-``all``. It is the rule ``entries`` too, where an input that reaches a neuron by no edge would be
-left with nothing: under a ReLU and a bias <= 0, or where the bias is 0.
+Y and Z are full and column-wise, W is sparse and column-wise. Initialising with the bias is the
+bias rule ``all``. It also gives the rule ``entries`` if neurons that no edge reaches become 0:
+under a ReLU and a bias <= 0, or with bias 0.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ __all__ = ["FULL", "FullKernel", "FullWeights"]
 
 
 class FullWeights(NamedTuple):
-    """What the full kernel needs of a layer: column-wise weights, one bias or one per neuron."""
+    """Column-wise weights of a layer, and one bias or one per neuron."""
 
     W: gb.Matrix
     b: float | np.ndarray
 
 
 class FullKernel:
-    """The product of a full with a sparse matrix, in GraphBLAS."""
+    """Product of a full with a sparse matrix in GraphBLAS."""
 
     name = "full"
 
     def is_exact(self, info: LayerInfo) -> bool:
-        """Whether starting at the bias is the layer's rule (there is no block of no neurons)."""
+        """Whether initialising with the bias gives the layer's rule (and no side is empty)."""
         if 0 in info.shape:
             return False
         if info.bias_rule == "all" or info.largest_bias == 0:
@@ -52,7 +52,7 @@ class FullKernel:
         return info.activation == "relu" and info.highest_bias <= 0
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
-        """Return ns for one block."""
+        """Return the time for one block, in ns."""
         return costs.full_layer(inputs, info.edges, info.ncols, info.dtype.itemsize)
 
     def prepare(
@@ -67,7 +67,7 @@ class FullKernel:
         if rows is None or columns is None:
             return FullWeights(layer.W, layer.bias)
         of_W, b = reordered(layer, rows, columns)
-        # SuiteSparse's kernel is faster where each edge has a value of its own.
+        # SuiteSparse's kernel is faster if each edge has its own value.
         each = SparseRows(of_W.indptr, of_W.columns, np.array(of_W.values), layer.nrows)
         return FullWeights(each.matrix(transposed=True), b)
 
@@ -80,7 +80,7 @@ class FullKernel:
         *,
         check: Callable[[np.ndarray], None] | None = None,
     ) -> None:
-        """Compute the layer; what `check` sees is ``Y W + b``."""
+        """Compute the layer; `check` gets ``Y W + b``."""
         start(Z, weights.b)
         multiply(Y, Z, weights.W)
         if check is not None:
@@ -108,7 +108,7 @@ def multiply(Y: Block, Z: Block, W: gb.Matrix) -> None:
 
 @cache
 def _arithmetic(dtype: str) -> tuple[Any, Any]:
-    """Return plus and plus_times of one dtype: to find them takes a third of a call's time."""
+    """Return plus and plus_times of a dtype; looking them up takes a third of a call's time."""
     return gb.binary.plus[dtype], gb.semiring.plus_times[dtype]
 
 

@@ -1,8 +1,8 @@
-"""Blocks through layers in the full kernel: a loop of GraphBLAS's steps.
+"""Blocks through layers in the full kernel: a loop of GraphBLAS operations.
 
-Inputs die on the way. Dead ones cost a share of every layer, to move the living to a narrower block
-costs a pass over this one. By the ski-rental rule they are moved when the wasted work exceeds the
-cost of the move: at most twice what the best moment would have cost (2-competitive).
+Dead inputs cost a share of every layer; compaction costs a pass over the block. By the ski-rental
+rule, a block is compacted when the wasted work exceeds the cost of compaction, which is at most
+twice as expensive as compacting at the best moment (2-competitive).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FullChain"]
 
-_FILLED = 1 << 16  # entries of sparse rows that become a block's at a time
-_LONGEST_PAUSE = 4  # layers between two looks for the dead
-_FEW = 0.75  # of the inputs live, or fewer: the living are moved at the end of a run of layers
+_FILLED = 1 << 16  # entries of sparse rows converted at a time
+_LONGEST_PAUSE = 4  # layers between two tests for dead inputs
+_FEW = 0.75  # fraction of live inputs up to which blocks are compacted at the end of a window
 
 
 class FullChain:
-    """See `gbdnn.kernels.kernel.Chain`; a block's matrix has the shape of the layer it is at."""
+    """See `gbdnn.kernels.kernel.Chain`; the matrix of a block has the shape of its layer."""
 
     name = "full"
 
@@ -41,7 +41,7 @@ class FullChain:
         self.layers = layers
 
     def block(self, buffers: Buffers, k: int, width: int) -> Block:
-        """Return a block for so many inputs before layer `k`."""
+        """Return a block for `width` inputs before layer `k`."""
         infos, at = self.layers.infos, k - self.layers.first
         neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
         found: Block = buffers.get(neurons, padded(width))
@@ -62,7 +62,7 @@ class FullChain:
         Y.inputs = rows.ids
 
     def read_dense(self, Y: Block, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
-        """Fill a block with rows of an array, which are known to be finite."""
+        """Fill a block with rows of a finite array."""
         array, position = Y.array, self.layers.position(k)
         array[:, len(rows) :] = 0
         array[slice(None) if position is None else position, : len(rows)] = rows.T
@@ -80,10 +80,10 @@ class FullChain:
         counts: np.ndarray | None,
         stands: np.ndarray | None,
     ) -> Block:
-        """Return a block after some layers."""
+        """Return a block after layers `first` to `stop` (exclusive)."""
         layers, waste = self.layers, 0.0
         look, pause = first + 1, 1
-        if padded(len(Y.inputs)) <= _FEW * Y.width:  # poured together, but not to the brim
+        if padded(len(Y.inputs)) <= _FEW * Y.width:  # pooled blocks that are not full
             Y = self._moved(Y, np.arange(len(Y.inputs)), first, buffers)
         for k in range(first, stop):
             at, began = k - layers.first, perf_counter_ns()
@@ -100,10 +100,10 @@ class FullChain:
             if not layers.droppable[at] or (k + 1 < look and not ends) or (ends and not tidy):
                 continue
             count = len(Y.inputs)
-            live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # from below
+            live = int(np.count_nonzero(any_bit(sample(Y.filled))))  # a lower bound
             if ends:
                 return self._compacted(Y, stop, buffers) if live <= _FEW * count else Y
-            # Where nothing has died, the next look can wait.
+            # While nothing dies, tests can be less frequent.
             look = k + 1 + (1 if live < count else pause)
             pause = 1 if live < count else min(2 * pause, _LONGEST_PAUSE)
             waste += FULL.cost(layers.infos[at + 1], count - live, 0) if live < count else 0.0
@@ -114,16 +114,16 @@ class FullChain:
         return Y
 
     def _compacted(self, Y: Block, k: int, buffers: Buffers) -> Block:
-        """Return a block with the living inputs alone; a narrower one if some are dead."""
+        """Return a block with the live inputs only, narrower if some are dead."""
         keep = np.flatnonzero(any_bit(Y.filled))
         return Y if len(keep) == len(Y.inputs) else self._moved(Y, keep, k, buffers)
 
     def _moved(self, Y: Block, keep: np.ndarray, k: int, buffers: Buffers) -> Block:
-        """Return a block of these inputs alone, no wider than they need."""
+        """Return a block with the inputs in `keep` only, no wider than necessary."""
         ids = Y.inputs[keep]
         if len(keep):
             Z = self.block(buffers, k, len(keep))
-            # Padding columns repeat the first one; np.take is fast into contiguous memory only.
+            # Padding columns repeat the first one; np.take is fast only into contiguous memory.
             np.take(Y.array, np.resize(keep, Z.width), axis=1, out=Z.array, mode="wrap")
             buffers.put(Y)
             Y = Z
@@ -147,10 +147,10 @@ class FullChain:
 
 
 def _count(Y: Block, counts: np.ndarray, stands: np.ndarray | None, began: int) -> None:
-    """Add what a layer has computed to its row of the counts."""
+    """Add the statistics of a layer to its row of `counts`."""
     counts[0] += len(Y.inputs)
     if stands is not None:
-        on = (Y.array != 0)[:, : len(Y.inputs)]  # memory without gaps takes half the time
+        on = (Y.array != 0)[:, : len(Y.inputs)]  # contiguous memory takes half the time
         live = Y.inputs[any_bit(on)]
         counts[1:] += (
             len(live), stands[live].sum(), np.count_nonzero(on), perf_counter_ns() - began,

@@ -1,11 +1,10 @@
 """The fused kernel: a block through many layers, each in one pass over its memory.
 
-    Z  = b; Z += Y W               every neuron's sums stay in registers for all its edges
-    Y' = min(max(Z, 0), clip)      before they are stored, once
+    Z  = b; Z += Y W               sums stay in registers for all edges of a neuron
+    Y' = min(max(Z, 0), clip)      applied before sums are stored, once
 
-The inner loops are compiled by numba and kept on disk (`gbdnn.kernels.compiled`). The full kernel
-is the same equation in GraphBLAS: its definition, and the kernel to take if nothing can be
-compiled.
+The inner loops are compiled by numba and cached on disk (`gbdnn.kernels.compiled`). The full kernel
+is the same equation in GraphBLAS: the reference, and the fallback if nothing can be compiled.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ __all__ = ["FUSED", "FusedKernel"]
 
 
 class FusedKernel:
-    """Sums in registers, compiled for the processor at hand."""
+    """Sums in registers, in code compiled for the processor."""
 
     name = "fused"
 
     def __init__(self) -> None:
         self._loaded: set[np.dtype] = set()
         self._fault: dict[np.dtype, str] = {}
-        self._without: dict[np.dtype, float] = {}  # ns of runs in another kernel
+        self._without: dict[np.dtype, float] = {}  # ns of runs in other kernels
         self._loading = threading.Lock()
 
     def is_exact(self, info: LayerInfo) -> bool:
-        """Whether starting at the bias is the layer's rule."""
+        """Whether initialising with the bias gives the layer's rule."""
         return FULL.is_exact(info)
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
-        """Return ns for one block."""
+        """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
 
     def is_due(self, dtype: np.dtype, work: float) -> bool:
-        """Whether a run of so much work is to take compiled code: `has_loaded` then tells.
+        """Whether a run should use compiled code, subject to `has_loaded`.
 
         Parameters
         ----------
         dtype : float32 or float64
         work : float
-            Estimated ns of the run in another kernel. Without compiled code on disk, it is compiled
-            once the runs of this process have taken longer than that (the ski-rental rule, with
-            `costs.COMPILE`); while one thread compiles, others go on without.
+            Estimated time of the run in another kernel, in ns. Code that is not cached is compiled
+            once the runs of this process have taken longer than `costs.COMPILE` (the ski-rental
+            rule). While one thread compiles, others use another kernel.
         """
         if dtype in self._loaded:
             return True
@@ -71,13 +70,13 @@ class FusedKernel:
         return enough and not self._loading.locked()
 
     def went_without(self, dtype: np.dtype, work: float) -> None:
-        """Note that a run of so much work takes another kernel."""
+        """Record that a run of this amount of work uses another kernel."""
         self._without[dtype] = self._without.get(dtype, 0.0) + work
 
     def has_loaded(self, dtype: np.dtype) -> bool:
-        """Whether there is compiled code; it is loaded, or compiled, and a failure warned of once.
+        """Whether compiled code could be loaded or compiled.
 
-        After a failure this process goes on without; the next one tries again.
+        A failure is reported once; this process then uses other kernels.
         """
         first = dtype not in self._fault
         if (fault := self._load(dtype)) is not None and first:
@@ -86,7 +85,7 @@ class FusedKernel:
         return fault is None
 
     def code(self) -> dict[str, str]:
-        """Return for each dtype where its compiled code is kept, and whether it is there."""
+        """Return the location of the compiled code for each dtype, and whether it exists."""
         from gbdnn.kernels.compiled.functions import library
 
         found, suited = {}, "" if self._is_suited else " (slow: no fused multiply-adds here)"
@@ -97,7 +96,7 @@ class FusedKernel:
         return found
 
     def seconds_compiling(self, dtype: np.dtype | None) -> float:
-        """Return what this process took to compile the code; 0 if it was on disk, or not needed."""
+        """Return the time this process spent compiling, in seconds; 0 if the code was cached."""
         if dtype is None or dtype not in self._loaded:
             return 0.0
         from gbdnn.kernels.compiled.functions import library
@@ -110,13 +109,13 @@ class FusedKernel:
         Raises
         ------
         MissingPackageError
-            numba is missing, or not one that this code knows.
+            numba is missing, or its version is not supported.
         """
         if (fault := self._load(dtype)) is not None:
             raise MissingPackageError(f"engine='fused' needs a working numba: {fault}")
 
     def keep_code(self, dtype: np.dtype) -> None:
-        """Have the code at hand, compiled now, where it is kept on disk for later processes."""
+        """Load the code, or compile and store it on disk for later processes."""
         from gbdnn.kernels.compiled.library import cache_folder
 
         if cache_folder() is not None and self.is_due(dtype, np.inf):
@@ -124,13 +123,13 @@ class FusedKernel:
 
     @cached_property
     def _is_suited(self) -> bool:
-        """Whether the processor gains by this kernel."""
+        """Whether this kernel is fast on the processor."""
         try:
             from gbdnn.kernels.compiled.library import has_fma
 
             return has_fma()
         except ImportError:
-            return True  # it is tried, and fails, where it is due
+            return True  # the failure is reported when the code is loaded
 
     def _is_at_hand(self, dtype: np.dtype) -> bool:
         try:
@@ -141,7 +140,7 @@ class FusedKernel:
             return False
 
     def _load(self, dtype: np.dtype) -> str | None:
-        """Return why there is no compiled code; None if there is."""
+        """Return why compiled code is unavailable, or None if it is available."""
         with self._loading:
             if dtype not in self._fault and dtype not in self._loaded:
                 try:
@@ -161,9 +160,9 @@ class FusedKernel:
         *,
         wide: bool = False,
     ) -> FusedLayer:
-        """Return the columns, those of equal patterns side by side, or by panels; or a dense layer.
+        """Return columns grouped by pattern, or by panels if `wide`; or a dense layer.
 
-        A layer keeps what blocks of any width have in common.
+        The part that does not depend on the width is cached on the layer.
         """
         from gbdnn.kernels.compiled.table import prepare_panels
 
@@ -175,7 +174,7 @@ class FusedKernel:
         return found
 
     def prepare_single(self, layer: Layer) -> FusedLayer:
-        """Return the rows, for a single input."""
+        """Return the rows of the weights, for a single input."""
         from gbdnn.kernels.compiled.table import prepare_dense_rows, prepare_rows
 
         dense = costs.dense_layer_pays(layer.edges, *layer.shape, single=True)
@@ -191,7 +190,7 @@ FUSED = FusedKernel()
 def _columns(
     layer: Layer, rows: np.ndarray | None = None, columns: np.ndarray | None = None
 ) -> tuple[SparseRows, float | np.ndarray]:
-    """Return a layer's columns and bias, neurons in the order given."""
+    """Return a layer's columns and bias, with neurons in the given order."""
     if rows is not None and columns is not None:
         return reordered(layer, rows, columns)
     arrays = layer.W.ss.export("csc", sort=True)
@@ -200,7 +199,7 @@ def _columns(
 
 
 def _any_width(layer: Layer) -> FusedLayer:
-    """Return the weights for blocks of any width; the layer keeps them."""
+    """Return the weights for blocks of any width, cached on the layer."""
     return _prepared(_columns(layer), layer)
 
 

@@ -1,6 +1,6 @@
-"""Calls of the fused kernel's compiled code: blocks, and single inputs, through many layers.
+"""Call the fused kernel's compiled code on blocks or single inputs, through many layers.
 
-Compiled code gets addresses and believes what it is told.
+Compiled code receives addresses and does not validate them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["FusedChain", "FusedSingle"]
 class FusedChain:
     """See `gbdnn.kernels.kernel.Chain`; all blocks have room for the widest layer.
 
-    Compiled code drops the dead on the way: the living from the end of a block take their places.
+    Compiled code drops dead inputs: live inputs from the end of a block take their places.
     """
 
     name = "fused"
@@ -47,7 +47,7 @@ class FusedChain:
         self._compiled = functions(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
-        """Return a block for so many inputs before layer `k`."""
+        """Return a block for `width` inputs before layer `k`."""
         infos, at = self.layers.infos, k - self.layers.first
         found: AlignedBlock = buffers.get(self.neurons, width)
         found.neurons = infos[at].nrows if at < len(infos) else infos[-1].ncols
@@ -92,7 +92,7 @@ class FusedChain:
         counts: np.ndarray | None,
         stands: np.ndarray | None,
     ) -> AlignedBlock:
-        """Return a block after some layers: one compiled call, which drops inputs on the way."""
+        """Return a block after layers `first` to `stop` (exclusive): one compiled call."""
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
@@ -144,12 +144,12 @@ class FusedChain:
 
 
 class FusedSingle:
-    """One input at a time through all layers; not to be used by two threads at once.
+    """One input at a time through all layers; not thread-safe.
 
     Parameters
     ----------
     weights : sequence of FusedLayer
-        As `FusedKernel.prepare_single` makes them.
+        From `FusedKernel.prepare_single`.
     infos : sequence of LayerInfo
     """
 
@@ -167,13 +167,13 @@ class FusedSingle:
         self._last = (self._z if count % 2 else self._y)[: infos[-1].ncols]
 
     def run(self, x: np.ndarray, out: np.ndarray) -> int:
-        """Write the activations after the last layer.
+        """Write the activations of the last layer to `out`.
 
         Returns
         -------
         int
-            -1; the layer in which a sum was not finite; or the number of layers if a value of `x`
-            is not finite.
+            -1 on success; otherwise the layer in which a sum is not finite, or the number of layers
+            if a value of `x` is not finite.
         """
         self._y[: self._nrows] = x
         faulty: Any = self._run()
@@ -182,7 +182,7 @@ class FusedSingle:
 
 
 def natural_order(size: int) -> tuple[np.ndarray, int]:
-    """Return 0, 1, 2, ..., at least `size` of them, not to be changed, and their address."""
+    """Return a read-only array 0, 1, 2, ... of at least `size` numbers, and its address."""
     global _natural
     found = _natural  # other threads may replace it at any time
     if len(found[0]) < size:

@@ -1,13 +1,13 @@
-"""What nodes gather from their neighbours: the product of a graph's matrix with a full one.
+"""Aggregation of neighbour features: the product of a graph's matrix with a full one.
 
-    Z = A Y                          plus_times; max_second and min_second for the other two
+    Z = A Y                          plus_times; or max_second, min_second
     Z = min(max(Z + start, low), high)
 
-A(i, j) is the edge that brings j's features to i. In GraphBLAS this is one expression, the
-definition (`gathered`). For plus_times, compiled code (`gbdnn.kernels.compiled.gather`) computes it
-a row of A at a time. Its threads share the edges, not the nodes; the rows of nodes with very many
-of them are cut into pieces, of which each has a sum of its own. What is cut follows from A alone:
-bits do not depend on the number of threads.
+A(i, j) is the weight of the edge from j to i. `gathered`, the reference, is one GraphBLAS
+expression. For plus_times, compiled code (`gbdnn.kernels.compiled.gather`) computes one row of A at
+a time. Threads share the edges rather than the nodes: rows with very many edges are split into
+pieces that are summed separately. The split depends on A only, so results are bitwise independent
+of the number of threads.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ __all__ = ["Aggregate", "Gather", "gathered"]
 
 Aggregate = Literal["sum", "max", "min"]
 
-SHARE = 1 << 16  # edges and nodes that a thread takes at a time
-HEAVY = 1 << 17  # edges of a node that are cut into pieces of SHARE
-PIECE = 1 << 24  # bytes that GraphBLAS takes at a time, or for a node
+SHARE = 1 << 16  # edges and nodes of a thread's unit of work
+HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
+PIECE = 1 << 24  # bytes that GraphBLAS uses at a time, or for a node
 
-_faults: set[str] = set()  # why there is no compiled code: said once
+_faults: set[str] = set()  # reasons without compiled code, each reported once
 _without: dict[np.dtype, float] = {}  # ns of products in GraphBLAS
 
 
 def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Matrix:
-    """Return A Y; for ``"max"`` and ``"min"`` of the neighbours' features, whatever A's values."""
+    """Return A Y, or the maximum or minimum of the neighbours' features, ignoring A's values."""
     semiring = gb.semiring
     names = {"sum": semiring.plus_times, "max": semiring.max_second, "min": semiring.min_second}
     return names[aggregate](A @ Y).new(name="Z")
 
 
 class Gather:
-    """Products of a graph's matrix with full ones.
+    """Products of a graph's matrix with full matrices.
 
     Parameters
     ----------
     rows : SparseRows
-        Of A, in the dtype of the products.
+        The rows of A, in the dtype of the products.
     aggregate : {"sum", "max", "min"}
     nthreads : int, optional
-        Default: those of the engaged GraphBLAS Context, or of the configuration.
+        Default: that of the engaged GraphBLAS Context, or of the configuration.
     features : int
-        Of the products to come, about: whether it pays to compile.
+        Approximate total number of features, to decide whether compiling pays.
     engine : str
         ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
     """
@@ -85,18 +85,18 @@ class Gather:
 
     @property
     def kernel(self) -> str:
-        """How products are computed: ``"fused"`` in compiled code, ``"full"`` in GraphBLAS."""
+        """Kernel of the products: ``"fused"`` (compiled code) or ``"full"`` (GraphBLAS)."""
         return "full" if self._compiled is None else "fused"
 
     def _plain_bytes(self, features: int) -> np.ndarray:
-        """Return the bytes that GraphBLAS takes for all rows before each."""
+        """Return the cumulative bytes that GraphBLAS needs for the rows before each row."""
         size = self.rows.dtype.itemsize
-        each = 16 + features * (10 + 2 * size)  # its pointers, its sums as entries and as an array
+        each = 16 + features * (10 + 2 * size)  # pointers, and sums as entries and as an array
         indptr = self.rows.indptr.view(np.int64)
         return (8 + size) * indptr + each * np.arange(len(indptr))
 
     def operand(self, Y: np.ndarray) -> Any:
-        """Return an array, contiguous by rows, as `into` reads it."""
+        """Return an array, contiguous by rows, as operand of `into`."""
         return gb.Matrix.from_dense(Y) if self._compiled is None else Y
 
     def into(
@@ -110,16 +110,17 @@ class Gather:
         first: int = 0,
         last: int | None = None,
     ) -> bool:
-        """Write rows `first` to before `last` of the product, from Z's first row on.
+        """Write rows `first` to `last` (exclusive) of the product to Z.
 
         Parameters
         ----------
-        Y : what `operand` returned
+        Y
+            Result of `operand`.
         Z : ndarray, shape (last - first, features)
         start : ndarray, shape (features,) or that of Z
-            What is added; it may be Z.
+            Added to the product; may be Z.
         low, high : float
-            Limits of what is stored.
+            Limits of the result.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class Gather:
         self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, limits: tuple[float, float],
         first: int, last: int,
     ) -> bool:  # fmt: skip
-        """Have GraphBLAS multiply some rows at a time."""
+        """Multiply with GraphBLAS, some rows at a time."""
         taken = self._plain_bytes(Z.shape[1])[first : last + 1]
         cuts = np.searchsorted(taken, np.arange(taken[0], taken[-1], PIECE))
         start, is_finite = np.broadcast_to(start, Z.shape), True
@@ -156,7 +157,7 @@ class Gather:
         self, gather: Callable[..., Any], Y: np.ndarray, Z: np.ndarray, start: np.ndarray,
         limits: tuple[float, float], first: int, last: int,
     ) -> bool:  # fmt: skip
-        """Have threads take shares of the rows, and pieces of heavy ones, which are then added."""
+        """Compute units of rows, and pieces of heavy rows, on threads; then add the pieces."""
         rows, size, features = self.rows, Z.itemsize, Z.shape[1]
         indptr, each = rows.indptr.view(np.int64), int(not rows.is_iso)
         edges = address(rows.columns), address(rows.values[:1] if rows.is_iso else rows.values)
@@ -192,7 +193,7 @@ class Gather:
 
         on_threads(max(1, min(self._nthreads, len(work))), run, stop=stop)
         one = np.ones(1, Z.dtype)
-        for k, _, parts in sums:  # the same product, of a row whose neighbours are the pieces
+        for k, _, parts in sums:  # the same product, with the pieces as neighbours
             place, count = np.array([k]), len(parts)
             ends, numbers = np.array([0, count]), np.arange(count, dtype=np.uint64)
             of_parts = address(numbers), address(one), 0, address(parts), features, features
@@ -203,10 +204,10 @@ class Gather:
 
 
 def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., Any] | None:
-    """Return the compiled product if it is at hand, due or `forced`.
+    """Return the compiled product if it is cached, due or `forced`.
 
-    It is due once the products of this process, with this one of `work` ns, would have taken longer
-    in GraphBLAS than compiling takes.
+    It is due once the products of this process, including this one of `work` ns, take longer in
+    GraphBLAS than compiling.
 
     Raises
     ------

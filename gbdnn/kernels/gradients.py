@@ -1,11 +1,11 @@
-"""Gradients of a network's weights, equation by equation, in GraphBLAS.
+"""Gradients of a network's weights in GraphBLAS, equation by equation.
 
     Z = Y W + b;   Y' = min(max(Z, 0), clip)       forward, every layer's activations kept
     D = D' W'^T  where 0 < Y < clip                 backward
     dW<W.S> = Y^T D;   db = sum of D over inputs    on the pattern of W alone
 
-Activations and their gradients are full matrices, inputs x neurons. `gbdnn.kernels.steps` computes
-the same in compiled code, some twenty times as fast; this is its definition.
+Activations and their gradients are full matrices, inputs x neurons. This is the reference of
+`gbdnn.kernels.steps`, whose compiled code is about twenty times as fast.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["LayerGradient", "backward", "forward"]
 
 
 class LayerGradient(NamedTuple):
-    """The gradient of a layer's weights and biases."""
+    """Gradient of a layer's weights and biases."""
 
     W: gb.Matrix
-    """Shape and pattern of the weights."""
+    """Matrix with the shape and pattern of the weights."""
 
     b: np.ndarray
-    """Shape (ncols,)."""
+    """Array of shape (ncols,)."""
 
 
 def forward(layers: Sequence[Layer], X: np.ndarray) -> list[gb.Matrix]:
-    """Return the activations before the first layer, and after each.
+    """Return the activations before the first and after each layer.
 
     Parameters
     ----------
     layers : sequence of Layer
-        Under the bias rule ``"all"``.
+        With the bias rule ``"all"``.
     X : ndarray of the layers' dtype, shape (inputs, neurons)
     """
     binary, semiring = gb.binary, gb.semiring
@@ -71,7 +71,7 @@ def backward(
     activations : sequence of Matrix
         As `forward` returns them.
     gradient : ndarray, shape (inputs, outputs)
-        Of the loss with respect to the last activations.
+        Gradient of the loss with respect to the last activations.
     """
     monoid, semiring = gb.monoid, gb.semiring
     D = gb.Matrix.from_dense(gradient)
@@ -94,7 +94,7 @@ def backward(
 
 
 def _passed(D: gb.Matrix, Y: gb.Matrix, layer: Layer) -> gb.Matrix:
-    """Return D where the activation passes it on: between the limits of ReLU and clip."""
+    """Return D where the activation is differentiable and not constant: between its limits."""
     select, zero = gb.select, layer.dtype.type(0)
     if layer.activation == "relu":
         D = D.dup(mask=select.valuegt(Y, zero).new().S)

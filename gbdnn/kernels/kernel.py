@@ -1,7 +1,7 @@
-"""What a kernel provides, so that another kernel is one more module.
+"""Interfaces of kernels.
 
-The sparse kernel takes all inputs through a layer as one sparse matrix. A *block kernel* computes
-on blocks, dense activations of some inputs: a `Chain` takes a block through consecutive layers.
+The sparse kernel computes a layer for all inputs as one sparse matrix. A *block kernel* computes
+blocks, dense activations of a group of inputs; a `Chain` computes consecutive layers on a block.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["BlockKernel", "Chain", "ChainLayers", "Kernel"]
 
 
 class Kernel(Protocol):
-    """A way to compute ``Y' = min(max(Y W + b, 0), clip)``."""
+    """A method to compute ``Y' = min(max(Y W + b, 0), clip)``."""
 
     name: str
-    """As `LayerStats` and the ``engine`` of `infer` call it."""
+    """Name in `LayerStats` and in the ``engine`` option of `infer`."""
 
     def is_exact(self, info: LayerInfo, /) -> bool:
         """Whether the kernel computes this layer exactly."""
         ...
 
     def cost(self, info: LayerInfo, inputs: int, entries: float, /) -> float:
-        """Return the ns of one thread for so many inputs with so many entries in all."""
+        """Return the time of one thread for all inputs, with `entries` in total, in ns."""
         ...
 
 
@@ -49,30 +49,30 @@ class BlockKernel(Kernel, Protocol):
         *,
         wide: bool = False,
     ) -> Any:
-        """Return the weights as the kernel needs them, neurons in the order given (None: as is).
+        """Return the weights in the kernel's layout, with neurons in the given order.
 
-        They give the same bits whether they are for `wide` blocks (`costs.is_wide`) or not.
+        The results do not depend on `wide` (`costs.is_wide`), to the bit.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainLayers:
-    """Consecutive layers of a chain, with an item for each in every sequence.
+    """Consecutive layers of a chain; all sequences have one item per layer.
 
     Attributes
     ----------
     first : int
-        The number of the first layer in the network.
+        Number of the first layer in the network.
     infos : sequence of LayerInfo
     weights : sequence
-        As the kernel prepares them; None for a layer that it does not compute.
+        As prepared by the kernel; None for layers that it does not compute.
     droppable : sequence of bool
-        Whether inputs without an activation behind the layer may be dropped.
+        Whether inputs without entries after the layer may be dropped.
     checked : sequence of bool
         Whether a sum may leave the dtype's range.
     positions : sequence of ndarray or None
-        In a block before the layer, neuron i stands at ``positions[k][i]``; None if at i.
+        Row ``positions[k][i]`` of a block before the layer holds neuron i; None if row i does.
     """
 
     first: int
@@ -84,26 +84,26 @@ class ChainLayers:
 
     @property
     def stop(self) -> int:
-        """The number behind the last layer's."""
+        """Number of the layer after the last one."""
         return self.first + len(self.infos)
 
     def position(self, k: int) -> np.ndarray | None:
-        """Return where neurons stand in a block before layer `k`; None if in their own order."""
+        """Return the rows of the neurons in a block before layer `k`; None if in natural order."""
         return self.positions[k - self.first] if k < self.stop else None
 
 
 class Chain(Protocol):
-    """Consecutive layers that blocks go through; threads share it.
+    """Consecutive layers that are computed on blocks; shared by threads.
 
-    Layers are called by their numbers in the network.
+    Layers are identified by their numbers in the network.
     """
 
     name: str
-    """The kernel's."""
+    """Name of the kernel."""
     layers: ChainLayers
 
     def block(self, buffers: Buffers, k: int, width: int) -> Any:
-        """Return a block of the buffers for `width` inputs before layer `k`."""
+        """Return a block from the pool for `width` inputs before layer `k`."""
         ...
 
     def read(self, Y: Any, k: int, rows: SparseRows) -> None:
@@ -113,8 +113,8 @@ class Chain(Protocol):
     def read_dense(self, Y: Any, k: int, rows: np.ndarray, ids: np.ndarray) -> float:
         """Fill a block before layer `k` with rows of an array.
 
-        Returns the largest magnitude, which is infinite or NaN if a value is not finite, or 0 if
-        the kernel does not look at it.
+        Return the largest magnitude: infinite or NaN if a value is not finite, 0 if the kernel does
+        not compute it.
         """
         ...
 
@@ -122,23 +122,22 @@ class Chain(Protocol):
         self, Y: Any, first: int, stop: int, buffers: Buffers, *, tidy: bool,
         counts: np.ndarray | None, stands: np.ndarray | None,
     ) -> Any:  # fmt: skip
-        """Return a block after layers `first` to before `stop`; `Y` is given up.
+        """Return a block after layers `first` to `stop` (exclusive); `Y` is consumed.
 
-        Inputs without entries are dropped on the way where that saves time.
+        Inputs without entries are dropped if this saves time.
 
         Parameters
         ----------
         buffers : Buffers
-            The memory of blocks.
+            Pool of blocks.
         tidy : bool
-            Whether inputs without entries after the last layer are dropped, if they may be: all, or
-            in the full kernel if there are many.
+            Whether to drop droppable inputs without entries after the last layer (the full kernel:
+            only if there are many).
         counts : ndarray of int64, shape (stop - first, 5), optional
-            Incremented, for each layer, by the inputs computed; with `stands` also by those of them
-            that live after it, the inputs that these stand for, their entries, and ticks of a
-            clock.
+            Statistics to increment per layer: inputs computed and, with `stands`, distinct live
+            inputs, live inputs, entries, and clock ticks.
         stands : ndarray of int64, optional
-            How many inputs each id stands for.
+            Number of inputs that each id represents.
 
         Raises
         ------
@@ -149,13 +148,13 @@ class Chain(Protocol):
     def rows(self, Y: Any, k: int, *, droppable: bool) -> Iterator[SparseRows]:
         """Yield a block's inputs before layer `k` as sparse rows, some at a time.
 
-        Inputs without entries are left out if they are `droppable`.
+        With `droppable`, inputs without entries are omitted.
         """
         ...
 
     def write(self, Y: Any, values: np.ndarray, present: np.ndarray | None) -> int:
-        """Write a block's inputs to the rows ``Y.inputs`` of arrays in C order.
+        """Write a block's inputs to the rows ``Y.inputs`` of C-ordered arrays.
 
-        ``present`` marks the values that are not 0. Returns how many are not.
+        ``present`` is set to the mask of nonzero values. Return their number.
         """
         ...

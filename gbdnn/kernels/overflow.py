@@ -1,8 +1,8 @@
-"""Whether an activation can leave the range of its dtype, and the error when one does.
+"""Bounds on activations, and the error if a sum leaves the range of its dtype.
 
-``|Z(i, j)| <= gain * max|Y| + max|b|`` bounds every sum of a layer, partial sums too. As long as
-the bound is within the dtype's range, and a clip brings it back down, nothing has to be looked at.
-Where it is not, every Z is checked before ReLU and clip could hide an overflow.
+``|Z(i, j)| <= gain * max|Y| + max|b|`` bounds every sum of a layer, including partial sums. While
+the bound, after clipping, is within the range, nothing is checked. Otherwise every Z is checked
+before ReLU and clip could hide an overflow.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ __all__ = ["may_overflow", "non_finite", "require_finite"]
 
 
 def may_overflow(layers: Sequence[LayerInfo], largest: float) -> list[bool]:
-    """Return for each layer whether a sum may overflow, from features of at most `largest`."""
+    """Return for each layer whether a sum may overflow, for features of at most `largest`."""
     watch = []
     bound = largest
     for layer in layers:
         bound = layer.gain * bound + layer.largest_bias
-        # Rounding lets a sum pass its bound by a share of some n * eps: half the range is left.
-        # (A gain of 0 meets an infinite bound in NaN, which is not within the range either.)
+        # Rounding may exceed the bound by a factor of about 1 + n eps, so half the range is used.
+        # (Gain 0 times an infinite bound is NaN, which is not within the range either.)
         watch.append(not bound <= float(np.finfo(layer.dtype).max) / 2)
         if layer.clip is not None and layer.activation == "relu":
-            bound = min(layer.clip, bound)  # in this order NaN becomes the clip
+            bound = min(layer.clip, bound)  # with this order of arguments, NaN becomes the clip
     return watch
 
 
 def require_finite(k: int, layer: LayerInfo, z: np.ndarray) -> None:
-    """Raise the error if ``Y W + b`` of layer `k`, in an array of any shape, is not finite."""
-    # Both pass a NaN on.
+    """Raise an error if ``Y W + b`` of layer `k`, an array of any shape, is not finite."""
+    # max and min return NaN if there is one.
     if z.size and not (np.isfinite(z.max()) and np.isfinite(z.min())):
         raise non_finite(k, layer)
 

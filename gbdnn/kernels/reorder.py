@@ -1,10 +1,10 @@
-"""Neurons reordered for the caches.
+"""Reorder neurons for the caches.
 
-In a product the columns of W read columns of Y. Where a neuron reads others that stand far apart at
-equal distances, those columns of Y fall on each other in the caches. Neurons that are read by the
-same neurons are put side by side; then a column of W reads a stretch of Y. The patterns alone
-decide, layer by layer, whatever network it is. Rows of layer k and columns of layer k - 1 are
-reordered alike, so that nothing has to be moved between layers.
+In a product, columns of W read columns of Y. If a neuron reads columns at large equal distances,
+these compete for the same cache sets. Therefore neurons that are read by the same neurons are
+placed next to each other, so that a column of W reads a contiguous range of Y. The order depends
+only on the patterns of the layers. Rows of layer k and columns of layer k - 1 are reordered alike,
+so nothing has to be moved between layers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["inverse", "orders", "reordered"]
 
 
 def orders(net: Network) -> list[np.ndarray]:
-    """Return the order of the neurons before each layer, and behind the last, which keeps its own.
+    """Return the order of neurons before each layer, and after the last one (unchanged).
 
-    Neuron ``orders[k][i]`` of those that layer k reads comes i-th.
+    ``orders[k][i]`` is the i-th neuron that layer k reads.
     """
     marks: dict[int, _Marks] = {}
     return [*(_order(layer.W, marks) for layer in net), np.arange(net.shape[1])]
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
-    """Return at which position each neuron stands."""
+    """Return the position of each neuron."""
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     return position
@@ -42,7 +42,7 @@ def inverse(order: np.ndarray) -> np.ndarray:
 def reordered(
     layer: Layer, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[SparseRows, float | np.ndarray]:
-    """Return a layer's columns and bias, rows and columns of the weights in another order."""
+    """Return a layer's columns and bias, with rows and columns of the weights reordered."""
     W = gb.Matrix(layer.W.dtype, *layer.shape, name="W")
     W.ss.config["format"] = "by_col"
     W << layer.W[rows, columns]
@@ -52,7 +52,7 @@ def reordered(
 
 
 class _Marks(NamedTuple):
-    """Numbers given to columns, whole ones: their sums are the same in any order."""
+    """Whole numbers that mark columns; their sums do not depend on the order of addition."""
 
     ones: gb.Vector
     positions: gb.Vector
@@ -67,17 +67,17 @@ class _Marks(NamedTuple):
 
 
 def _order(W: gb.Matrix, marks: dict[int, _Marks]) -> np.ndarray:
-    """Return the rows sorted by the mean of their columns, rows of one pattern together."""
+    """Return the rows sorted by the mean of their columns, with equal patterns together."""
     if W.ncols not in marks:
         marks[W.ncols] = _Marks.of(W.ncols)
     ones, positions, random = marks[W.ncols]
     mean = _sums(W, positions) / np.maximum(_sums(W, ones), 1)
-    # Equal patterns have equal sums of any marks; others hardly ever.
+    # Equal patterns have equal sums of any marks; different ones hardly ever do.
     return np.lexsort((_sums(W, random), mean))
 
 
 def _sums(W: gb.Matrix, marks: gb.Vector) -> np.ndarray:
-    """Return for each row the sum of the marks of its columns."""
+    """Return the sum of the marks of each row's columns."""
     sums = gb.semiring.plus_second[marks.dtype](W @ marks).new()
     found: np.ndarray = sums.to_dense(fill_value=0)
     return found

@@ -1,4 +1,4 @@
-"""The sparse kernel: a layer in the operations of GraphBLAS, on sparse matrices of many inputs.
+"""The sparse kernel: a layer in GraphBLAS operations on a sparse matrix of many inputs.
 
 Under a ReLU with one bias for the layer, as in the Sparse DNN Challenge:
 
@@ -37,18 +37,18 @@ __all__ = ["SPARSE", "SparseKernel", "SparseWeights"]
 
 
 class SparseWeights(NamedTuple):
-    """The weights and the bias of a layer, prepared once.
+    """Weights and bias of a layer, prepared once.
 
     Attributes
     ----------
     W : Matrix
-        The weights, row-wise.
+        Row-wise weights.
     b : scalar of the layer's dtype or Matrix
-        The bias: one number, or a diagonal matrix with a value per neuron.
+        Bias: one number, or a diagonal matrix with a value per neuron.
     fill : Vector, optional
-        The biases that neurons without an entry show (rule ``all``); None if there are none.
+        Values of neurons without an entry (bias rule ``all``); None if they are 0.
     degrees : ndarray
-        Number of edges that leave each neuron of the layer before.
+        Number of outgoing edges of each neuron of the previous layer.
     """
 
     W: gb.Matrix
@@ -58,24 +58,24 @@ class SparseWeights(NamedTuple):
 
 
 class SparseKernel:
-    """The product of two sparse matrices, in GraphBLAS."""
+    """Product of two sparse matrices in GraphBLAS."""
 
     name = "sparse"
 
     def is_exact(self, info: LayerInfo) -> bool:
-        """Every layer."""
+        """Return True: every layer."""
         return True
 
     def cost(self, info: LayerInfo, inputs: int, entries: float) -> float:
-        """Return ns for all inputs at once."""
+        """Return the time for all inputs together, in ns."""
         return costs.sparse_layer(inputs, entries, info.edges, info.nrows, info.ncols)
 
     def prepare(self, layer: Layer) -> SparseWeights:
-        """Return row-wise weights and the biases."""
+        """Return row-wise weights and biases."""
         arrays = layer.W.ss.export("csr", sort=True)
         degrees = np.diff(arrays["indptr"].view(np.int64))
         W = gb.Matrix.ss.import_any(take_ownership=True, **arrays)
-        W.wait()  # threads share it
+        W.wait()  # shared by threads
         dense = np.broadcast_to(np.asarray(layer.bias, layer.dtype), (layer.ncols,))
         b: Any = layer.dtype.type(layer.lowest_bias)
         if b != layer.highest_bias:
@@ -83,21 +83,21 @@ class SparseKernel:
             b.wait()
         fill = None
         if layer.revives:
-            # Under a ReLU a neuron without entries shows its bias only where that is positive.
+            # Under a ReLU, a neuron without entries has the value of its bias if it is positive.
             neurons = np.flatnonzero(dense > 0 if layer.activation == "relu" else dense)
             fill = gb.Vector.from_coo(neurons, dense[neurons], size=layer.ncols, name="b")
             fill.wait()
         return SparseWeights(W, b, fill, degrees)
 
     def most_entries(self, rows: SparseRows, layer: Layer) -> np.ndarray:
-        """Return for each row how many entries it has after the layer, at most."""
+        """Return an upper bound of the entries of each row after the layer."""
         _, _, fill, degrees = layer.prepared(self.prepare)
         paths = np.concatenate(([0], np.cumsum(degrees[rows.columns.view(np.int64)])))
         found = np.diff(paths[rows.indptr.view(np.int64)])
         return np.minimum(found + (0 if fill is None else fill.nvals), layer.ncols)
 
     def most_entries_in_all(self, layer: Layer, entries: float, inputs: int) -> float:
-        """Return an upper bound of the entries after the layer that needs no row."""
+        """Return an upper bound of all entries after the layer, from their number before it."""
         _, _, fill, degrees = layer.prepared(self.prepare)
         found = entries * int(degrees.max(initial=0)) + inputs * (0 if fill is None else fill.nvals)
         return min(found, float(inputs) * layer.ncols)
@@ -110,9 +110,9 @@ class SparseKernel:
         *,
         check: Callable[[np.ndarray], None] | None = None,
     ) -> gb.Matrix:
-        """Return the activations after the layer; `Y` is not changed.
+        """Return the activations after the layer; `Y` is not modified.
 
-        `check` is called with the values of ``Y W + b``, including those that the ReLU drops.
+        `check` is called with the values of ``Y W + b`` before the ReLU.
         """
         from graphblas import binary, select, semiring
 

@@ -1,4 +1,4 @@
-"""Steps of training in compiled code: minibatches forth and back, and the optimizer's updates."""
+"""Training steps in compiled code: forward and backward passes and optimizer updates."""
 
 from __future__ import annotations
 
@@ -18,54 +18,54 @@ if TYPE_CHECKING:
 
 __all__ = ["StepResult", "Steps", "UpdateRule"]
 
-# Cache lines of inputs that are computed at a time. Gradients read a layer's activations once for
-# each edge, so these must stay in the second cache.
+# Cache lines of inputs computed at a time. Gradients read a layer's activations once for each edge,
+# so these must stay in the second-level cache.
 _SHARE_LINES = 4
 
 
 class UpdateRule(NamedTuple):
-    """An update rule as compiled code knows it."""
+    """Update rule and constants of an optimizer, for compiled code."""
 
     kind: int
     """`SGD`, `NESTEROV` or `ADAM` of `gbdnn.kernels.compiled.step_record`."""
 
     constants: tuple[float, float, float, float, float]
-    """Momentum (Adam: both rates of decay), epsilon, weight decay, largest norm or 0."""
+    """Momentum (Adam: both decay rates), epsilon, weight decay, and maximum norm or 0."""
 
     @property
     def moments(self) -> int:
-        """Numbers that it keeps of each weight."""
+        """Number of moments per weight."""
         return 2 if self.kind == at.ADAM else 1
 
 
 class StepResult(NamedTuple):
-    """What some steps have brought."""
+    """Result of consecutive steps."""
 
     steps: int
-    """Steps done; fewer than asked for if a loss or gradient was not finite in the next one."""
+    """Steps done; fewer than requested if a loss or gradient of the next one is not finite."""
 
     losses: np.ndarray
-    """Of each input, float64."""
+    """Loss of each input, float64."""
 
     hits: np.ndarray
     """Whether each input's largest output was its label, uint8."""
 
 
 class Steps:
-    """Blocks and tables for steps of training on some layers.
+    """Buffers and tables for training steps.
 
     Parameters
     ----------
     layers : sequence of TrainableLayer
-        They are changed in place. After one of them was replaced, or its moments were, `rebuild`.
-        The sequence is kept, not a copy: what its owner takes from it is freed.
+        Modified in place. Call `rebuild` after replacing a layer or its moments. The sequence
+        itself is kept, so that layers removed from it are freed.
     batch : int
-        Inputs of a minibatch.
+        Inputs per minibatch.
     loss : int
         `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`.
     rule : UpdateRule
     nthreads : int
-        Results do not depend on it, to the bit.
+        Results are bitwise independent of it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Steps:
         self.rebuild(layers)
 
     def rebuild(self, layers: Sequence[TrainableLayer]) -> None:
-        """Take these layers from now on."""
+        """Use these layers from now on."""
         self.layers = layers
         sizes = [self.layers[0].nrows, *(layer.ncols for layer in self.layers)]
         lanes = 64 // self.dtype.itemsize
@@ -133,14 +133,14 @@ class Steps:
         ----------
         X : ndarray of the layers' dtype, shape (inputs, neurons)
         indices : ndarray of int64, shape (n,)
-            Rows of X: a minibatch after the other. All are valid; it is not checked.
+            Rows of X, minibatch after minibatch. Their range is not checked.
         targets : ndarray
-            Labels, int64, for cross-entropy; values of the layers' dtype, shape (inputs, outputs),
-            C-ordered, for squared errors.
+            For cross-entropy, labels as int64; for squared errors, values of the layers' dtype,
+            shape (inputs, outputs), C-ordered.
         weights : ndarray of the layers' dtype, shape (inputs,)
-            What the gradient of each input's loss is multiplied with.
+            Factors of the gradients of the inputs' losses.
         rates : ndarray, shape (steps, 3)
-            For each step the learning rate and Adam's two corrections.
+            Learning rate and Adam's two corrections for each step.
         """
         count = len(indices)
         losses, hits = np.empty(count), np.empty(count, np.uint8)
@@ -165,13 +165,13 @@ class Steps:
         def work(thread: int) -> None:
             steps[thread] = self._compiled(address(job), thread)
 
-        # A call cannot be stopped: it is as short as its caller wants it.
+        # Calls cannot be interrupted; the caller keeps them short.
         on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)
         self._last = (count - 1) % self.batch + 1
         return StepResult(steps[0], losses, hits)
 
     def gradient(self, k: int) -> np.ndarray:
-        """Return the gradient of all weights that layer k could have, in the last minibatch.
+        """Return the gradient of the last minibatch for all possible weights of layer k.
 
         Its shape is (ncols, nrows).
         """
@@ -184,7 +184,7 @@ class Steps:
         return found
 
     def first_not_finite(self) -> int:
-        """Return the layer in which activations, or else its gradient, are not finite; or -1."""
+        """Return the first layer with non-finite activations, or else gradients; or -1."""
         for k in range(len(self.layers) - 1):
             if not all(np.isfinite(row[k + 1].array).all() for row in self._blocks):
                 return k

@@ -1,10 +1,10 @@
-"""A layer whose weights are learned: its edges, and what training keeps of each.
+"""A layer in training: its edges, their weights, gradients and moments.
 
-A `Layer` never changes and stores no zeros. Here weights change in place, and an edge stays an edge
-when its weight is 0: new edges begin there, and a regulariser may stop there.
+A `Layer` is immutable and stores no zeros. Here weights change in place. An edge of weight 0
+remains an edge, since new edges start at 0 and a regulariser may set weights to 0.
 
-Edges are numbered ``column * nrows + row``. Columns are held in the order in which they are
-computed, by their degree, and what belongs to an edge or a neuron is in that order too.
+Edges are numbered ``column * nrows + row``. Columns are stored in the order of computation, by
+degree; values of edges and neurons are stored in the same order.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainableLayer", "edges_of", "layer_of"]
 
-_PART = 1 << 18  # edges that numbers of 64 bits are made for at a time
+_PART = 1 << 18  # edges for which 64-bit numbers are created at a time
 
 
 class TrainableLayer:
-    """A layer's edges, weights, gradient and moments.
+    """Edges, weights, gradient and moments of a layer.
 
     Parameters
     ----------
     info : LayerInfo
         Shape, dtype, activation and clip.
     edges : ndarray of integers, shape (nedges,)
-        Numbers of the edges, ascending.
+        Edge numbers, ascending.
     weights : ndarray, shape (nedges,)
     bias : ndarray, shape (ncols,)
     moments : sequence of ndarray, shape (nedges,)
-        What the optimizer keeps of each weight: up to two numbers. Default: zeros.
+        Up to two moments of the weights (default: zeros).
     bias_moments : sequence of ndarray, shape (ncols,)
-        The same of each bias.
+        Moments of the biases.
 
     Attributes
     ----------
     compact_numbers : ndarray, shape (nedges,)
-        Those of the edges, ascending, as uint32 where they fit, else int64.
+        Edge numbers, ascending, as uint32 if they fit, otherwise int64.
     indptr, rows : ndarray of int64, of uint32
-        Edges of column c, in the order of columns, and the neuron that each comes from.
+        Start of each stored column's edges, and the source neuron of each edge.
     places : ndarray of uint32, shape (ncols,)
-        The neuron that each column is.
+        Neuron of each stored column.
     weights, gradient : ndarray, shape (nedges,)
         In the order of `rows`.
     bias, bias_gradient : ndarray, shape (ncols,)
         In the order of `places`.
     limits : ndarray, shape (2,)
-        Activations between these have a gradient: the limits of ReLU and clip.
+        Limits of ReLU and clip; activations between them have a gradient.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class TrainableLayer:
     ) -> None:
         nrows, ncols = info.shape
         if len(edges) >= 2**32:
-            raise TooLargeError(f"training: {len(edges)} edges in one layer; at most 2^32 - 1")
+            raise TooLargeError(
+                f"a layer of {len(edges)} edges is too large for training; the maximum is 2^32 - 1"
+            )
         self.info, self.nrows, self.ncols = info, nrows, ncols
         numbers = edges.astype(_number_type(info), copy=False)
         self.compact_numbers = numbers
@@ -104,39 +106,39 @@ class TrainableLayer:
 
     @property
     def numbers(self) -> np.ndarray:
-        """Numbers of the edges, int64, ascending."""
+        """Edge numbers, int64, ascending."""
         return self.compact_numbers.astype(np.int64, copy=False)
 
     @property
     def nedges(self) -> int:
-        """Number of edges, those of weight 0 too."""
+        """Number of edges, including those of weight 0."""
         return len(self.rows)
 
     @property
     def columns(self) -> np.ndarray:
-        """The neuron that each edge goes to, int64, in the order of `rows`."""
+        """Target neuron of each edge, int64, in the order of `rows`."""
         return np.repeat(self.places.astype(np.int64), np.diff(self.indptr))
 
     @property
     def edges(self) -> np.ndarray:
-        """Numbers of the edges, in the order of `rows`."""
+        """Edge numbers in the order of `rows`."""
         return self.columns * self.nrows + self.rows
 
     def numbered(self, values: np.ndarray) -> np.ndarray:
-        """Return what belongs to edges, in the order of their numbers."""
+        """Return values of edges in the order of edge numbers."""
         found = np.empty_like(values)
         for part, place in self._parts():
             found[place] = values[part]
         return found
 
     def by_neuron(self, values: np.ndarray) -> np.ndarray:
-        """Return what belongs to columns, in the order of neurons."""
+        """Return values of columns in the order of neurons."""
         found = np.empty_like(values)
         found[self.places] = values
         return found
 
     def with_edges(self, numbers: np.ndarray) -> TrainableLayer:
-        """Return a layer with other edges: those it has keep weights and moments, others get 0.
+        """Return a layer with other edges; common edges keep weights and moments, others get 0.
 
         Parameters
         ----------
@@ -157,18 +159,18 @@ class TrainableLayer:
         return TrainableLayer(self.info, numbers, after[0], biases[0], after[1:], biases[1:])
 
     def refresh(self) -> None:
-        """Bring the transposed weights up to date, after weights were changed from outside."""
+        """Update the transposed weights after weights were modified from outside."""
         _take(self.weights, self._transposed_edges, self._transposed)
 
     def cuts(self, nthreads: int) -> np.ndarray:
-        """Return columns at which threads begin, with equally many edges each."""
+        """Return the first column of each thread, with about the same number of edges each."""
         wanted = np.linspace(0, self.nedges + self.ncols, nthreads + 1)
         found = np.searchsorted(self.indptr + np.arange(self.ncols + 1), wanted)
         found[0], found[-1] = 0, self.ncols
         return found.astype(np.int64)
 
     def forward_record(self) -> np.ndarray:
-        """Return what compiled code knows of ``Y W + b``."""
+        """Return the compiled code's record of ``Y W + b``."""
         return self._record(
             NROWS=self.nrows, NCOLS=self.ncols, INDPTR=self.indptr, ROWS=self.rows,
             WEIGHTS=self.weights, BIAS=self.bias, BIAS_STEP=1, PLACES=self.places,
@@ -176,7 +178,7 @@ class TrainableLayer:
         )  # fmt: skip
 
     def backward_record(self, limits: np.ndarray) -> np.ndarray:
-        """Return what compiled code knows of ``D W^T``, kept within limits of activations."""
+        """Return the compiled code's record of ``D W^T``, within activation limits."""
         return self._record(
             NROWS=self.ncols, NCOLS=self.nrows, INDPTR=self._transposed_indptr,
             ROWS=self._transposed_rows, WEIGHTS=self._transposed, BIAS=self._no_bias, BIAS_STEP=0,
@@ -184,7 +186,7 @@ class TrainableLayer:
         )  # fmt: skip
 
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:
-        """Return what compiled code knows of gradient and update."""
+        """Return the compiled code's record of gradient and update."""
         moments, bias_moments = ([*each, None, None] for each in (self.moments, self.bias_moments))
         known: dict[str, int | np.ndarray | None] = {
             "NROWS": self.nrows, "NCOLS": self.ncols, "EDGES": self.nedges, "INDPTR": self.indptr,
@@ -198,7 +200,7 @@ class TrainableLayer:
         return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
 
     def _transpose(self) -> None:
-        """Make the arrays of the transposed matrix: its columns are the rows of this one."""
+        """Create the arrays of the transposed matrix, whose columns are the rows of this one."""
         degrees = np.zeros(self.nrows, np.int64)
         for first in range(0, self.nedges, _PART):
             degrees += np.bincount(self.rows[first : first + _PART], minlength=self.nrows)
@@ -207,7 +209,7 @@ class TrainableLayer:
             order = np.arange(self.nrows)
         rank = np.empty(self.nrows, np.int64)
         rank[order] = np.arange(self.nrows)
-        # Numbers of 16 bits are sorted in one pass for each byte.
+        # 16-bit numbers are sorted in one pass per byte.
         small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
         ranks = _take(rank.astype(small), self.rows, np.empty(self.nedges, small))
         self._transposed_edges = np.argsort(ranks, kind="stable").astype(np.uint32)
@@ -228,7 +230,7 @@ class TrainableLayer:
         return np.array([address(known.get(name, 0)) for name in FIELDS], np.int64)
 
     def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield some edges after the others: where they are, and where in the order of numbers."""
+        """Yield ranges of edges, and their positions in the order of edge numbers."""
         cuts = np.searchsorted(self.indptr, np.arange(0, self.nedges + _PART, _PART))
         for first, end in pairwise(np.minimum(cuts, self.ncols).tolist()):
             starts = self.indptr[first : end + 1]
@@ -238,7 +240,7 @@ class TrainableLayer:
             yield slice(starts[0], starts[-1]), place
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
-        """Return what belongs to edges in the order of numbers, in that of `rows`."""
+        """Return values of edges, given in the order of numbers, in the order of `rows`."""
         found = np.empty(self.nedges, self.info.dtype)
         for part, place in self._parts():
             found[part] = values[place]
@@ -246,7 +248,7 @@ class TrainableLayer:
 
 
 def edges_of(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return numbers, weights and bias of a layer, in arrays of their own."""
+    """Return edge numbers, weights and bias of a layer as new arrays."""
     indptr, rows, values = (
         layer.W.ss.export("csc", sort=True)[name] for name in ("indptr", "row_indices", "values")
     )
@@ -258,7 +260,7 @@ def edges_of(layer: Layer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def layer_of(info: LayerInfo, numbers: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> Layer:
-    """Return a layer of edges by their numbers, which takes ownership of weights and bias."""
+    """Return a layer from edge numbers; it takes ownership of weights and bias."""
     rows = np.empty(len(numbers), np.uint64)
     np.remainder(numbers, info.nrows, out=rows, casting="unsafe")
     columns = SparseRows(_starts(info, numbers).view(np.uint64), rows, weights, info.nrows)
@@ -267,17 +269,17 @@ def layer_of(info: LayerInfo, numbers: np.ndarray, weights: np.ndarray, bias: np
 
 
 def _number_type(info: LayerInfo) -> type[np.uint32 | np.int64]:
-    """Return what numbers of a layer's edges, and the one after the last, are held in."""
+    """Return the integer type for the edge numbers of a layer and the number after the last."""
     return np.uint32 if info.nrows * info.ncols < 2**32 else np.int64
 
 
 def _starts(info: LayerInfo, numbers: np.ndarray) -> np.ndarray:
-    """Return how many edges have smaller numbers than each column's, and how many there are."""
+    """Return the index of each column's first edge, and the number of edges."""
     return np.searchsorted(numbers, np.arange(info.ncols + 1, dtype=numbers.dtype) * info.nrows)
 
 
 def _take(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Write values from some places into an array and return it; places are valid."""
+    """Copy values at valid positions to an array and return it."""
     for first in range(0, len(places), _PART):
         part = slice(first, first + _PART)
         np.take(values, places[part], out=out[part], mode="clip")

@@ -1,8 +1,7 @@
-"""Training: losses, optimizers, schedules, and what changes a network's structure.
+"""Training: losses, optimizers, schedules, pruning and rewiring.
 
-``gbdnn.train(net, X, y)`` is the call. `train` checks what it is given, `trainer` goes through
-epochs and minibatches, `gbdnn.kernels.steps` computes them; `run` is what comes out, `checkpoint`
-keeps it in a file.
+``gbdnn.train(net, X, y)`` is the entry point. `train` checks the arguments, `trainer` runs the
+epochs, `gbdnn.kernels.steps` computes minibatches, and `checkpoint` stores the resulting `run`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -56,12 +55,12 @@ _ESTIMATORS = "gbdnn.training.estimators"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators, which need scikit-learn, when they are first asked for."""
+    """Import the estimators on first use, because they need scikit-learn."""
     if name in ("SparseClassifier", "SparseRegressor"):
         return getattr(require(_ESTIMATORS, "sklearn", f"{name} needs scikit-learn 1.6"), name)
     raise AttributeError(f"module 'gbdnn.training' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)

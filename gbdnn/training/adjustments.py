@@ -1,7 +1,7 @@
-"""Adjustments: what changes weights or edges between training steps, and the group lasso.
+"""Adjustments: changes of weights or edges between training steps, such as the group lasso.
 
-An adjustment is called after every `every` steps (after every epoch if that is None), and after the
-last step. It changes weights in place, or returns layers with other edges.
+An adjustment is called after every `every` steps (if None, after every epoch) and after the last
+step. It changes weights in place or returns layers with other edges.
 
 W. Wen, C. Wu, Y. Wang, Y. Chen, H. Li, "Learning Structured Sparsity in Deep Neural Networks",
 NeurIPS 2016 (SSL); M. Yuan, Y. Lin, "Model selection and estimation in regression with grouped
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StepContext:
-    """The state of training that an adjustment gets.
+    """State of training that is passed to an adjustment.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class StepContext:
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     >>> class Watch:
-    ...     every = None  # asked after every epoch
+    ...     every = None  # called after every epoch
     ...     def adjust(self, layers, context):
     ...         print(f"{context.progress:.0%} done")
     ...         return layers
@@ -56,20 +56,20 @@ class StepContext:
     """
 
     step: int
-    """Steps done."""
+    """Number of steps done."""
 
     steps: int
-    """Steps of the whole call."""
+    """Number of steps of the whole call."""
 
     learning_rates: np.ndarray
     """Learning rates of the steps since the previous call."""
 
     random: np.random.Generator
-    """A generator that depends on seed and step alone."""
+    """Generator that depends on the seed and the step only."""
 
     gradient: Callable[[int], np.ndarray]
-    """``gradient(k)``: the gradient of all possible weights of layer k in the last minibatch, shape
-    (ncols, nrows)."""
+    """``gradient(k)`` returns the gradient of the last minibatch with respect to all possible
+    weights of layer k, shape (ncols, nrows)."""
 
     @property
     def progress(self) -> float:
@@ -78,7 +78,7 @@ class StepContext:
 
 
 class Adjustment(Protocol):
-    """A regulariser or a rule that moves edges.
+    """Interface of regularisers and of rules that move or remove edges.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Adjustment(Protocol):
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     >>> class Limit:
-    ...     every = 1  # asked after every step
+    ...     every = 1  # called after every step
     ...     def adjust(self, layers, context):
     ...         for layer in layers:
     ...             np.clip(layer.weights, -1, 1, out=layer.weights)
@@ -100,11 +100,11 @@ class Adjustment(Protocol):
 
     @property
     def every(self) -> int | None:
-        """Steps between two calls; None for one call per epoch."""
+        """Number of steps between two calls; None for one call per epoch."""
         ...
 
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
-        """Return the layers to continue with: the same objects where edges did not change.
+        """Return the layers to continue with; unchanged layers may be the same objects.
 
         The list may be changed in place. Call ``layer.refresh()`` after changing weights in place;
         ``layer.with_edges(numbers)`` returns a layer with other edges. The number of an edge is
@@ -117,39 +117,38 @@ class Adjustment(Protocol):
 
 @dataclass(frozen=True)
 class GroupLasso:
-    """A penalty on the norms of the incoming and of the outgoing weights of each neuron.
+    """Group lasso on the incoming and the outgoing weights of each neuron.
 
         loss + strength * sum over groups of sqrt(size of the group) * norm of the group
 
-    Groups are the columns of each layer's weights but the last (output neurons are exempt) and the
-    rows of each (inputs are not). A neuron loses all weights of a group at once, and `compact`
-    removes it.
+    Groups are the columns of all layers except the last (outputs are exempt), and the rows of all
+    layers (inputs are not exempt). All weights of a group become 0 together, and `compact` removes
+    the neuron.
 
     Parameters
     ----------
     strength : float
-        At least 0. The right one depends on how inputs are scaled: 2e-4 to 1e-3 for images of mean
-        0 and variance 1.
+        At least 0. A suitable value depends on the scale of the inputs; 2e-4 to 1e-3 for images
+        with mean 0 and variance 1.
     every : int, default 4
-        Steps between two proximal steps; they shrink by as much as if there were one after each
-        step.
+        Steps between two proximal steps. The total shrinkage does not depend on it.
     negligible : float, default 1e-4
-        After the last step of the training, groups whose weights have a root mean square below
-        this are set to 0, which the noise of gradients prevents during training.
+        After the last training step, groups with a root mean square weight below this value are
+        set to 0. During training, gradient noise keeps them from reaching 0.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A negative strength, `every` less than 1.
+        A parameter is out of range.
 
     Notes
     -----
-    The proximal step is the group soft threshold, of the columns first, then of the rows::
+    The proximal step is the group soft threshold, applied to columns, then to rows::
 
         W_g = max(0, 1 - t / norm(W_g)) W_g;   t = strength sqrt(size of g) sum of learning rates
 
-    over the steps since the previous one. The size of a group is its number of edges, including
-    those of weight 0. Biases are not penalised. Edges of weight 0 stay and may change again.
+    over the steps since the previous one. The size of a group counts its edges, including those of
+    weight 0, which are kept and may change again. Biases are not penalised.
 
     Examples
     --------
@@ -186,14 +185,14 @@ class GroupLasso:
 
 @dataclass(frozen=True)
 class InputDropout:
-    """Dropout of inputs: in each minibatch, a fraction of the features is set to 0.
+    """Dropout of inputs: set a fraction of the features of each minibatch to 0.
 
-    The others are divided by the fraction that is left.
+    The remaining features are divided by ``1 - fraction``.
 
     Parameters
     ----------
     fraction : float, default 0.2
-        From 0 to less than 1.
+        At least 0 and less than 1.
 
     Examples
     --------
@@ -212,12 +211,12 @@ class InputDropout:
 
 
 def input_dropout(fraction: float, what: str = "input_dropout") -> tuple[Any, ...]:
-    """Return the adjustments of an option that is a fraction: one, or none for 0."""
+    """Return the adjustments for a fraction: one, or none for 0."""
     return (InputDropout(fraction),) if between(what, fraction, 0, 1, below=True) else ()
 
 
 def require_adjustment(x: Any, what: str) -> None:
-    """Raise ArgumentTypeError unless `x` is an adjustment; `what` begins the message."""
+    """Raise ArgumentTypeError, starting with `what`, unless `x` is an adjustment."""
     require_method(
         x,
         "adjust",
@@ -232,13 +231,13 @@ def _shrink_columns(layer: TrainableLayer, threshold: float, least: float) -> No
         W = layer.weights.reshape(layer.ncols, layer.nrows)
         W *= _factors(np.einsum("cr,cr->c", W, W), degrees, threshold, least)[:, None]
         return
-    some = degrees > 0  # `reduceat` gives an empty stretch the value after it
+    some = degrees > 0  # `reduceat` gives an empty group the next value
     squares = np.add.reduceat(np.square(layer.weights), layer.indptr[:-1][some])
     layer.weights *= np.repeat(_factors(squares, degrees[some], threshold, least), degrees[some])
 
 
 def _shrink_rows(layer: TrainableLayer, threshold: float, least: float) -> None:
-    """Shrink the outgoing weights of each neuron of the layer before."""
+    """Shrink the outgoing weights of each neuron of the previous layer."""
     if layer.is_dense:
         W = layer.weights.reshape(layer.ncols, layer.nrows)
         degrees = np.full(layer.nrows, layer.ncols)
@@ -255,7 +254,7 @@ def _factors(
 ) -> np.ndarray:
     """Return ``max(0, 1 - t / norm)`` of groups with these sums of squares.
 
-    It is 0 for a norm of 0, and for a root mean square below `least`.
+    The factor is 0 if the norm is 0 or the root mean square is below `least`.
     """
     norms, roots = np.sqrt(squares), np.sqrt(degrees)
     limits = (threshold * roots).astype(norms.dtype)

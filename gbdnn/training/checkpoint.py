@@ -1,7 +1,7 @@
-"""A training run in a file: what `gbdnn.save` writes, and `train` after each epoch.
+"""Store training runs in files, for `gbdnn.save` and the checkpoints of `train`.
 
-The file has the safetensors format. Its metadata holds a description of the run as JSON, and a
-checksum of the description and all arrays.
+The format is safetensors. The metadata contains a JSON description of the run and a checksum of
+the description and all arrays.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _WHY = "training runs are stored as safetensors files with checksums"
 
 
 def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
-    """Write a run to a file, which replaces an existing one when it is complete.
+    """Write a run to a file; an existing file is replaced when the new one is complete.
 
-    A custom loss, optimizer or schedule is not stored.
+    Custom losses, optimizers and schedules are not stored.
     """
     numpy_files = require("safetensors.numpy", "store", _WHY)
     arrays, known = dict(_arrays("", run.layers)), {name: getattr(run, name) for name in _NUMBERS}
@@ -55,7 +55,7 @@ def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
         known["best"] = [run.best.epoch, run.best.validation_loss]
         known["best_layers"] = [_described(layer) for layer in run.best.layers]
     text = json.dumps(known, default=lambda scalar: scalar.item())
-    # One item: safetensors writes several in any order.
+    # A single item, because safetensors does not keep the order of several.
     metadata = json.dumps([_FORMAT, _checksum(text, arrays), text])
     content = numpy_files.save(arrays, {"gbdnn": metadata})
     with whole_file(path) as file:
@@ -63,14 +63,14 @@ def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
 
 
 def read_run(path: str | os.PathLike[str]) -> TrainingRun:
-    """Return the run in a file.
+    """Read a run from a file.
 
     Raises
     ------
     MissingFileError, ReadError
-        There is no file, or it cannot be read.
+        The file does not exist or cannot be read.
     FormatError
-        The file is damaged, or is not a training run that this version of gbdnn wrote.
+        The file is damaged, or was not written by this version of gbdnn.
     """
     path = as_path(path)
     load = require("safetensors.numpy", "store", _WHY).load
@@ -106,17 +106,17 @@ def resumed(
     Parameters
     ----------
     path : path-like
-        It is checked that the file can be written.
+        Must be writable.
     begun : TrainingRun
-        Where the call of `train` starts, with its options.
+        Initial run of the call of `train`, with its options.
     moments : int
-        Values that the optimizer keeps for each weight.
+        Values per weight that the optimizer keeps.
     steps_per_epoch : int
 
     Raises
     ------
     ArgumentError
-        The checkpoint does not belong to this call.
+        The checkpoint belongs to another call.
     """
     path = as_path(path, "checkpoint")
     require_writable(path)

@@ -1,9 +1,9 @@
-"""Compaction: neurons that nothing reaches, or that reach nothing, leave; the answers stay.
+"""Compaction: remove neurons that do not affect the answer.
 
-A neuron without incoming edges gives every input the same value, ``min(max(b, 0), clip)``: times
-its outgoing weights, that is a part of the next layer's bias. A neuron without outgoing edges is
-not seen by anyone. Each removal may leave others without edges: one pass from the inputs to the
-outputs finds all of the first kind, one pass back all of the second.
+A neuron without incoming edges has the same value ``min(max(b, 0), clip)`` for every input. This
+value times its outgoing weights is added to the next layer's bias. A neuron without outgoing edges
+has no effect. Since each removal may leave other neurons without edges, a pass from inputs to
+outputs finds all neurons of the first kind, and a pass back those of the second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["CompactNetwork", "compact"]
 
 
 class CompactNetwork(NamedTuple):
-    """What `compact` returns.
+    """Result of `compact`.
 
     Examples
     --------
@@ -37,39 +37,38 @@ class CompactNetwork(NamedTuple):
     """
 
     network: Network
-    """With smaller layers, and the same answers but for rounding."""
+    """Smaller network with the same answers up to rounding."""
 
     inputs: np.ndarray
-    """The inputs that the network's first layer has, of those that there were: int64, ascending."""
+    """Indices of the inputs that the smaller network keeps: int64, ascending."""
 
 
 def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactNetwork:
-    """Return a network without the neurons that make no difference.
+    """Remove neurons that do not affect the answer.
 
     Parameters
     ----------
     net : Network or list of Layer
-        Of any bias rules, activations and clips. It is not changed.
+        Any bias rules, activations and clips. It is not modified.
     inputs : bool, default False
-        Remove inputs without edges too. The network then takes ``X[:, found.inputs]``.
+        Also remove inputs without edges. The network then takes ``X[:, found.inputs]``.
 
     Returns
     -------
     CompactNetwork
-        The network, and the inputs that it has (without `inputs=True`, all). Its answers are those
-        of `net` but for rounding. Outputs stay, with or without edges. A layer that would lose all
-        its neurons keeps one without edges, which fires for no input; the answer after it is the
-        same for all.
+        The network and the indices of its inputs (all, unless `inputs`). The answers equal those
+        of `net` up to rounding. All outputs are kept. A layer that would lose all its neurons keeps
+        one without edges, whose value is 0.
 
     Notes
     -----
-    Under the rule ``"entries"`` a neuron without incoming edges has no entry: it is removed, and
-    nothing becomes a bias. A layer under that rule depends on which entries its inputs have, which
-    a bias could not replace: a neuron that always fires stays before such a layer.
+    Under the bias rule ``"entries"``, neurons without incoming edges have no entries and are
+    removed without changing a bias. A bias cannot replace a constant neuron before such a layer, so
+    the neuron is kept.
 
     Examples
     --------
-    Nothing reaches the second of three neurons; it always has the value 2:
+    The second of three neurons has no incoming edges; its value is always 2:
 
     >>> import numpy as np, gbdnn
     >>> W0 = np.array([[1.0, 0.0, 3.0], [0.0, 0.0, 1.0]])
@@ -98,10 +97,9 @@ def compact(net: Network | Iterable[Layer], *, inputs: bool = False) -> CompactN
 
 
 def _reached(layers: list[Layer]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-    """Return which neurons are not constant, and biases that have the constants in them.
+    """Return masks of the neurons that are not constant, and biases that include the constants.
 
-    The first list is of bool arrays, beginning with the inputs; the second has None where a bias
-    stays as it is.
+    The masks start with the inputs. A bias is None if it does not change.
     """
     live = [np.ones(layers[0].nrows, bool)]
     biases: list[np.ndarray | None] = [None] * len(layers)
@@ -125,7 +123,7 @@ def _reached(layers: list[Layer]) -> tuple[list[np.ndarray], list[np.ndarray | N
 
 
 def _constants(layer: Layer, bias: np.ndarray | None) -> np.ndarray:
-    """Return what each neuron gives without any edge, FP64, shape (ncols,)."""
+    """Return each neuron's value if it has no incoming edges: FP64, shape (ncols,)."""
     if layer.bias_rule == "entries":
         return np.zeros(layer.ncols)
     found = np.array(layer.bias if bias is None else bias, np.float64)
@@ -137,20 +135,20 @@ def _constants(layer: Layer, bias: np.ndarray | None) -> np.ndarray:
 
 
 def _keep_used(layers: list[Layer], live: list[np.ndarray], *, inputs: bool) -> None:
-    """Clear the neurons that reach none of those that are left, and with `inputs` the inputs."""
+    """Clear neurons without a path to an output; also inputs, if `inputs`."""
     for k in reversed(range(0 if inputs else 1, len(layers))):
         rows, columns = _edges(layers[k])
         live[k] &= np.bincount(rows[live[k + 1][columns]], minlength=layers[k].nrows) > 0
 
 
 def _edges(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the neurons that edges come from and go to, int64."""
+    """Return source and target neuron of each edge, int64."""
     rows, columns, _ = layer.W.to_coo(values=False, sort=False)
     return rows.view(np.int64), columns.view(np.int64)
 
 
 def _cut(layer: Layer, bias: np.ndarray | None, before: np.ndarray, after: np.ndarray) -> Layer:
-    """Return a layer between some neurons of both sides; a side without any becomes one neuron."""
+    """Return a layer restricted to some neurons; an empty side gets one neuron."""
     if bias is None and (len(before), len(after)) == layer.shape:
         return layer
     found = layer.bias if bias is None else bias

@@ -1,4 +1,4 @@
-"""Features, targets and sample weights, checked once: what minibatches are taken from."""
+"""Features, targets and sample weights of a training, validated once."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["MEMORY", "Inputs", "StoredInputs", "TrainingData", "answers", "as_weights"]
 
 MEMORY = min(4 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
-"""Default bytes for rows of stored features."""
+"""Default budget in bytes for rows of stored features."""
 
-_COPIES = 3  # of rows, while they are read
-_BLOCK = 1024  # inputs that are evaluated together
+_COPIES = 3  # of the rows, while they are read
+_BLOCK = 1024  # inputs evaluated together
 
 
 class ArrayInputs:
@@ -35,9 +35,9 @@ class ArrayInputs:
     Parameters
     ----------
     array : ndarray, shape (inputs, neurons)
-        Finite.
+        Finite values.
     dtype : float32 or float64
-        Of the network.
+        The network's dtype.
     """
 
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
@@ -46,15 +46,15 @@ class ArrayInputs:
         whole = not any(stride % dtype.itemsize for stride in array.strides)
         native = array.dtype == dtype and array.dtype.isnative and array.flags.aligned
         self.array = array if native and whole else None
-        """The array, if compiled code can read it as it is."""
+        """The array, if compiled code can read it directly; otherwise None."""
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Write some rows to an array of shape (rows, neurons)."""
+        """Copy rows to an array of shape (rows, neurons)."""
         out[:] = self._array[rows]
 
 
 class SparseInputs:
-    """Sparse rows. Each minibatch is converted to an array.
+    """Sparse rows; each minibatch is converted to an array.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class SparseInputs:
         self._columns, self._values = rows.columns.view(np.int64), rows.values
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Write some rows to an array of shape (rows, neurons)."""
+        """Copy rows to an array of shape (rows, neurons)."""
         degrees = self._degrees[rows]
         ends = np.cumsum(degrees)
         at = np.repeat(self._starts[rows] - ends + degrees, degrees) + np.arange(degrees.sum())
@@ -78,15 +78,15 @@ class SparseInputs:
 
 
 class StoredInputs:
-    """Rows of a store that is larger than `memory`.
+    """Rows of a store that exceeds `memory`.
 
-    The store is read in order for as many minibatches as fit.
+    The store is read in order, as many minibatches at a time as fit.
 
     Parameters
     ----------
     rows : RowSource
     memory : int
-        Bytes for the rows that are held at a time, while they are read.
+        Budget in bytes for the rows held at a time, including copies while reading.
     """
 
     array = None
@@ -94,18 +94,18 @@ class StoredInputs:
     def __init__(self, rows: RowSource, memory: int) -> None:
         self.nrows, self._source = rows.nrows, rows
         self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
-        # Rows that are read at a time: as many entries as a part of a store has.
+        # Rows read at a time: as many entries as a part of a store has.
         self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
         self._ids = self._following = np.arange(0)
 
     def expect(self, rows: np.ndarray) -> None:
-        """Set the order in which rows will be taken, one minibatch after another."""
+        """Set the order in which rows will be taken by the following minibatches."""
         self._following = rows
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> None:
-        """Write some rows to an array of shape (rows, neurons)."""
+        """Copy rows to an array of shape (rows, neurons)."""
         if not np.isin(rows, self._ids).all():
-            self._held = SparseInputs(self._source.sparse_rows(0, 0))  # free the rows before
+            self._held = SparseInputs(self._source.sparse_rows(0, 0))  # free the previous rows
             room = max(1, self._room // len(rows)) * len(rows)  # whole minibatches
             expected = np.array_equal(self._following[: len(rows)], rows)
             some, self._following = np.split(self._following if expected else rows, [room])
@@ -118,9 +118,9 @@ Inputs = ArrayInputs | SparseInputs | StoredInputs
 
 
 def as_inputs(X: Any, net: Network) -> Inputs:
-    """Return features to take minibatches from, or raise an error that describes the fault.
+    """Return features as a source of minibatches; raise if they are invalid.
 
-    Sparse features stay sparse. Stored ones are read at once if they fit into `MEMORY`.
+    Sparse features stay sparse. Stored features are read at once if they fit into `MEMORY`.
     """
     source = as_source(X, net)
     dtype = net.infos[0].dtype
@@ -137,13 +137,13 @@ def _nbytes(rows: RowSource) -> int:
 
 
 class TrainingData(NamedTuple):
-    """Inputs with targets and weights, and the rows of them that are used."""
+    """Inputs with targets and weights, and the indices of the rows in use."""
 
     inputs: Inputs
     targets: np.ndarray
     rows: np.ndarray
     weights: np.ndarray
-    """Weight of each input, float64, at least 0."""
+    """Nonnegative weight of each input, float64."""
 
     @classmethod
     def of(
@@ -154,11 +154,11 @@ class TrainingData(NamedTuple):
         loss: Loss,
         sample_weight: Any = None,
     ) -> TrainingData:
-        """Return inputs and targets that fit a network, or raise an error."""
+        """Return validated data for a network."""
         with naming("X"):
             inputs = as_inputs(X, net)
         if not inputs.nrows:
-            raise ArgumentError("X has no inputs")
+            raise ArgumentError("X has no rows; training needs at least one input")
         targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)
         weights = as_weights(sample_weight, inputs.nrows)
         return cls(inputs, targets, np.arange(inputs.nrows), weights)
@@ -166,27 +166,30 @@ class TrainingData(NamedTuple):
     def split(
         self, part: float, seed: int, *, stratified: bool = False
     ) -> tuple[TrainingData, TrainingData]:
-        """Return the data for training and, a part of the inputs, those for validation."""
+        """Split the data for training and validation; `part` is the validation fraction."""
         count = round(part * len(self.rows))
         if not 0 < count < len(self.rows):
             raise ArgumentError(
-                f"validation={part} of {len(self.rows)} inputs leaves {len(self.rows) - count} for"
-                f" training and {count} for validation"
+                f"validation={part} splits {len(self.rows)} inputs into"
+                f" {len(self.rows) - count} for training and {count} for validation;"
+                " neither may be empty"
             )
         order = np.random.default_rng([seed, 99]).permutation(self.rows)
         taken = np.arange(count)
         if stratified:
             if self.targets.ndim != 1:
-                raise ArgumentError('validation="stratified" needs labels')
+                raise ArgumentError('validation="stratified" requires labels as targets')
             order = order[np.argsort(self.targets[order], kind="stable")]
             taken = ((taken + 0.5) * (len(order) / count)).astype(np.int64)
         kept, tested = np.sort(np.delete(order, taken)), np.sort(order[taken])
         if not (self.weights[kept].any() and self.weights[tested].any()):
-            raise ArgumentError(f"validation={part} leaves a part whose sample weights are all 0")
+            raise ArgumentError(
+                f"validation={part}: all sample weights of the training or validation part are 0"
+            )
         return self._replace(rows=kept), self._replace(rows=tested)
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
-        """Return mean loss and accuracy of a network; the accuracy is None without labels."""
+        """Return mean loss and accuracy of a network (None if targets are not labels)."""
         total, hits = 0.0, 0.0
         for start in range(0, len(self.rows), _BLOCK):
             rows = self.rows[start : start + _BLOCK]
@@ -201,25 +204,25 @@ class TrainingData(NamedTuple):
 
 
 def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:
-    """Return sample weights as float64; the default is 1 for each input."""
+    """Return sample weights as float64; the default is 1."""
     if sample_weight is None:
         return np.ones(inputs)
     weights = finite(as_array(sample_weight, "sample_weight"), np.dtype(float), "sample_weight")
     if weights.shape != (inputs,):
         raise ShapeError(f"sample_weight has shape {weights.shape}, expected ({inputs},)")
     if (weights < 0).any() or not weights.any():
-        raise ArgumentError("sample_weight must be at least 0, and not all zero")
+        raise ArgumentError("sample_weight must not be negative, and not all zero")
     return weights
 
 
 def answers(net: Network, X: np.ndarray, nthreads: int) -> np.ndarray:
-    """Return a network's answer to an array, as an array."""
+    """Return a network's answer to an array as an array."""
     Y = infer_network(net, X, deduplicate=False, nthreads=nthreads)
     return to_array(Y)
 
 
 def _taken(features: RowSource, ids: np.ndarray, step: int) -> SparseRows:
-    """Return the rows of `features` with these ascending ids, read `step` rows at a time."""
+    """Return rows of `features` with ascending ids, reading `step` rows at a time."""
     found = []
     for start in range(int(ids[0]), int(ids[-1]) + 1, step):
         stop = min(start + step, features.nrows)

@@ -1,4 +1,4 @@
-"""Sparse networks as scikit-learn's estimators: a classifier and a regressor."""
+"""Scikit-learn estimators of sparse networks: a classifier and a regressor."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ __all__ = ["SparseClassifier", "SparseRegressor"]
 
 @described
 class SparseClassifier(ClassifierMixin, SparseEstimator):
-    """A sparse network that tells classes apart, as an estimator of scikit-learn.
+    """Sparse neural network classifier with scikit-learn's interface.
 
     Parameters
     ----------
     {parameters}
     class_weight : "balanced" or mapping, optional
-        How much inputs of a label count: ``"balanced"`` has those of each label count as much in
-        all; a mapping has a weight for each label, 1 for others. `partial_fit` takes no
-        ``"balanced"``, which needs all inputs.
+        Weight of each label, multiplied with `sample_weight`: ``"balanced"`` gives all labels the
+        same total weight; in a mapping, missing labels have weight 1. `partial_fit` does not
+        support ``"balanced"``.
 
     Attributes
     ----------
     classes_ : ndarray
-        Labels, of any kind, ascending; output k of the network is that of ``classes_[k]``.
+        Sorted labels; output k of the network belongs to ``classes_[k]``.
     network_ : Network
-        For `infer`, `compile` and `save`.
+        Trained network for `infer`, `compile` and `save`.
     run_ : TrainingRun
     history_ : tuple of EpochRecord
     n_iter_ : int
-        Epochs.
+        Number of epochs.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Where X had names.
+        If X has feature names.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return self.run_.network
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
-        """Learn from labelled inputs, from the beginning.
+        """Train a new network, unless `warm_start` is set.
 
         Parameters
         ----------
@@ -85,20 +85,20 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         y : array_like, shape (inputs,)
             Labels.
         sample_weight : array_like, shape (inputs,), optional
-            As in `train`; times what `class_weight` says.
+            As in `train`; multiplied with `class_weight`.
 
         Returns
         -------
         SparseClassifier
-            This one.
+            The fitted estimator.
         """
         X, y = self._checked(X, y, reset=True)
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if self._goes_on and not np.array_equal(classes, self.classes_):
             raise ArgumentError(
-                f"warm_start: y has {len(classes)} labels that differ from the"
-                f" {len(self.classes_)} of the earlier fit; use warm_start=False"
+                f"warm_start=True requires the same labels: y has {len(classes)}, the earlier fit"
+                f" had {len(self.classes_)}, and they differ; use warm_start=False"
             )
         self.classes_ = classes
         loss = CrossEntropy()
@@ -109,36 +109,36 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> SparseClassifier:
-        """Go once through some more inputs.
+        """Train for one epoch on a batch of inputs.
 
         Parameters
         ----------
         X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,)
         classes : array_like, optional
-            All labels that there will be; needed in the first call.
+            All labels of all batches; required in the first call.
         sample_weight : array_like, shape (inputs,), optional
             As in `fit`.
 
         Returns
         -------
         SparseClassifier
-            This one.
+            The fitted estimator.
 
         Raises
         ------
         ArgumentError
-            No classes in the first call, others in a later one, a label that is not among them.
+            `classes` is missing in the first call, differs in a later one, or lacks a label of y.
         """
         first = not hasattr(self, "run_")
         X, y = self._checked(X, y, reset=first)
         check_classification_targets(y)
         if classes is None and first:
-            raise ArgumentError("classes: the first call of partial_fit needs all labels")
+            raise ArgumentError("the first call of partial_fit needs classes=, all labels")
         if classes is not None:
             classes = unique_labels(classes)
             if not first and not np.array_equal(classes, self.classes_):
-                raise ArgumentError("classes: they differ from those of the first call")
+                raise ArgumentError("classes= differs from the classes of the first call")
             self.classes_ = classes
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (wrong := self.classes_[labels] != y).any():
@@ -146,14 +146,16 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
                 f"y: label {y[wrong].tolist()[0]!r} is not among the {len(self.classes_)} classes"
             )
         if isinstance(self.class_weight, str):
-            raise ArgumentError('class_weight: "balanced" needs all inputs; give a mapping')
+            raise ArgumentError(
+                'partial_fit does not support class_weight="balanced"; pass a mapping'
+            )
         loss = CrossEntropy()
         weights = self._weights(y, sample_weight)
         self._partial_fit(X, labels, weights, len(self.classes_), loss)
         return self
 
     def _weights(self, y: np.ndarray, sample_weight: Any) -> np.ndarray:
-        """Return weights of inputs, with those of their labels."""
+        """Return the product of sample weights and class weights."""
         found = as_weights(sample_weight, len(y))
         if isinstance(self.class_weight, Mapping):
             return found * [float(self.class_weight.get(label, 1)) for label in y.tolist()]
@@ -170,19 +172,19 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         return self.classes_[found]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the answers, shape (inputs, classes).
+        """Return the network's outputs, shape (inputs, classes).
 
-        Of two classes it is the second's minus the first's, shape (inputs,).
+        With two classes, return the second minus the first output, shape (inputs,).
         """
         z = self._answers(X)
         return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return probabilities, the softmax of the answers, shape (inputs, classes)."""
+        """Return the softmax of the outputs, shape (inputs, classes)."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return logarithms of probabilities, shape (inputs, classes)."""
+        """Return the logarithm of `predict_proba`, shape (inputs, classes)."""
         z = self._answers(X)
         z -= z.max(axis=1, keepdims=True)
         z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
@@ -191,10 +193,10 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
 @described
 class SparseRegressor(RegressorMixin, SparseEstimator):
-    """A sparse network that answers with numbers, as an estimator of scikit-learn.
+    """Sparse neural network regressor with scikit-learn's interface.
 
-    Trained with squared errors, to targets that are shifted and scaled to mean 0 and variance 1, on
-    features that are, too; sparse features are scaled, and not shifted.
+    The loss is the squared error. Targets and features are standardised to mean 0 and variance 1;
+    sparse features are scaled, but not centred.
 
     Parameters
     ----------
@@ -203,17 +205,17 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     Attributes
     ----------
     network_ : Network
-        In units of X and y, within rounding of its dtype; for `infer`, `compile` and `save`.
+        Trained network in the units of X and y, for `infer`, `compile` and `save`.
     run_ : TrainingRun
-        Its network reads ``scaler_.transform(X)``, and answers with ``(y - y_mean_) / y_scale_``.
+        Its network maps ``scaler_.transform(X)`` to ``(y - y_mean_) / y_scale_``.
     scaler_ : StandardScaler
     y_mean_, y_scale_ : ndarray, shape (outputs,)
     history_ : tuple of EpochRecord
     n_iter_ : int
-        Epochs.
+        Number of epochs.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
-        Where X had names.
+        If X has feature names.
 
     Examples
     --------
@@ -238,7 +240,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     @property
     def network_(self) -> Network:
-        """The trained network, with the scales of X and y in its first and its last layer."""
+        """The trained network; its first and last layers include the scaling of X and y."""
         first, *others = self.run_.network
         W = first.W.to_dense(fill_value=0) / self.scaler_.scale_[:, np.newaxis]
         b = first.bias - (self.scaler_.mean_ @ W if self.scaler_.with_mean else 0)
@@ -261,26 +263,26 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return self.scaler_.transform(X)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
-        """Learn from inputs and targets, from the beginning.
+        """Train a new network, unless `warm_start` is set.
 
         Parameters
         ----------
         X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
         y : array_like, shape (inputs,) or (inputs, outputs)
         sample_weight : array_like, shape (inputs,), optional
-            As in `train`; mean and variance of y have them, too.
+            As in `train`; also used for the mean and variance of y.
 
         Returns
         -------
         SparseRegressor
-            This one.
+            The fitted estimator.
         """
         X, y, weights = self._targets(X, y, sample_weight, first=not self._goes_on)
         self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
-        """Go once through some more inputs; the first ones say how y is scaled.
+        """Train for one epoch on a batch of inputs; the first batch defines the scaling of y.
 
         Parameters
         ----------
@@ -292,14 +294,14 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         Returns
         -------
         SparseRegressor
-            This one.
+            The fitted estimator.
         """
         X, y, weights = self._targets(X, y, sample_weight, first=not hasattr(self, "run_"))
         self._partial_fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return numbers in units of y, shape (inputs,) or (inputs, outputs)."""
+        """Return predictions in the units of y, shape (inputs,) or (inputs, outputs)."""
         found = self._answers(X) * self.y_scale_ + self.y_mean_
         return found[:, 0] if self._flat else found
 
@@ -311,7 +313,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     def _targets(
         self, X: Any, y: Any, sample_weight: Any, *, first: bool
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Return checked features, targets with mean 0 and variance 1, and weights."""
+        """Return validated features, standardised targets, and weights."""
         X, y = self._checked(X, y, reset=first, multi_output=True, y_numeric=True)
         y = y.astype(np.float64)
         if y.ndim == 2 and y.shape[1] == 1:
@@ -326,5 +328,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             self.y_scale_ = np.where(scale > 0, scale, 1.0)
             self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
         elif y.shape[1] != len(self.y_mean_):
-            raise ArgumentError(f"y: {y.shape[1]} outputs, but {len(self.y_mean_)} before")
+            raise ArgumentError(
+                f"y has {y.shape[1]} outputs, but the first call had {len(self.y_mean_)}"
+            )
         return self._scaled(X), (y - self.y_mean_) / self.y_scale_, weights

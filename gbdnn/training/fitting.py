@@ -1,4 +1,4 @@
-"""The base class of the estimators: parameters, checks, and the network made by `fit`."""
+"""Base class of the estimators: parameters, validation, and construction of the network."""
 
 from __future__ import annotations
 
@@ -37,54 +37,54 @@ F = TypeVar("F", bound="Callable[..., Any]")
 __all__ = ["SparseEstimator", "described", "with_parameters_of"]
 
 _PARAMETERS = """
-hidden : sequence of int, default (1024, 1024); of the regressor (128, 64)
-    Neurons of the hidden layers. ``()`` for none.
-density : float, default 0.05; of the regressor 0.1
-    Edges over possible edges, in the whole network; 1 is a dense network.
+hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
+    Neurons of the hidden layers; ``()`` for none.
+density : float, default 0.05; regressor: 0.1
+    Edges divided by possible edges, over the whole network; 1 is a dense network.
 distribution : {"erk", "uniform"}, default "erk"
-    Distribution of the edges over the layers: see `erdos_renyi`.
-epochs : int, default 20; of the regressor 100, fewer where there are more than 2,000 inputs
+    Distribution of the edges over the layers; see `erdos_renyi`.
+epochs : int, default 20; regressor: 100, fewer for more than 2,000 inputs
     Number of passes of `fit` over the inputs.
 batch_size : int, optional
-    Inputs of a minibatch. Default: 128, or fewer if there are less than 4,096 inputs.
+    Inputs per minibatch. Default: 128, fewer for less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: the optimizer's own; of the regressor, with "adam", 0.005.
+    Default: that of the optimizer; regressor with "adam": 0.005.
 weight_decay : float, optional
-    Default: the optimizer's own, 0; of the regressor, with "adam", 0.3.
+    Default: that of the optimizer, 0; regressor with "adam": 0.3.
 schedule : Constant, Cosine or Stepwise, optional
-    Of the learning rate. Default: a cosine in `fit`, constant in `partial_fit`.
+    Learning rate schedule. Default: cosine in `fit`, constant in `partial_fit`.
 rewire : {"set", "rigl"}, adjustment or list of them, optional
-    Rules that move edges during training: see ``adjustments`` of `train`.
+    Rules that move edges during training; see ``adjustments`` of `train`.
 input_dropout : float, default 0.0
     Fraction of the features that are set to 0 in each minibatch.
 validation_fraction : float, optional
-    Fraction of the inputs that `fit` does not train with, but evaluates after each epoch. A
-    classifier draws each class in proportion.
+    Fraction of the inputs that `fit` sets aside to evaluate after each epoch. The classifier
+    stratifies by label.
 patience : int, optional
     Stop after this number of epochs without a smaller validation loss, and keep the best epoch.
 warm_start : bool, default False
-    Whether `fit` continues with the network that was fitted before, for `epochs` more.
+    Whether `fit` continues training the fitted network for another `epochs` epochs.
 callback : callable, optional
     As in `train`.
 random_state : int, RandomState or None, default None
-    Seed of edges, weights, minibatches and the validation part. With an int, equal calls give
-    equal bits.
+    Seed of edges, weights, minibatches and the validation split. With an int, equal calls give
+    bitwise equal results.
 n_jobs : int, optional
-    Threads, -1 for all cores. Default: those that GraphBLAS may use.
+    Number of threads, -1 for all cores. Default: the number that GraphBLAS uses.
 dtype : {"FP32", "FP64"}, default "FP32"
-    Of weights and sums.
+    Type of weights and sums.
 """
 
 
 def described(kind: C) -> C:
-    """Insert the parameters that all estimators share into a docstring."""
+    """Insert the shared parameters of the estimators into a docstring."""
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     return kind
 
 
 def with_parameters_of(base: type) -> Callable[[F], F]:
-    """Replace ``**options`` in the signature of an ``__init__`` by the parameters of `base`."""
+    """Replace ``**options`` in the signature of ``__init__`` by the parameters of `base`."""
 
     def shown(init: F) -> F:
         own: dict[str, Any] = dict(inspect.signature(init).parameters)
@@ -145,7 +145,7 @@ class SparseEstimator(BaseEstimator):
 
     @property
     def history_(self) -> tuple[EpochRecord, ...]:
-        """An `EpochRecord` for each epoch."""
+        """An `EpochRecord` per epoch."""
         return self.run_.history
 
     @property
@@ -155,7 +155,7 @@ class SparseEstimator(BaseEstimator):
 
     @property
     def _goes_on(self) -> bool:
-        """Whether `fit` begins with what was fitted."""
+        """Whether `fit` continues from the fitted network."""
         return as_flag(self.warm_start, "warm_start") and hasattr(self, "run_")
 
     def __sklearn_tags__(self) -> Any:
@@ -164,7 +164,7 @@ class SparseEstimator(BaseEstimator):
         return tags
 
     def _checked(self, X: Any, y: Any = None, *, reset: bool = False, **options: Any) -> Any:
-        """Return features, and targets where there are some, as scikit-learn wants them checked."""
+        """Return features, and targets if any, validated by scikit-learn."""
         if type(X).__module__.startswith("graphblas."):
             X = gb.io.to_scipy_sparse(as_matrix(as_held(X, "X"), what="X"), "csr")
         own = as_dtype(self.dtype).type
@@ -227,7 +227,7 @@ class SparseEstimator(BaseEstimator):
         }
 
     def _scaled(self, X: Any) -> Any:
-        """Return features as the network reads them."""
+        """Return features as input of the network."""
         return X
 
     def _optimizer(self) -> Optimizer:
@@ -237,13 +237,13 @@ class SparseEstimator(BaseEstimator):
         return self.epochs
 
     def _batch(self, inputs: int) -> int:
-        """Return the inputs of a minibatch: of few, so few that an epoch has some 32 steps."""
+        """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""
         if self.batch_size is not None:
             return self.batch_size
         return min(128, max(16, inputs // 512 * 16))
 
     def _answers(self, X: Any) -> np.ndarray:
-        """Return the answers of the network's last layer, float64."""
+        """Return the outputs of the network, float64."""
         check_is_fitted(self, "run_")
         X = self._scaled(self._checked(X))
         threads = as_nthreads(self.n_jobs, "n_jobs") or available()

@@ -1,4 +1,4 @@
-"""The gradient of a loss, in the language of GraphBLAS: what training's compiled steps compute."""
+"""The gradient of a loss in GraphBLAS, equal to that of the compiled training steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LossGradient", "gradients"]
 
 
 class LossGradient(NamedTuple):
-    """A loss and its gradient.
+    """Loss and gradient.
 
     Examples
     --------
@@ -37,10 +37,10 @@ class LossGradient(NamedTuple):
     """
 
     loss: float
-    """The mean over the inputs."""
+    """Mean loss over the inputs."""
 
     layers: list[LayerGradient]
-    """Of each layer ``W``, a Matrix with the pattern of its weights, and ``b``, an array."""
+    """Gradients ``W`` (Matrix with the pattern of the weights) and ``b`` (ndarray) per layer."""
 
 
 def gradients(
@@ -51,14 +51,14 @@ def gradients(
     loss: Loss | None = None,
     sample_weight: Any = None,
 ) -> LossGradient:
-    """Return the loss of some inputs, and its gradient by every weight and bias.
+    """Return the loss and its gradient with respect to every weight and bias.
 
     Parameters
     ----------
     net : Network or list of Layer
-        Under the bias rule ``"all"``.
+        With the bias rule ``"all"``.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One minibatch: it becomes an array, and the activations of all layers are kept.
+        One minibatch. It is converted to an array, and the activations of all layers are kept.
     y : array_like, shape (inputs,) or (inputs, outputs)
         As for `train`.
     loss : CrossEntropy or SquaredError, optional
@@ -68,7 +68,7 @@ def gradients(
     Returns
     -------
     LossGradient
-        ``.loss``, and ``.layers``: for each layer ``W`` and ``b``.
+        ``.loss`` and, for each of ``.layers``, ``W`` and ``b``.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def gradients(
 
     Notes
     -----
-    The equations are those of `train`, one GraphBLAS operation each: the product on the pattern is
-    ``dW(W.S) << plus_times(Y.T @ D)``. It runs at about 1 G multiply-adds a second and core, a
-    tenth of compiled steps.
+    Each equation of `train` is one GraphBLAS operation; the gradient of the edges is
+    ``dW(W.S) << plus_times(Y.T @ D)``. This is about ten times slower than the compiled steps: it
+    reaches 1 G multiply-adds per second and core.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Loss functions. The loss of a minibatch is the mean of the losses of its inputs.
+"""Loss functions. The loss of a minibatch is the mean over its inputs.
 
-With sample weights each loss is multiplied by its input's weight over the mean of all weights.
+With sample weights, each input's loss is multiplied by its weight divided by the mean weight.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = [
 
 
 class Loss(Protocol):
-    """A loss function."""
+    """Interface of a loss function."""
 
     code: ClassVar[int]
-    """Its number in compiled code."""
+    """Number of the loss in compiled code."""
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
-        """Return checked targets, in the dtype and shape that compiled code reads."""
+        """Return validated targets in the dtype and shape used by compiled code."""
         ...
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return each input's loss, float64."""
+        """Return the loss of each input, float64."""
         ...
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -55,7 +55,7 @@ class Loss(Protocol):
 class CrossEntropy:
     """Softmax and cross-entropy: ``log(sum_c exp(Y(i, c))) - Y(i, label of i)``.
 
-    Targets are labels: whole numbers from 0 to one less than there are outputs, shape (inputs,).
+    Targets are integer labels from 0 to ``outputs - 1``, shape (inputs,).
 
     Examples
     --------
@@ -74,7 +74,9 @@ class CrossEntropy:
         if labels.ndim != 1:
             raise ShapeError(f"y: labels must have one dimension, not shape {labels.shape}")
         if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
-            raise ArgumentError("y: labels must be whole numbers; SquaredError takes others")
+            raise ArgumentError(
+                "y: labels must be whole numbers; use SquaredError for other targets"
+            )
         if len(labels) and (labels.min() < 0 or labels.max() >= outputs):
             bad = np.flatnonzero((labels < 0) | (labels >= outputs))[0]
             raise ArgumentError(
@@ -84,7 +86,7 @@ class CrossEntropy:
         return labels.astype(np.int64)
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return each input's loss; see `Loss`."""
+        """Return the loss of each input; see `Loss`."""
         z = answer.astype(np.float64)
         z -= z.max(axis=1, keepdims=True)
         found: np.ndarray = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), targets]
@@ -108,7 +110,7 @@ class CrossEntropy:
 class SquaredError:
     """Mean squared error over the outputs: ``sum_c (Y(i, c) - y(i, c))^2 / outputs``.
 
-    Targets are real numbers, shape (inputs, outputs), or (inputs,) for a single output.
+    Targets are real numbers, shape (inputs, outputs), or (inputs,) if there is one output.
 
     Examples
     --------
@@ -121,7 +123,7 @@ class SquaredError:
     code: ClassVar[int] = 1
 
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
-        """Return values of the dtype, shape (inputs, outputs); see `Loss`."""
+        """Return values in the given dtype, shape (inputs, outputs); see `Loss`."""
         values = as_array(y, "y")
         _require_length(values, inputs)
         if values.ndim == 1 and outputs == 1:
@@ -134,7 +136,7 @@ class SquaredError:
         return np.ascontiguousarray(finite(values, dtype, "y"))
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return each input's loss; see `Loss`."""
+        """Return the loss of each input; see `Loss`."""
         found: np.ndarray = np.mean((answer.astype(np.float64) - targets) ** 2, axis=1)
         return found
 
@@ -148,7 +150,7 @@ class SquaredError:
 
 
 def require_loss(x: Any) -> None:
-    """Raise ArgumentTypeError unless `x` is a loss, or None."""
+    """Raise ArgumentTypeError unless `x` is a loss or None."""
     if x is not None:
         require_method(
             x,
@@ -158,39 +160,43 @@ def require_loss(x: Any) -> None:
 
 
 def default_loss(y: Any) -> Loss:
-    """Return cross-entropy for labels, squared error for other targets."""
+    """Return CrossEntropy for labels, SquaredError for other targets."""
     values = as_array(y, "y")
     return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
 
 
 def labels_of(y: Any) -> np.ndarray | None:
     """Return the sorted labels if all of `y` are strings, else None."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "O")  # NumPy's; no need to look at numbers
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")  # cheap; no need to look at numbers
     if is_object(y) or isinstance(y, str | bytes) or kind in "biufc":
         return None
     try:
         values = np.asarray(y, object)
-    except Exception:  # any exception, raised by another library; `as_array` reports it
+    except Exception:  # any exception of another library; `as_array` reports it
         return None
     words = values.ndim == 1 and len(values) and all(isinstance(each, str) for each in values)
     return np.unique(values.astype(str)) if words else None
 
 
 def numbered(y: Any, labels: np.ndarray | None, outputs: int) -> Any:
-    """Return strings as the numbers of their labels; `y` itself if there are no `labels`."""
+    """Return string labels as indices into `labels`; `y` itself if `labels` is None."""
     if labels is None:
         return y
     if len(labels) != outputs:
-        raise ArgumentError(f"y has {len(labels)} labels, but the network has {outputs} outputs")
+        raise ArgumentError(
+            f"y has {len(labels)} different labels, but the network has {outputs} outputs"
+        )
     words = np.asarray(y).astype(str)
     found = np.searchsorted(labels, words).clip(max=len(labels) - 1)
     if (wrong := labels[found] != words).any():
-        raise ArgumentError(f"y: label {str(words[wrong][0])!r} is not among those of training")
+        raise ArgumentError(
+            f"y: label {str(words[wrong][0])!r} does not occur in the training labels"
+        )
     return found
 
 
 def _require_length(y: np.ndarray, inputs: int) -> None:
     if y.ndim == 0:
-        raise ArgumentTypeError("y is a number; pass one target for each input")
+        raise ArgumentTypeError("y is a single number; pass one target per input")
     if len(y) != inputs:
-        raise ShapeError(f"y has {len(y)} targets, X has {inputs} inputs")
+        raise ShapeError(f"y has {len(y)} targets, but X has {inputs} inputs")

@@ -1,4 +1,4 @@
-"""Optimizers, which update weights, and schedules, which change the learning rate."""
+"""Optimizers and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ OptimizerName = Literal["adam", "sgd"]
 
 
 class Optimizer(Protocol):
-    """An optimizer of the two kinds that there are."""
+    """Interface of an optimizer."""
 
     @property
     def learning_rate(self) -> float:
-        """What schedules multiply."""
+        """Learning rate, which schedules multiply."""
         ...
 
     @property
     def rule(self) -> UpdateRule:
-        """What compiled code knows of it."""
+        """Update rule and its constants, for compiled code."""
         ...
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two factors for each of these steps, counted from 1."""
+        """Return two factors for each step, counted from 1."""
         ...
 
 
@@ -60,13 +60,13 @@ class SGD:
     ----------
     learning_rate : float, default 0.05
     momentum : float, default 0.9
-        From 0 to less than 1.
+        At least 0 and less than 1.
     nesterov : bool, default False
-        Look ahead: ``W = W - learning_rate (dW + weight_decay W + momentum v)``.
+        Use Nesterov momentum: ``W = W - learning_rate (dW + weight_decay W + momentum v)``.
     weight_decay : float, default 0.0
-        Of weights; biases have none.
+        Applied to weights, not to biases.
     clip_norm : float, optional
-        Of a gradient, of all weights and biases together: a larger one is scaled to it.
+        Maximum norm of the gradient of all weights and biases; larger gradients are scaled down.
 
     Examples
     --------
@@ -107,18 +107,18 @@ class Adam:
         m = beta1 m + (1 - beta1) dW;   v = beta2 v + (1 - beta2) dW^2
         W = W - learning_rate (m' / (sqrt(v') + epsilon) + weight_decay W)
 
-    m' and v' are m and v over ``1 - beta^t`` in step t, for they begin at 0.
+    m' and v' are m and v divided by ``1 - beta^t`` in step t (bias correction).
 
     Parameters
     ----------
     learning_rate : float, default 0.001
     beta1, beta2 : float, default 0.9 and 0.999
-        From 0 to less than 1.
+        At least 0 and less than 1.
     epsilon : float, default 1e-8
     weight_decay : float, default 0.0
-        Of weights; biases have none.
+        Applied to weights, not to biases.
     clip_norm : float, optional
-        Of a gradient, of all weights and biases together: a larger one is scaled to it.
+        Maximum norm of the gradient of all weights and biases; larger gradients are scaled down.
 
     Notes
     -----
@@ -161,16 +161,16 @@ class Adam:
 
 
 class Schedule(Protocol):
-    """A function of how much of the training is done."""
+    """Interface of a schedule, a function of the progress of the training."""
 
     def factors(self, progress: np.ndarray) -> np.ndarray:
-        """Return a factor for each progress, from 0 (the first step) to less than 1."""
+        """Return a factor for each progress, from 0 (first step) to less than 1."""
         ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """The optimizer's learning rate at every step.
+    """Constant learning rate.
 
     Examples
     --------
@@ -187,14 +187,14 @@ class Constant:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a period of a cosine, from 1 to `final`.
+    """Cosine decay of the learning rate, from 1 to `final` times its value.
 
     Parameters
     ----------
     final : float, default 0.0
-        The factor at the end, from 0 to 1.
+        Factor at the end, from 0 to 1.
     warmup : float, default 0.0
-        Part of the training, from 0 to less than 1, in which the factor first grows from 0.
+        Initial fraction of the training (less than 1) in which the factor grows linearly from 0.
 
     Examples
     --------
@@ -222,12 +222,12 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Stepwise:
-    """Multiplied by `factor` at some points of the training.
+    """Multiply the learning rate by `factor` at given points of the training.
 
     Parameters
     ----------
     at : tuple of float, default (1/3, 2/3, 5/6)
-        Parts of the training, ascending, from 0 to 1.
+        Fractions of the training, ascending, from 0 to 1.
     factor : float, default 0.1
 
     Examples
@@ -245,9 +245,9 @@ class Stepwise:
         between("factor", self.factor, 0, 1, above=True)
         require_iterable(self.at, "at is a list of parts of the training")
         at = tuple(between("at", part, 0, 1) for part in self.at)
-        object.__setattr__(self, "at", at)  # an iterator of them is used up
+        object.__setattr__(self, "at", at)  # an iterator can be read only once
         if list(self.at) != sorted(self.at):
-            raise ArgumentError(f"at: parts of the training are ascending, not {self.at}")
+            raise ArgumentError(f"at must be ascending fractions of the training, not {self.at}")
 
     def factors(self, progress: np.ndarray) -> np.ndarray:
         """See `Schedule`."""
@@ -258,7 +258,7 @@ class Stepwise:
 def optimizer_named(
     name: Any, learning_rate: float | None = None, weight_decay: float | None = None
 ) -> Optimizer:
-    """Return the optimizer with this name; an optimizer is returned as it is."""
+    """Return the optimizer with this name; an optimizer object is returned unchanged."""
     both = {"learning_rate": learning_rate, "weight_decay": weight_decay}
     given: Any = {what: value for what, value in both.items() if value is not None}
     if not isinstance(name, str):
@@ -270,14 +270,14 @@ def optimizer_named(
         require_method(name, "corrections", 'optimizer is "adam" or "sgd", SGD or Adam')
         return name
     if name not in get_args(OptimizerName):
-        raise ArgumentError(f'optimizer is "adam" or "sgd", not {shown(name)}')
+        raise ArgumentError(f'optimizer must be "adam" or "sgd", not {shown(name)}')
     return SGD(**given) if name == "sgd" else Adam(**given)
 
 
 def between(
     name: str, value: Any, least: float, most: float, *, below: bool = False, above: bool = False
 ) -> float:
-    """Return a number, or raise the error that says between which it is to be."""
+    """Return a number if it is in range; otherwise raise an error that names the range."""
     number = as_array(value, name)
     if number.ndim or number.dtype == bool or not (least <= number <= most):
         good = False
@@ -286,7 +286,7 @@ def between(
     if not good:
         left, right = "more than" if above else "at least", "less than" if below else "at most"
         end = "" if math.isinf(most) else f" and {right} {most:g}"
-        raise ArgumentError(f"{name} is a number, {left} {least:g}{end}, not {shown(value)}")
+        raise ArgumentError(f"{name} must be {left} {least:g}{end}, not {shown(value)}")
     return float(number)
 
 
@@ -300,15 +300,15 @@ def _require_rate(rate: Any) -> None:
 
 
 def step_rates(optimizer: Optimizer, factors: np.ndarray, first: int) -> np.ndarray:
-    """Return learning rate and corrections of some steps, shape (steps, 3).
+    """Return learning rates and corrections of consecutive steps, shape (steps, 3).
 
     Parameters
     ----------
     optimizer : Optimizer
     factors : ndarray, shape (steps,)
-        What the schedule multiplies the learning rate with, step by step.
+        Factors of the schedule.
     first : int
-        How many steps have been done before.
+        Number of steps done before.
     """
     steps = np.arange(first + 1, first + 1 + len(factors), dtype=np.float64)
     rates = optimizer.learning_rate * factors

@@ -1,4 +1,4 @@
-"""Initial networks: random patterns, and initial weights for any pattern.
+"""Initial networks: random patterns, and random weights for any pattern.
 
 U. Evci, T. Gale, J. Menick, P. Castro, E. Elsen, "Rigging the Lottery: Making All Tickets Winners",
 ICML 2020; D. Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse
@@ -43,27 +43,27 @@ def erdos_renyi(
     Parameters
     ----------
     sizes : sequence of int
-        Neurons: inputs, hidden layers, outputs.
+        Numbers of neurons: inputs, hidden layers, outputs.
     density : float
-        Edges over possible edges in the whole network, more than 0 and at most 1.
+        Edges divided by possible edges of the whole network, more than 0 and at most 1.
     distribution : {"erk", "uniform"}, default "erk"
-        Density of each layer: ``"erk"`` (Erdős–Rényi) makes that of an n x m layer proportional to
-        ``(n + m) / (n m)``, so that small layers are denser than large ones; ``"uniform"`` gives
-        all layers the same.
+        Density of the layers: ``"erk"`` (Erdős–Rényi) is proportional to ``(n + m) / (n m)`` for an
+        n x m layer, so that small layers are denser than large ones; ``"uniform"`` is the same for
+        all layers.
     seed : int, default 0
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
 
     Returns
     -------
     Network
-        Layers with a ReLU, the last one without; weights as `initialized` draws them, biases 0.
+        Layers with a ReLU (except the last), weights as in `initialized`, and biases 0.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         Fewer than two sizes, or a density out of range.
     TooLargeError
-        A layer does not fit into memory, or has 2^63 possible edges or more.
+        A layer does not fit into memory, or has 2^63 or more possible edges.
 
     Examples
     --------
@@ -79,7 +79,9 @@ def erdos_renyi(
         whole_number(n, "sizes", least=1) for n in as_list(sizes, "sizes: a list of neurons")
     ]
     if len(neurons) < 2:
-        raise ArgumentError(f"sizes must have at least inputs and outputs, not {neurons}")
+        raise ArgumentError(
+            f"sizes must have at least two numbers (inputs and outputs), not {neurons}"
+        )
     as_word(distribution, "distribution", get_args(Distribution))
     between("density", density, 0, 1, above=True)
     shapes = list(pairwise(neurons))
@@ -103,7 +105,7 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
     Parameters
     ----------
     net : Network or list of Layer
-        Only edges, activations, clips and dtype count: a RadiX-Net of equal weights, for example.
+        Edges, activations, clips and dtype are kept; weights and biases are ignored.
     seed : int, default 0
 
     Returns
@@ -144,28 +146,28 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
 def with_ends(
     net: Network | Iterable[Layer], inputs: int, outputs: int, *, degree: int = 32, seed: int = 0
 ) -> Network:
-    """Return a classifier around hidden layers: a random first layer, a dense last one.
+    """Add a random first layer and a dense last layer to hidden layers.
 
     Parameters
     ----------
     net : Network or list of Layer
-        Of the hidden layers, only edges, activations, clips and dtype count: a RadiX-Net, for
-        example, whose neurons all have as many edges.
+        Hidden layers, for example a RadiX-Net, whose neurons all have the same number of edges.
+        Edges, activations, clips and dtype are kept; weights and biases are ignored.
     inputs, outputs : int
-        Of the result.
+        Number of inputs and outputs of the result.
     degree : int, default 32
-        Edges into each neuron of the first layer, from inputs at random; all, if there are fewer.
+        Random edges into each neuron of the first layer, at most `inputs`.
     seed : int, default 0
 
     Returns
     -------
     Network
-        Two layers more, weights as `initialized` draws them.
+        With two more layers; weights as in `initialized`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        There are no hidden layers, or a number is less than 1.
+        The network has no layers, or a number is less than 1.
     TooLargeError
         As `erdos_renyi`.
 
@@ -182,7 +184,7 @@ def with_ends(
     with naming("net"):
         hidden = as_network(net)
     if not len(hidden):
-        raise ArgumentError("with_ends: the network has no hidden layers")
+        raise ArgumentError("with_ends: the network has no layers; pass at least one hidden layer")
     inputs, outputs = (
         whole_number(inputs, "inputs", least=1),
         whole_number(outputs, "outputs", least=1),
@@ -202,7 +204,7 @@ def with_ends(
 
 
 def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_last: bool) -> Layer:
-    """Return a layer with these numbers of edges (ascending) and weights 1."""
+    """Return a layer with these edge numbers (ascending) and weights 1."""
     nrows, ncols = shape
     indptr = np.zeros(ncols + 1, np.uint64)
     np.cumsum(np.bincount(edges // nrows, minlength=ncols), out=indptr[1:])
@@ -213,17 +215,17 @@ def _layer(edges: np.ndarray, shape: tuple[int, int], dtype: np.dtype, *, is_las
 
 
 def _require_size(nrows: int, ncols: int) -> None:
-    """Raise TooLargeError if edges cannot be numbered in int64, or columns do not fit."""
+    """Raise TooLargeError if edge numbers exceed int64 or columns exceed memory."""
     if nrows * ncols >= 2**63:
-        raise TooLargeError(f"a layer of {nrows} x {ncols} has 2^63 possible edges or more")
+        raise TooLargeError(f"a layer of {nrows} x {ncols} has 2^63 or more possible edges")
     require_room(8 * ncols, f"the columns of a layer of {nrows} x {ncols}")
 
 
 def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[float]:
-    """Return Erdős–Rényi densities of layers of these shapes, `density` for all together.
+    """Return Erdős–Rényi densities of layers of these shapes, with total `density`.
 
-    That of an n x m layer is proportional to ``(n + m) / (n m)``; where that is more than 1, the
-    layer has all edges, and the others share what is left.
+    The density of an n x m layer is proportional to ``(n + m) / (n m)``. Layers for which this
+    exceeds 1 have all edges; the others share the rest.
     """
     wanted = density * sum(n * m for n, m in shapes)
     full: set[int] = set()
@@ -239,6 +241,6 @@ def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[f
 
 
 def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return distinct random numbers below `possible`, ascending."""
+    """Return `count` distinct random numbers below `possible`, ascending."""
     require_room(8 * count, f"{count} edges")
     return np.sort(random.choice(possible, count, replace=False, shuffle=False)).astype(np.int64)

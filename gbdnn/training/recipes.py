@@ -1,4 +1,4 @@
-"""Recipes: trainings of several parts.
+"""Training recipes of several steps.
 
 FSSL, fine-tuned structured sparsity learning: J. Wang et al., "Performance of Training Sparse Deep
 Neural Networks on GPUs", HPEC 2019; its structure is learned as in W. Wen et al., "Learning
@@ -32,7 +32,7 @@ __all__ = ["StructuredRun", "fssl"]
 
 
 class StructuredRun(NamedTuple):
-    """What `fssl` returns.
+    """Result of `fssl`.
 
     Examples
     --------
@@ -47,17 +47,17 @@ class StructuredRun(NamedTuple):
     """
 
     learned: TrainingRun
-    """Structure learning: all neurons, many of them without weights."""
+    """Structure learning run: the original neurons, many without weights."""
 
     fine_tuned: TrainingRun
-    """Fine-tuning of the compact network."""
+    """Fine-tuning run of the compact network."""
 
     inputs: np.ndarray
-    """The inputs that the network reads, int64; it has all."""
+    """Indices of the inputs that the compact network uses, int64."""
 
     @property
     def network(self) -> Network:
-        """The compact network, fine-tuned."""
+        """The fine-tuned compact network."""
         return self.fine_tuned.network
 
 
@@ -76,41 +76,40 @@ def fssl(
     fine_tuning_dropout: float | None = None,
     **options: Any,
 ) -> StructuredRun:
-    """Learn a compact structure from a large network, and fine-tune it (FSSL).
+    """Learn a compact network structure and fine-tune it (FSSL).
 
-    1. Structure learning: `train` with `GroupLasso`. Neurons lose their weights.
-    2. Compaction: `compact` removes those neurons. Layers become smaller.
-    3. Fine-tuning: `train` without the penalty, on the edges that are left.
+    1. Structure learning: `train` with `GroupLasso` sets all weights of some neurons to 0.
+    2. Compaction: `compact` removes these neurons.
+    3. Fine-tuning: `train` without the penalty, on the remaining edges.
 
-    The learning rate falls from its first value to 0 in each of the two trainings.
+    By default, the learning rate decays to 0 in each of the two trainings.
 
     Parameters
     ----------
     net : Network or list of Layer
-        Where to begin: dense layers, as ``erdos_renyi(sizes, density=1)``, or sparse ones.
+        Initial network, dense (``erdos_renyi(sizes, density=1)``) or sparse.
     X, y : MatrixLike and array_like
         As in `train`.
     strength : float
-        Of the group lasso: the larger, the fewer neurons are left.
+        Strength of the group lasso; larger values leave fewer neurons.
     epochs, fine_tuning_epochs : int, default 30 and 20
-        Of the two trainings.
+        Epochs of the two trainings.
     every : int, default 4
         Steps between two proximal steps.
     optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     fine_tuning_optimizer : SGD or Adam, optional
-        Default: the same.
-    input_dropout, fine_tuning_dropout : float, default 0.0 and the same
-        Fraction of each minibatch's features that is set to 0, as by `InputDropout`, in each of the
-        two trainings. Dropout is noise in gradients, and noise keeps groups
-        from staying at 0: better have it in fine-tuning alone.
+        Default: `optimizer`.
+    input_dropout, fine_tuning_dropout : float, default 0.0 and `input_dropout`
+        Fractions for `InputDropout` in the two trainings. Dropout makes gradients noisy, which
+        keeps groups from staying at 0; prefer it in fine-tuning only.
     **options
-        Further options of `train`, for both trainings: sample_weight, batch_size, validation,
+        Further options of `train` for both trainings: sample_weight, batch_size, validation,
         schedule, seed, nthreads, callback, loss.
 
     Returns
     -------
     StructuredRun
-        With `.network`, and the runs of both trainings.
+        With `.network` and the runs of both trainings.
 
     Raises
     ------
@@ -121,8 +120,8 @@ def fssl(
 
     Notes
     -----
-    The paper that names the method [1]_ leaves open the groups and the schedule; groups and
-    threshold are those of SSL [2]_, which trains 784-500-300-10 to 434-174-78-10.
+    [1]_ does not specify groups and schedule; the groups and the threshold are those of SSL [2]_,
+    which reduces 784-500-300-10 to 434-174-78-10.
 
     References
     ----------
@@ -145,7 +144,7 @@ def fssl(
     True
     """
     for name in sorted({"adjustments", "checkpoint", "patience"} & options.keys()):
-        raise ArgumentTypeError(f"fssl: {name} has no meaning for two trainings; use train")
+        raise ArgumentTypeError(f"fssl does not support {name}=; use train")
     whole_number(fine_tuning_epochs, "fine_tuning_epochs", least=0)
     if fine_tuning_optimizer is not None:
         require_optimizer(fine_tuning_optimizer, "fine_tuning_optimizer")
@@ -162,7 +161,7 @@ def fssl(
     for k, info in enumerate(small.infos):
         if not info.edges:
             raise ArgumentError(
-                f"fssl: no weight of layer {k} is left; a strength below {strength:g} may help"
+                f"strength={strength:g} removed all weights of layer {k}; pass a smaller strength"
             )
     fine_tuned = train(
         small, X, y, epochs=fine_tuning_epochs, optimizer=fine_tuning_optimizer or optimizer,

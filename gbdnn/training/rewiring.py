@@ -33,7 +33,7 @@ __all__ = ["SET", "MagnitudePruning", "RewiringName", "RigL", "adjustments_named
 RewiringName = Literal["set", "rigl"]
 Scope = Literal["network", "layer"]
 
-_SAMPLED = 16  # one of this many gradients
+_SAMPLED = 16  # sampling interval of gradients
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class SET:
     Parameters
     ----------
     fraction : float, default 0.3
-        Fraction of each layer's edges that move each time, from 0 to 1.
+        Fraction of each layer's edges to move each time, from 0 to 1.
     every : int, optional
-        Steps between two moves. Default: one epoch. Nothing moves after the last step.
+        Steps between two moves (default: one epoch). No edges move after the last step.
 
     Raises
     ------
@@ -54,9 +54,8 @@ class SET:
 
     Notes
     -----
-    Each layer keeps its number of edges. An edge that is removed is not added again at the same
-    time, so at most as many edges move as places are free; a dense layer does not change. New edges
-    start with weight and moments 0; the others keep theirs.
+    Each layer keeps its number of edges. Removed edges are not added again in the same step, so a
+    dense layer does not change. New edges start with weight and moments 0.
 
     Examples
     --------
@@ -86,7 +85,7 @@ class SET:
         def grow(_: int, layer: TrainableLayer, count: int) -> np.ndarray:
             return _random_places(layer, count, context.random)
 
-        for k in range(len(layers)):  # a layer's memory is free before the next one is made
+        for k in range(len(layers)):  # frees a layer's memory before the next one is made
             layers[k] = _rewired(k, layers[k], self.fraction, grow)
         return layers
 
@@ -98,12 +97,12 @@ class RigL:
     Parameters
     ----------
     fraction : float, default 0.3
-        Fraction of each layer's edges that move the first time, from 0 to 1. It decays as half a
-        period of a cosine: ``fraction (1 + cos(pi progress / until)) / 2``.
+        Fraction of each layer's edges to move the first time, from 0 to 1. It decays by
+        ``fraction (1 + cos(pi progress / until)) / 2``.
     every : int, default 100
         Steps between two moves.
     until : float, default 0.75
-        Fraction of the training after which nothing moves, more than 0 and at most 1.
+        Fraction of the training after which no edges move, more than 0 and at most 1.
 
     Raises
     ------
@@ -112,8 +111,8 @@ class RigL:
 
     Notes
     -----
-    The gradient is that of the last minibatch with respect to all possible weights, which takes a
-    dense product per layer and memory for its result. See `SET` for the rest.
+    The gradient of the last minibatch with respect to all possible weights requires a dense matrix
+    product, and memory for its result, per layer. See also `SET`.
 
     Examples
     --------
@@ -145,7 +144,7 @@ class RigL:
         def grow(k: int, layer: TrainableLayer, count: int) -> np.ndarray:
             return _steepest_places(layer, count, context.gradient(k))
 
-        for k in range(len(layers)):  # a layer's memory is free before the next one is made
+        for k in range(len(layers)):  # frees a layer's memory before the next one is made
             layers[k] = _rewired(k, layers[k], fraction, grow)
         return layers
 
@@ -157,14 +156,14 @@ class MagnitudePruning:
     Parameters
     ----------
     density : float
-        Edges over possible edges from `end` on, more than 0 and at most 1.
+        Final density (edges divided by possible edges), reached at `end`; more than 0, at most 1.
     begin, end : float, default 0.0 and 0.75
         Fractions of the training between which edges are removed.
     every : int, default 100
-        Steps between two removals. The last one is after the last step.
+        Steps between two removals. The last removal is after the last step.
     scope : {"network", "layer"}, default "network"
-        Whether weights are compared in the whole network or in each layer; `density` is that of
-        the network or of each layer.
+        Whether weights are compared, and `density` is reached, in the whole network or in each
+        layer.
 
     Raises
     ------
@@ -173,12 +172,12 @@ class MagnitudePruning:
 
     Notes
     -----
-    The density decreases as a cubic, fastest at the beginning::
+    The density decreases as a cubic function, fastest at the beginning::
 
         density + (1 - density) (1 - (progress - begin) / (end - begin))^3
 
-    A sparser network keeps its edges until the density falls below its own. Each layer keeps at
-    least the edge of its largest weight.
+    A network that is sparser than this keeps its edges. Each layer keeps at least its largest
+    weight.
 
     Examples
     --------
@@ -204,7 +203,7 @@ class MagnitudePruning:
         between("end", self.end, 0, 1)
         whole_number(self.every, "every", least=1)
         if self.begin > self.end:
-            raise ArgumentError(f"end, {self.end:g}, is before begin, {self.begin:g}")
+            raise ArgumentError(f"end={self.end:g} must not be less than begin={self.begin:g}")
         as_word(self.scope, "scope", get_args(Scope))
 
     def adjust(self, layers: list[TrainableLayer], context: StepContext) -> list[TrainableLayer]:
@@ -226,12 +225,12 @@ class MagnitudePruning:
 
 
 def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
-    """Return the adjustments for None, ``"set"``, ``"rigl"``, an adjustment or several."""
+    """Return the adjustments for None, ``"set"``, ``"rigl"``, an adjustment or a list of them."""
     if rewire is None:
         return ()
     if isinstance(rewire, str):
         if rewire not in get_args(RewiringName):
-            raise ArgumentError(f'rewire is "set" or "rigl", not {shown(rewire)}')
+            raise ArgumentError(f'rewire must be "set" or "rigl", not {shown(rewire)}')
         return (SET() if rewire == "set" else RigL(),)
     found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
     for each in found:
@@ -245,7 +244,7 @@ def _rewired(
     fraction: float,
     grow: Callable[[int, TrainableLayer, int], np.ndarray],
 ) -> TrainableLayer:
-    """Return a layer with the smallest edges replaced by those of `grow`, or the layer itself."""
+    """Return a layer with its smallest edges replaced by those of `grow`, or the layer itself."""
     free = layer.nrows * layer.ncols - layer.nedges
     count = min(int(fraction * layer.nedges), free)
     if not count:
@@ -270,8 +269,8 @@ def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) ->
     """Return numbers of the missing edges with the largest gradients."""
     sizes = np.abs(gradient, out=gradient).ravel()
     sizes[layer.compact_numbers] = -1
-    # Only those are partitioned that are no smaller than a value which, as a sample tells, half as
-    # many again as needed exceed: a comparison is much faster.
+    # Partition only gradients above a value that, estimated from a sample, 1.5 times as many as
+    # needed exceed. Comparing is much faster than partitioning.
     sample = sizes[::_SAMPLED]
     rank = min(count * 3 // (2 * _SAMPLED) + _SAMPLED, len(sample))
     some = np.flatnonzero(sizes >= np.partition(sample, len(sample) - rank)[len(sample) - rank])
@@ -282,7 +281,7 @@ def _steepest_places(layer: TrainableLayer, count: int, gradient: np.ndarray) ->
 
 
 def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer]:
-    """Return layers with at most this density together, and at least one edge each."""
+    """Return layers with this total density, each with at least one edge."""
     possible = sum(layer.nrows * layer.ncols for layer in layers)
     count = sum(layer.nedges for layer in layers) - round(density * possible)
     if count <= 0:
@@ -296,6 +295,6 @@ def _pruned(layers: list[TrainableLayer], density: float) -> list[TrainableLayer
     kept[np.argpartition(sizes, count - 1)[:count]] = False
     kept |= np.isinf(sizes)
     for k, some in enumerate(np.split(kept, starts[1:-1])):
-        if not some.all():  # a layer's memory is free before the next one is made
+        if not some.all():  # frees a layer's memory before the next one is made
             layers[k] = layers[k].with_edges(layers[k].compact_numbers[some])
     return layers

@@ -1,4 +1,4 @@
-"""Training runs: the network, the history, and the state from which training continues."""
+"""Training runs: network, history, and the state for continued training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_o
 
 
 class EpochRecord(NamedTuple):
-    """One epoch of training.
+    """Record of one epoch of training.
 
     Examples
     --------
@@ -40,37 +40,37 @@ class EpochRecord(NamedTuple):
     """
 
     epoch: int
-    """Counted from 0, over all calls of a run."""
+    """Number of the epoch from 0, over all calls of a run."""
 
     loss: float
-    """Mean loss of the inputs, each before the update that it was part of."""
+    """Mean training loss; each input's loss before the update that it takes part in."""
 
     accuracy: float | None
-    """Part of the inputs whose largest output was their label; None without labels."""
+    """Fraction of correctly classified inputs; None if targets are not labels."""
 
     validation_loss: float | None
     """Mean loss of the validation inputs after the epoch; None without validation."""
 
     validation_accuracy: float | None
-    """As `accuracy`, of the validation inputs after the epoch."""
+    """Accuracy of the validation inputs after the epoch."""
 
     learning_rate: float
-    """Of the last step."""
+    """Learning rate of the last step."""
 
     edges: int
-    """Weights that are not 0, after the epoch."""
+    """Number of nonzero weights after the epoch."""
 
     seconds: float
-    """Of the epoch, without validation."""
+    """Wall time in seconds, without validation."""
 
 
 class CurrentEpoch(EpochRecord):
-    """What a callback of `train` gets: an `EpochRecord`, with the network as it is now.
+    """Record that `train` passes to its callback: an `EpochRecord` with the current network.
 
     Attributes
     ----------
     epoch, loss, accuracy, validation_loss, validation_accuracy, learning_rate, edges, seconds
-        As an `EpochRecord` has them.
+        As in `EpochRecord`.
 
     Examples
     --------
@@ -90,18 +90,20 @@ class CurrentEpoch(EpochRecord):
 
     @property
     def network(self) -> Network:
-        """The network after the epoch; made when it is asked for, in the callback alone."""
+        """The network after the epoch; available only during the callback."""
         if self.layers is None:
-            raise ArgumentError("network: is asked for in the callback; the epoch is over")
+            raise ArgumentError(
+                "network is available only during the callback; store it there to keep it"
+            )
         return network_of(self.layers)
 
 
 class LayerState(NamedTuple):
-    """A layer between epochs: its edges in the order of their numbers, and all that is learned."""
+    """State of a layer between epochs: edges sorted by number, and all learned values."""
 
     info: LayerInfo
     numbers: np.ndarray
-    """What `edges` are, as uint32 where they fit."""
+    """Numbers of `edges`, as uint32 if they fit."""
 
     weights: np.ndarray
     bias: np.ndarray
@@ -110,12 +112,12 @@ class LayerState(NamedTuple):
 
     @property
     def edges(self) -> np.ndarray:
-        """Numbers ``column * nrows + row``, ascending, int64; edges of weight 0 among them."""
+        """Sorted numbers ``column * nrows + row``, int64, including edges of weight 0."""
         return self.numbers.astype(np.int64, copy=False)
 
     @classmethod
     def begun(cls, layer: Layer) -> LayerState:
-        """Return the state of a layer that was not trained yet."""
+        """Return the state of an untrained layer."""
         return cls(layer.info, *edges_of(layer))
 
     @classmethod
@@ -131,9 +133,9 @@ class LayerState(NamedTuple):
         )
 
     def trainable(self, moments: int) -> TrainableLayer:
-        """Return a layer to be trained by an optimizer that keeps so many numbers of each weight.
+        """Return a layer for training by an optimizer with this number of moments per weight.
 
-        If this state has another number of them, they begin at 0.
+        Moments are set to 0 if this state has another number of them.
         """
         layer = (self.info, self.numbers, self.weights, self.bias)
         if len(self.moments) == moments:
@@ -143,7 +145,7 @@ class LayerState(NamedTuple):
         return TrainableLayer(*layer, of_weights, of_biases)
 
     def layer(self) -> Layer:
-        """Return the layer; edges of weight 0 are no longer there."""
+        """Return the layer without edges of weight 0."""
         return layer_of(self.info, self.numbers, self.weights.copy(), self.bias.copy())
 
 
@@ -156,17 +158,17 @@ def states_of(layers: Iterable[TrainableLayer]) -> tuple[LayerState, ...]:
 class TrainingRun:
     """The result of `train`: the trained network, its history, and the state to continue from.
 
-    ``gbdnn.train(run, X, y, epochs=5)`` continues with the same optimizer and its moments;
-    ``gbdnn.save(run, path)`` writes it to a file, and `gbdnn.load` reads that.
+    Pass the run to `train` to continue with the same optimizer and its moments. `gbdnn.save` and
+    `gbdnn.load` store it in a file.
 
     Attributes
     ----------
     network : Network
         The trained network, for `infer` and `save`.
     history : tuple of EpochRecord
-        One for each epoch.
+        One record per epoch.
     loss, optimizer, schedule, batch_size, seed
-        The options of the training, which `train` uses again unless others are passed.
+        Options of the training, which `train` reuses unless it gets others.
 
     Examples
     --------
@@ -182,7 +184,7 @@ class TrainingRun:
     """
 
     layers: tuple[LayerState, ...]
-    """All that is learned, as the last epoch left it."""
+    """Learned values of all layers after the last epoch."""
 
     history: tuple[EpochRecord, ...]
     loss: Loss | None = None
@@ -190,19 +192,19 @@ class TrainingRun:
     batch_size: int = 128
     seed: int = 0
     steps: int = 0
-    """Steps done, over all calls."""
+    """Number of steps done, over all calls."""
 
     schedule: Schedule | None = None
 
     best: BestEpoch | None = None
-    """With `patience`: the epoch that the network is taken from."""
+    """With `patience`, the epoch whose network is returned."""
 
     stopped: bool = False
     """Whether `patience` or the callback ended training before the last epoch."""
 
     @cached_property
     def network(self) -> Network:
-        """The trained network: edges of weight 0 are gone."""
+        """The trained network, without edges of weight 0."""
         if self.best is not None:
             return network_of(self.best.layers)
         return network_of(self.layers)
@@ -220,7 +222,7 @@ class TrainingRun:
 
 
 class BestEpoch(NamedTuple):
-    """The epoch with the least validation loss so far."""
+    """The epoch with the smallest validation loss so far."""
 
     epoch: int
     validation_loss: float

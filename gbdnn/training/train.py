@@ -1,4 +1,4 @@
-"""Train the weights of a sparse network; its edges stay, unless adjustments move them."""
+"""Train the weights of a sparse network. Edges are fixed unless adjustments change them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["train", "trainable"]
 
-_STRATIFIED = 0.1  # of the inputs
+_STRATIFIED = 0.1  # fraction of the inputs
 
 
 def train(
@@ -57,53 +57,51 @@ def train(
     callback: Callable[[CurrentEpoch], object] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> TrainingRun:
-    """Train a sparse network with minibatches of inputs.
+    """Train a sparse network on minibatches.
 
     Parameters
     ----------
     net : Network, list of Layer, or TrainingRun
-        Initial edges, weights and biases, for example from `gbdnn.training.erdos_renyi`; the bias
-        rule is ``"all"``. A run is continued with its optimizer's moments.
+        Initial edges, weights and biases, for example from `gbdnn.training.erdos_renyi`, with the
+        bias rule ``"all"``; or a run to continue with its optimizer's moments.
     X : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        As in `infer`. Arrays of the network's dtype are not copied. Sparse features stay sparse;
-        each minibatch is converted to an array. A store that needs more than 4 GiB, or a quarter of
-        the machine's memory, is read again, part by part, in each epoch; the bits are the same.
+        As in `infer`. Arrays of the network's dtype are not copied. Minibatches of sparse features
+        are converted to arrays. A store that needs more than 4 GiB, or a quarter of the machine's
+        memory, is read in parts in each epoch.
     y : array_like, shape (inputs,) or (inputs, outputs)
-        Labels from 0 to outputs - 1, or strings, for `CrossEntropy`; numbers for `SquaredError`.
-        Of strings there are as many different ones as outputs; output k is that of
-        ``numpy.unique(y)[k]``.
+        For `CrossEntropy`, labels from 0 to outputs - 1, or one string label per output, in the
+        order of ``numpy.unique(y)``; for `SquaredError`, numbers.
     sample_weight : array_like, shape (inputs,), optional
-        Weight of each input in losses, gradients and accuracies, relative to the mean weight. An
-        input of weight 2 counts as two inputs.
+        Weight of each input in losses, gradients and accuracies, relative to the mean weight.
     epochs : int, default 20
-        Number of passes over the inputs. A run is continued for as many more.
+        Number of passes over the inputs; for a run, of additional passes.
     batch_size : int, default 128
-        Inputs of a minibatch. The last one of an epoch may be smaller.
+        Inputs per minibatch. The last one of an epoch may be smaller.
     loss : CrossEntropy or SquaredError, optional
         Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
     optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
-        Of the learning rate, over the epochs of this call.
+        Learning rate schedule over the epochs of this call.
     adjustments : GroupLasso, MagnitudePruning, SET, RigL, InputDropout, or a sequence of them
-        Changes between steps: shrink weights, remove or move edges, set features to 0.
+        Changes between steps: shrink weights, remove or move edges, drop out features.
     validation : float, "stratified", ("stratified", float), (X, y) or (X, y, sample_weight)
-        Inputs to evaluate after each epoch: a fraction of `X`, drawn by the seed and not trained
-        with, or other inputs. ``"stratified"`` draws each label in proportion, a tenth of the
-        inputs by default.
+        Inputs to evaluate after each epoch: a random fraction of `X`, which is not used for
+        training, or other inputs. ``"stratified"`` draws from each label in proportion, by default
+        a tenth of the inputs.
     patience : int or math.inf, optional
-        Stop after this number of epochs without a smaller validation loss. The network is that of
-        the best epoch; with ``math.inf`` training does not stop early. Default: the network of the
-        last epoch.
+        Stop after this number of epochs without a smaller validation loss, and return the network
+        of the best epoch. ``math.inf`` does not stop early. Default: return the last network.
     seed : int, default 0
-        Of all random numbers. Equal calls give equal bits, for any number of threads.
+        Seed of all random numbers. Equal calls give bitwise equal results for any number of
+        threads.
     nthreads : int, optional
         As in `infer`.
     callback : callable, optional
         Called with a `CurrentEpoch` after each epoch. If it returns True, training ends.
     checkpoint : path-like, optional
-        A file to which the run is written after each epoch, as `gbdnn.save` does. If it exists, the
-        same call continues from it with the bits of an uninterrupted one. Layers and options are
-        compared with the file's, inputs and targets are not.
+        File to which the run is saved after each epoch. If it exists, the same call resumes from
+        it, with the results of an uninterrupted call. Layers and options are compared with the
+        file; inputs and targets are not.
 
     Returns
     -------
@@ -113,18 +111,18 @@ def train(
     Raises
     ------
     ShapeError
-        Features, targets and layers do not fit together.
+        The shapes of features, targets and layers do not match.
     ArgumentError, ArgumentTypeError
-        A value or an option is invalid, or the checkpoint belongs to another call.
+        An option is invalid, or the checkpoint belongs to another call.
     DivergenceError
-        A loss or a gradient was not finite, or beyond 1e30 (FP64: 1e290). The message names epoch
-        and layer; ``err.run`` has the weights before that step.
+        A loss or gradient is not finite, or exceeds 1e30 (FP64: 1e290). The message names epoch and
+        layer; ``err.run`` has the weights before that step.
     FormatError
         The checkpoint is damaged.
     KeyboardInterrupt
-        After Ctrl-C ``err.run`` has the complete epochs, and so has the checkpoint.
+        After Ctrl-C, ``err.run`` and the checkpoint contain the complete epochs.
     MissingPackageError
-        numba is not installed, or safetensors or xxhash for a checkpoint.
+        numba, or safetensors or xxhash for a checkpoint, is not installed.
 
     Notes
     -----
@@ -134,11 +132,11 @@ def train(
         D = D' W'^T where 0 < Y < clip
         dW<W.S> = Y^T D;   db = sum of D over the inputs
 
-    and updates weights and biases. Only edges are computed. `gbdnn.training.gradients` has the
-    equations in GraphBLAS.
+    and updates weights and biases. `gbdnn.training.gradients` implements the equations in
+    GraphBLAS.
 
-    Memory beyond features and network: about 48 bytes per edge with SGD, 60 with Adam (FP32; 80 and
-    104 in FP64), and the activations of one minibatch twice. Validation takes one more network.
+    Training needs about 48 bytes per edge with SGD and 60 with Adam (FP64: 80 and 104), and twice
+    the activations of a minibatch. Validation needs one more copy of the network.
 
     References
     ----------
@@ -172,7 +170,7 @@ def train(
         if not (isinstance(patience, float) and patience == math.inf):
             patience = whole_number(patience, "patience", least=1)
         if validation is None:
-            raise ArgumentError("patience= needs validation data; pass validation=0.2, for example")
+            raise ArgumentError("patience= requires validation data; pass validation=0.2")
     with engaged(nthreads):
         before = net if isinstance(net, TrainingRun) else _begun(net)
         seed = _whole("seed", seed, before.seed, least=0)
@@ -207,7 +205,7 @@ def train(
 def _split(
     data: TrainingData, net: Network, loss: Loss, validation: Any, seed: int, labels: Any
 ) -> tuple[TrainingData, TrainingData | None]:
-    """Return the data for training and those for validation."""
+    """Return the data for training, and for validation or None."""
     if validation is None:
         return data, None
     if isinstance(validation, str):
@@ -217,7 +215,8 @@ def _split(
         return data.split(part, seed)
     if len(validation) not in (2, 3):
         raise ArgumentTypeError(
-            f"validation is (X, y) or (X, y, sample_weight), not a tuple of {len(validation)}"
+            f"validation must be (X, y) or (X, y, sample_weight), not a tuple of"
+            f" {len(validation)} items"
         )
     if isinstance(validation[0], str):
         as_word(validation[0], "validation", ["stratified"])
@@ -235,33 +234,33 @@ def _begun(net: Any) -> TrainingRun:
 
 
 def _lazy(run: TrainingRun) -> Network:
-    """Return the network of a run's last epoch; its layers are made when they are used."""
+    """Return the network of a run's last epoch; its layers are created on access."""
     return Network.lazy([each.info for each in run.layers], lambda k: run.layers[k].layer())
 
 
 def trainable(net: Any) -> Network:
-    """Return a network in memory, or raise an error if it cannot be trained."""
+    """Return a network in memory; raise if it cannot be trained."""
     with naming("net"):
         network = as_network(net).loaded()
     if not len(network):
-        raise ArgumentError("train: the network has no layers")
+        raise ArgumentError("the network has no layers; train needs at least one")
     for k, info in enumerate(network.infos):
         if 0 in info.shape:
             raise ShapeError(f"layer {k} is {info.nrows} x {info.ncols} and has no weights")
         if info.bias_rule == "entries" and info.largest_bias != 0:
             raise ArgumentError(
-                f'layer {k} has the bias rule "entries", but training needs "all"; use'
+                f'layer {k} has the bias rule "entries", but training requires "all"; use'
                 ' Layer(W, b, bias_rule="all") or gbdnn.training.initialized(net)'
             )
     return network
 
 
 def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
-    """Return what is called between steps, and the fraction of the features that is dropped."""
+    """Return the adjustments called between steps, and the input dropout fraction."""
     found = tuple(given) if isinstance(given, list | tuple) else (given,)
     dropout = [each.fraction for each in found if isinstance(each, InputDropout)]
     if len(dropout) > 1:
-        raise ArgumentError("adjustments: more than one InputDropout")
+        raise ArgumentError("adjustments contains more than one InputDropout; pass at most one")
     called = tuple(each for each in found if not isinstance(each, InputDropout))
     for each in called:
         require_adjustment(each, "adjustments are")

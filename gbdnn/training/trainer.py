@@ -1,7 +1,7 @@
 """The training loop: epochs, minibatches, adjustments between steps, and early stopping.
 
-Steps run in compiled code. One call runs as many steps as possible: up to the next adjustment, the
-end of the epoch, or for about a tenth of a second, so that Ctrl-C works.
+One call of compiled code runs all steps up to the next adjustment or the end of the epoch, but not
+for longer than about 0.1 s, so that Ctrl-C works.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
-_INTERVAL = 0.1  # seconds of a call of compiled code
-_ORDER, _DROPOUT, _ADJUSTMENTS = 0, 1, 2  # what random numbers are drawn for
+_INTERVAL = 0.1  # target duration of a call of compiled code in seconds
+_ORDER, _DROPOUT, _ADJUSTMENTS = 0, 1, 2  # purposes of random numbers
 
 
 @dataclass(kw_only=True, eq=False)
 class Trainer:
-    """A call of `train` with checked options."""
+    """A call of `train` with validated options."""
 
     before: TrainingRun
-    """The state from which the call starts."""
+    """State from which the call starts."""
 
     data: TrainingData
     tested: TrainingData | None
@@ -68,7 +68,7 @@ class Trainer:
     callback: Callable[[CurrentEpoch], object] | None
 
     def run(self, checkpoint: str | os.PathLike[str] | None = None) -> TrainingRun:
-        """Train, starting from the checkpoint if it exists, and return the run."""
+        """Train, resuming from the checkpoint if it exists, and return the run."""
         self._run = replace(
             self.before, loss=self.loss, optimizer=self.optimizer, batch_size=self.batch_size,
             seed=self.seed, schedule=self.schedule, best=None, stopped=False,
@@ -99,7 +99,7 @@ class Trainer:
         return self._run
 
     def _prepare(self) -> None:
-        """Make the layers and the buffers for a minibatch."""
+        """Create the layers and the buffers of a minibatch."""
         rule, first = self.optimizer.rule, self._run.layers[0].info
         self._layers = [layer.trainable(rule.moments) for layer in self._run.layers]
         self._steps = Steps(
@@ -110,10 +110,10 @@ class Trainer:
         self._staged: np.ndarray | None = None
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
-        self._most = 1  # steps of a call of compiled code
+        self._most = 1  # steps per call of compiled code
 
     def _epoch(self, epoch: int) -> None:
-        """Train for one epoch and add it to the run. Epochs count from 0 over all calls."""
+        """Train for one epoch, numbered over all calls, and add it to the run."""
         begun, start = time.perf_counter(), (epoch - len(self.before.history)) * self._per_epoch
         order = self.data.rows[self._random(_ORDER, epoch).permutation(len(self.data.rows))]
         if isinstance(self.data.inputs, StoredInputs):
@@ -144,7 +144,7 @@ class Trainer:
         if self.tested is not None:
             tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
-        # The mean of all losses at once does not depend on the number of calls.
+        # One mean over all losses does not depend on how steps are divided into calls.
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
         )
@@ -160,13 +160,13 @@ class Trainer:
         where = f", layer {layer}" if layer >= 0 else ""
         return DivergenceError(
             f"epoch {epoch}{where}: the loss or a gradient is not finite in step {step} of this"
-            f" call; a learning rate smaller than {rate:.3g} may help (err.run has the weights of"
-            " the step before)",
+            f" call; try a learning rate below {rate:.3g} (err.run has the weights before this"
+            " step)",
             replace(self._run, layers=states_of(self._layers), best=None),
         )
 
     def _update_best(self) -> bool:
-        """Keep the last epoch if it is the best; return whether `patience` ends training."""
+        """Update the best epoch; return whether `patience` ends training."""
         record, best = self._run.history[-1], self._run.best
         if self.patience is None or record.validation_loss is None:
             return False
@@ -186,24 +186,24 @@ class Trainer:
         try:
             answer = self.callback(now)
         finally:
-            now.layers = None  # a record that the caller keeps must not hold the weights
+            now.layers = None  # a record kept by the caller must not hold the weights
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
     def _random(self, purpose: int, *numbers: int) -> np.random.Generator:
-        """Return a generator that depends on the seed, the purpose and the epoch or step alone."""
+        """Return a generator that depends only on the seed, the purpose, and the epoch or step."""
         return np.random.default_rng([self.seed, purpose, *numbers])
 
     def _every(self, adjustment: Adjustment) -> int:
         return self._per_epoch if adjustment.every is None else adjustment.every
 
     def _next(self, step: int) -> int:
-        """Return the step up to which one call of compiled code runs."""
+        """Return the step at which the next call of compiled code ends."""
         most = 1 if self._staged is not None else self._most
         every = [self._per_epoch, *map(self._every, self.adjustments)]
         return min(step + most, *((step // each + 1) * each for each in every))
 
     def _advance(self, rows: np.ndarray, rates: np.ndarray, epoch: int, step: int) -> StepResult:
-        """Run the steps for some inputs."""
+        """Run the steps for the given inputs."""
         array, targets, weights = self.data.inputs.array, self.data.targets, self._weights[1]
         if self._staged is None:
             return self._steps.run(array, rows, targets, weights, rates)  # type: ignore[arg-type]
@@ -216,8 +216,8 @@ class Trainer:
         return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
 
     def _adjust(self, step: int) -> None:
-        """Call the adjustments that are due after this number of steps of the call."""
-        before = [ref(layer) for layer in self._layers]  # weak: replaced layers are freed at once
+        """Call the adjustments that are due after this step of the call."""
+        before = [ref(layer) for layer in self._layers]  # weak, so that replaced layers are freed
         for n, adjustment in enumerate(self.adjustments):
             every = self._every(adjustment)
             if step % every and step < self._all:

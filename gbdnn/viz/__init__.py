@@ -4,11 +4,11 @@
     gbdnn.infer(layers, features, callback=stats.append)
     gbdnn.viz.plot_activity(stats, neurons=1024)
 
-Every ``plot_`` function draws into the axes that it is given, or into those of a new figure, and
-returns them: ``ax.figure.savefig("activity.png")``. New figures are made without pyplot: they need
-no display and are not registered anywhere. `run_figure` combines two plots, `history_figure` three.
+Every ``plot_`` function draws into the given axes, or into those of a new figure, and returns them:
+``ax.figure.savefig("activity.png")``. New figures do not use pyplot and need no display.
+`run_figure` combines two plots, `history_figure` three.
 
-Curves differ in line style and marker and areas in hatches, not in colour alone.
+Curves differ in line style and marker and areas in hatches, not only in colour.
 """
 
 from gbdnn.viz.edge_rates import plot_edge_rates
@@ -27,5 +27,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)

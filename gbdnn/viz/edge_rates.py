@@ -1,4 +1,4 @@
-"""Edge rates beside published ones."""
+"""Bar plots of edge rates with published ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_DARKEST, _LIGHTEST = 0.25, 0.95  # greys of published rates
+_DARKEST, _LIGHTEST = 0.25, 0.95  # grey levels of published rates
 
 
 def plot_edge_rates(
@@ -25,24 +25,24 @@ def plot_edge_rates(
     *,
     published: Iterable[Rate] | None = None,
 ) -> Axes:
-    """Plot edge rates as bars, grouped by problem, beside published ones.
+    """Plot edge rates as bars, grouped by problem, together with published ones.
 
     Parameters
     ----------
     rates : iterable of dict or Rate
-        A dict is what ``gbdnn challenge --json`` writes, or `Outcome.as_json` returns.
+        A dict is the output of ``gbdnn challenge --json`` or `Outcome.as_json`.
     ax : Axes, optional
-        Where to draw. Default: a new figure's.
+        Axes to draw into (default: those of a new figure).
     published : iterable of Rate, optional
-        Rates to compare them with, drawn in grey, from left to right as in the legend: those of the
-        problems that are in `rates`, or all if there are no `rates`. ``()`` for nothing. Default:
+        Published rates, drawn in grey in the order of the legend, restricted to the problems in
+        `rates` (all, if `rates` is empty). Pass ``()`` for none. Default:
         `gbdnn.challenge.PUBLISHED`.
 
     Returns
     -------
     Axes
-        Edges per second, logarithmic. Effective rates (each group of equal inputs computed once)
-        are hatched, and marked EFFECTIVE in the legend: they are not the rate of a machine.
+        Edges per second on a logarithmic scale. Effective rates (equal inputs computed once) are
+        hatched and marked EFFECTIVE in the legend.
 
     Raises
     ------
@@ -51,9 +51,9 @@ def plot_edge_rates(
 
     Notes
     -----
-    Published rates are from other machines, so that they compare no programs. The legend names
-    the machines; `gbdnn.challenge.PUBLISHED` has the sources. ``*`` marks quoted numbers that were
-    not compared with their source.
+    Published rates are from other machines and do not compare programs. The legend names the
+    machines; see `gbdnn.challenge.PUBLISHED` for the sources. ``*`` marks numbers that were not
+    compared with their original source.
 
     Examples
     --------
@@ -74,12 +74,12 @@ def plot_edge_rates(
     ]
     every = own + others
     if not every:
-        raise ArgumentError("there are no edge rates to plot")
+        raise ArgumentError("there are no edge rates to plot; pass rates or published rates")
     problems = sorted({(each.neurons, each.layers) for each in every})
     series: dict[str, list[Rate]] = {}
     for each in every:
         series.setdefault(_label(each), []).append(each)
-    # labels[p]: the series with a bar at problem p, from left to right
+    # labels[p]: series with a bar at problem p, from left to right
     labels: list[list[str]] = [
         [name for name, of in series.items() if p in {(each.neurons, each.layers) for each in of}]
         for p in problems
@@ -107,7 +107,7 @@ def plot_edge_rates(
 
 
 def _label(rate: Rate) -> str:
-    """Return what to call a rate in the legend."""
+    """Return the legend entry of a rate."""
     words = [rate.system, "" if rate.checked else "*", f" ({rate.machine})"]
     if rate.inputs != 60_000:
         words.append(f", {rate.inputs:,} inputs")
@@ -117,7 +117,7 @@ def _label(rate: Rate) -> str:
 
 
 def _rate(outcome: Mapping[str, Any]) -> Rate:
-    """Return the rate in what `Outcome.as_json` returned."""
+    """Return the rate of an outcome's JSON."""
     try:
         problem, machine = outcome["problem"], outcome["machine"]
         threads = outcome["nthreads"]

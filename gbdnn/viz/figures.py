@@ -1,4 +1,4 @@
-"""New figures, styles that differ in grey too, legends, and figures written to files."""
+"""Create and save figures; styles that can be distinguished in greyscale."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH, _HEIGHT = 6.4, 3.4  # inches: at half a page's width, text of 10 points is still legible
+_WIDTH, _HEIGHT = 6.4, 3.4  # inches; 10-point text stays legible at half a page's width
 _FORMATS = ("png", "svg", "pdf")
 
-# From dark to light, so that they differ as grey, too (after Okabe and Ito).
+# From dark to light, to be distinguishable in greyscale (after Okabe and Ito).
 _COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#c9c9c9")
 
 
 def new_figure(rows: int = 1) -> Figure:
-    """Return an empty figure sized for plots in `rows` rows, not registered with pyplot."""
+    """Return an empty figure for plots in `rows` rows, not registered with pyplot."""
     figures = require("matplotlib.figure", "plots", "plots need matplotlib")
     figure: Figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
     return figure
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """Return the axes given, or those of a new figure."""
+    """Return the given axes, or those of a new figure."""
     if ax is None:
         return new_figure().subplots()
     axes = require("matplotlib.axes", "plots", "plots need matplotlib")
@@ -57,7 +57,7 @@ def area_styles() -> Iterator[dict[str, Any]]:
 
 
 def legend_above(ax: Axes, handles: Sequence[Artist] | None = None) -> None:
-    """Put the legend above a plot, in rows of at most four."""
+    """Place the legend above a plot, in rows of at most four entries."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     ax.legend(
         handles=handles,
@@ -78,38 +78,38 @@ def label_steps(ax: Axes, what: str) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write a figure to a file, atomically.
+    """Save a figure atomically.
 
     Parameters
     ----------
     figure : matplotlib Figure
         For instance ``ax.figure``.
     path : path-like
-        Ends in ``.png``, ``.svg`` or ``.pdf``. An existing file is replaced.
+        A ``.png``, ``.svg`` or ``.pdf`` file. An existing file is replaced.
 
     Raises
     ------
     ArgumentError
-        The suffix is another one.
+        The suffix is not supported.
     OutputError
         The file cannot be written.
     """
     kind = _kind(path)
     from matplotlib import rc_context
 
-    # Without the time of writing, and random names, equal figures are equal files.
+    # Without creation time and random names, equal figures give equal files.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with rc_context({"svg.hashsalt": "gbdnn"}), whole_file(path) as file:
         figure.savefig(file, format=kind, dpi=200, metadata=metadata)
 
 
 def require_plottable(path: str | os.PathLike[str]) -> None:
-    """Raise what `save_figure` would raise, before anything is computed.
+    """Raise the errors of `save_figure` before anything is computed.
 
     Parameters
     ----------
     path : path-like
-        Where the figure is to be written.
+        File to be written.
 
     Raises
     ------
@@ -124,5 +124,5 @@ def require_plottable(path: str | os.PathLike[str]) -> None:
 def _kind(path: str | os.PathLike[str]) -> str:
     kind = as_path(path).suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
-        raise ArgumentError(f"{os.fspath(path)}: a plot is a .png, .svg or .pdf file")
+        raise ArgumentError(f"{os.fspath(path)}: unsupported suffix; use .png, .svg or .pdf")
     return kind

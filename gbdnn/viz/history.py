@@ -1,4 +1,4 @@
-"""How training went: loss, accuracy and edges, epoch by epoch."""
+"""Plots of a training run: loss, accuracy and edges by epoch."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def plot_history(
     *,
     of: Literal["loss", "accuracy", "edges"] = "loss",
 ) -> Axes:
-    """Plot how training went, epoch by epoch.
+    """Plot loss, accuracy or edges of a training run by epoch.
 
     Parameters
     ----------
     run : TrainingRun or iterable of EpochRecord
-        What `train` returned, or its history.
+        Result of `train`, or its history.
     ax : Axes, optional
-        Where to draw. Default: a new figure's.
+        Axes to draw into (default: those of a new figure).
     of : {"loss", "accuracy", "edges"}, default "loss"
-        Loss and accuracy are drawn for training and, where there was one, validation. A vertical
-        line marks the epoch that the network is of, where `train` was given a patience.
+        Loss and accuracy are drawn for training and validation data. A vertical line marks the
+        epoch of the returned network if `train` had a patience.
 
     Returns
     -------
     Axes
-        Losses are logarithmic; edges begin at 0.
+        Losses are on a logarithmic scale; edges start at 0.
 
     Raises
     ------
     ArgumentError
-        There are no epochs, `of` is something else, or what was trained has no labels to be right.
+        There are no epochs, `of` is unknown, or the records have no accuracy.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def plot_history(
     }
     curves = {label: values for label, values in curves.items() if not np.isnan(values).all()}
     if not curves:
-        raise ArgumentError(f"of={of!r}: the records have none; targets were no labels")
+        raise ArgumentError(f"of={of!r}: the records have no {of}; it needs labels as targets")
     ax = axes_or_new(ax)
     few = max(1, len(records) // 12)
     for (label, values), style in zip(curves.items(), curve_styles(), strict=False):
@@ -99,7 +99,7 @@ def plot_history(
 
 
 def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | None = None) -> Figure:
-    """Return a figure of a training run: loss, edges, and accuracy where there is one.
+    """Return a figure of a training run with loss, edges, and accuracy if available.
 
     Parameters
     ----------
@@ -143,5 +143,5 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
 def _records(run: TrainingRun | Iterable[EpochRecord]) -> list[EpochRecord]:
     records = as_records(getattr(run, "history", run), EpochRecord, "run")
     if not records:
-        raise ArgumentError("there are no epochs to plot")
+        raise ArgumentError("there are no epochs to plot; train for at least one epoch")
     return records

@@ -1,4 +1,4 @@
-"""Plots of a run: live inputs, density and time by layer; the balance of its workers."""
+"""Plots of a run: live inputs, density and time by layer, and the balance of workers."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def plot_activity(
     neurons: int | Sequence[int] | None = None,
     layers: int | None = None,
 ) -> Axes:
-    """Plot the live inputs after each layer, the distinct ones among them, and their density.
+    """Plot the number of live and distinct inputs after each layer, and their density.
 
     Parameters
     ----------
     stats : iterable of LayerStats
-        One run's records, as a callback of `infer` collects them.
+        Records of one run, collected by a callback of `infer`.
     ax : Axes, optional
-        Where to draw. Default: a new figure's.
+        Axes to draw into (default: those of a new figure).
     neurons : int, or one int per layer, optional
-        Output neurons of each layer. If given, the density of the computed activations is drawn
-        over a second axis on the right.
+        Output neurons of each layer. If given, the density of the computed activations is drawn on
+        a second axis.
     layers : int, optional
-        Number of layers of the network. Default: the layers that have records.
+        Number of layers of the network (default: the layers with records).
 
     Returns
     -------
     Axes
-        Those of the inputs; logarithmic above 1, linear down to 0.
+        Axes of the inputs; logarithmic above 1, linear down to 0.
 
     Raises
     ------
     ArgumentError
-        There are no records, or `neurons` and the layers differ in number.
+        There are no records, or the number of layers and the length of `neurons` differ.
 
     Examples
     --------
@@ -102,22 +102,21 @@ def plot_activity(
 def plot_layer_times(
     stats: Iterable[LayerStats], ax: Axes | None = None, *, layers: int | None = None
 ) -> Axes:
-    """Plot the seconds of each layer, stacked by kernel.
+    """Plot the time of each layer, stacked by kernel.
 
     Parameters
     ----------
     stats : iterable of LayerStats
-        One run's records. A record contains the time of the layer itself, not that of gathering
-        inputs between layers.
+        Records of one run. Regrouping inputs between layers is not included.
     ax : Axes, optional
-        Where to draw. Default: the axes of a new figure.
+        Axes to draw into (default: those of a new figure).
     layers : int, optional
         As for `plot_activity`.
 
     Returns
     -------
     Axes
-        In milliseconds, summed over threads.
+        Milliseconds, summed over threads.
 
     Raises
     ------
@@ -204,29 +203,29 @@ def plot_balance(
     of: Literal["seconds", "inputs", "living", "bytes"] = "seconds",
     workers: int | None = None,
 ) -> Axes:
-    """Plot what each worker did, batch upon batch, and the mean.
+    """Plot the work of each worker by batch, and the mean.
 
     Parameters
     ----------
     stats : iterable of BatchStats
-        Of one call with ``executor=``, in the order in which they came.
+        Records of one call with ``executor=``, in order.
     ax : Axes, optional
-        Where to draw. Default: a new figure's.
+        Axes to draw into (default: those of a new figure).
     of : {"seconds", "inputs", "living", "bytes"}, default "seconds"
-        What to add up.
+        Quantity to plot.
     workers : int, optional
-        How many workers there are (default: those that had a batch).
+        Number of workers (default: those that computed a batch).
 
     Returns
     -------
     Axes
-        A bar per worker, the largest first; a segment per batch. The line is the mean; the
-        imbalance is written in it: the largest over the mean, as KK-SpDNN reports it per rank.
+        One bar per worker in descending order, one segment per batch. The line is the mean,
+        labelled with the imbalance (maximum divided by mean, as KK-SpDNN reports per rank).
 
     Raises
     ------
     ArgumentError
-        There are no records, or `of` is something else.
+        There are no records, or `of` is unknown.
 
     Examples
     --------
@@ -267,19 +266,21 @@ def plot_balance(
 def _records(stats: Iterable[LayerStats]) -> list[LayerStats]:
     records = as_records(stats, LayerStats, "stats")
     if not records:
-        raise ArgumentError("there are no records to plot: was infer given callback=stats.append?")
+        raise ArgumentError("there are no records to plot; pass callback=stats.append to infer")
     return records
 
 
 def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
-    """Return the share of activations that are not 0; NaN where no input is alive."""
+    """Return the fraction of nonzero activations; NaN if no input is live."""
     as_array(neurons, "neurons")
     given = np.asarray(neurons)
     if given.dtype.kind not in "iu" or given.ndim > 1 or (given < 0).any():
         raise ArgumentTypeError(
-            f"neurons is a whole number, or one per layer, not {shown(neurons)}"
+            f"neurons must be a whole number, or one per layer, not {shown(neurons)}"
         )
     if given.ndim and len(given) != len(table):
-        raise ArgumentError(f"neurons of {len(given)} layers, but the records are of {len(table)}")
+        raise ArgumentError(
+            f"neurons has {len(given)} values, but the records have {len(table)} layers"
+        )
     places = table["distinct"] * given
     return np.divide(table["entries"], places, out=np.full(len(table), np.nan), where=places > 0)

@@ -211,9 +211,9 @@ def test_radixnet(arguments):
         ([], None, "at least one"),
         ([(2, 2), ()], None, "each with a radix"),
         ([(2, 1)], None, "radix"),
-        ([(2, 3), (4,), (6,)], None, r"system 1 \(4,\) has the product 4; needed is 6"),
-        ([(2, 3), (4,)], None, "needed is 6 or a divisor"),
-        ([(2, 3)], [1, 1], "2 widths for 3 levels"),
+        ([(2, 3), (4,), (6,)], None, r"system 1, \(4,\), has the product 4; it must be 6"),
+        ([(2, 3), (4,)], None, "must be 6 or a divisor"),
+        ([(2, 3)], [1, 1], "widths has 2 values; 3 levels"),
         ([(2, 3)], [1, 0, 1], "width"),
     ],
 )
@@ -222,8 +222,8 @@ def test_radix_layers(systems, widths, match):
 
 
 def test_radix_layers_of_the_wrong_kind():
-    bad(TypeError, "systems is a list of lists", lambda: gbdnn.gallery.radix_layers(5))
-    bad(TypeError, "systems is a list of lists", lambda: gbdnn.gallery.radix_layers([2, 2]))
+    bad(TypeError, "systems must be a list of lists", lambda: gbdnn.gallery.radix_layers(5))
+    bad(TypeError, "systems must be a list of lists", lambda: gbdnn.gallery.radix_layers([2, 2]))
     bad(TypeError, "widths a list", lambda: gbdnn.gallery.radix_layers([(2, 3)], 3))
 
 

@@ -82,7 +82,7 @@ def test_a_wrong_truth_fails(files, truth):
 
 def test_truth_past_the_images(files):
     write_categories([3, 300], files / "DNN" / "neuron1024-l12-categories.tsv")
-    with pytest.raises(errors.FormatError, match="names input 301, but there are 300 images"):
+    with pytest.raises(errors.FormatError, match="lists input 301, but only 300 images"):
         challenge.official(files, 1024, 12)
 
 
@@ -95,7 +95,7 @@ def test_a_layer_cut_off_at_a_line(files):
     layer = files / "DNN" / "neuron1024" / "n1024-l5.tsv"
     lines = layer.read_text().splitlines(keepends=True)
     layer.write_text("".join(lines[:-100]))
-    with pytest.raises(errors.FormatError, match=r"n1024-l5.tsv: 32668 edges.*32768.*cut off"):
+    with pytest.raises(errors.FormatError, match=r"n1024-l5.tsv has 32668 edges.*32768.*truncated"):
         challenge.official(files, 1024, 12)
 
 
@@ -217,7 +217,7 @@ def test_the_truth_is_not_looked_for_unless_wanted(files):
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
-    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images: .*no image has ink"):
+    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images have no ink"):
         challenge.generated(1024, 1, images=file)
 
 

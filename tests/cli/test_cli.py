@@ -98,7 +98,7 @@ def test_the_outcome_is_saved_before_the_check(tmp_path, monkeypatch):
     ("arguments", "match"),
     [
         (["challenge", "--nonsense"], "No such option: --nonsense"),
-        (["challenge", "--neurons", "1000"], "the challenge has 1024, 4096"),
+        (["challenge", "--neurons", "1000"], "neurons must be one of 1024, 4096"),
         (["challenge", "--neurons", "many"], "--neurons"),
         (["challenge", "--nthreads", "0"], "nthreads"),
         (["challenge", "--layers", "0"], "layers"),

@@ -214,11 +214,11 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
 @pytest.mark.parametrize(
     ("images", "error", "message"),
     [
-        (np.zeros((28, 28)), ShapeError, r"n x height x width .* of shape \(28, 28\)"),
-        (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel is needed, .* \(0, 28, 28\)"),
+        (np.zeros((28, 28)), ShapeError, r"n x height x width .* not \(28, 28\)"),
+        (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, not \(0, 28, 28\)"),
         ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images: not an array of numbers"),
         (np.full((2, 3, 3), "a"), ArgumentTypeError, "images: real numbers are needed"),
-        (np.zeros((2, 3, 3)), ArgumentError, "the largest value is 0.0; no image has ink"),
+        (np.zeros((2, 3, 3)), ArgumentError, "no ink; their maximum is 0.0"),
     ],
 )
 def test_images_that_are_none(images, error, message):
@@ -237,16 +237,16 @@ def test_a_pixel_that_is_no_number(value):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"neurons": 1000}, ArgumentError, "1000 is not a square .* nearest are 961 and 1024"),
+        ({"neurons": 1000}, ArgumentError, "neurons=1000 is not a square .* are 961 and 1024"),
         ({"neurons": 0}, ArgumentError, "neurons is at least 1, not 0"),
         ({"neurons": 1024.0}, ArgumentTypeError, "neurons is a whole number, not 1024.0"),
-        ({"neurons": 2**32}, ArgumentError, "neurons: 4294967296 is more than 1073741824"),
+        ({"neurons": 2**32}, ArgumentError, "4294967296 is too large; the maximum is 1073741824"),
         ({"inputs": 0}, ArgumentError, "inputs is at least 1, not 0"),
         ({"inputs": -3}, ArgumentError, "inputs is at least 1, not -3"),
         ({"inputs": "9"}, ArgumentTypeError, "inputs is a whole number, not '9'"),
         ({"inputs": 10**12}, ArgumentError, "inputs=1000000000000 is too large: 10 images"),
-        ({"threshold": 0}, ArgumentError, "threshold is between 0 and 1, not 0"),
-        ({"threshold": 1.0}, ArgumentError, "threshold is between 0 and 1, not 1.0"),
+        ({"threshold": 0}, ArgumentError, "threshold must be between 0 and 1, not 0"),
+        ({"threshold": 1.0}, ArgumentError, "threshold must be between 0 and 1, not 1.0"),
         ({"threshold": np.nan}, ArgumentError, "threshold is a number, not nan"),
         ({"threshold": "0.5"}, ArgumentTypeError, "threshold is a number, not '0.5'"),
         ({"order": "A"}, ArgumentError, "order is 'C' or 'F', not 'A'"),

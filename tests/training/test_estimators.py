@@ -130,11 +130,11 @@ def test_parts_without_some_labels():
     assert model.n_iter_ == before + 1
     with pytest.raises(ArgumentError, match="label 11 is not among the 10 classes"):
         model.partial_fit(X[:2], [1, 11])
-    with pytest.raises(ArgumentError, match="differ from those of the first call"):
+    with pytest.raises(ArgumentError, match="differs from the classes of the first call"):
         model.partial_fit(X[:2], [1, 2], classes=[1, 2])
-    with pytest.raises(ArgumentError, match="needs all labels"):
+    with pytest.raises(ArgumentError, match="needs classes="):
         clone(model).partial_fit(X, Y)
-    with pytest.raises(ArgumentError, match="needs all inputs"):
+    with pytest.raises(ArgumentError, match="does not support class_weight"):
         clone(model).set_params(class_weight="balanced").partial_fit(X, Y, range(10))
 
 
@@ -143,7 +143,7 @@ def test_validation_and_patience():
     assert model.n_iter_ < 60
     losses = [record.validation_loss for record in model.history_]
     assert model.run_.best.epoch == np.argmin(losses) == len(losses) - 4
-    with pytest.raises(ArgumentError, match="needs validation data"):
+    with pytest.raises(ArgumentError, match="requires validation data"):
         SparseClassifier(patience=3).fit(X, Y)
 
 
@@ -225,7 +225,7 @@ def test_regression_by_parts():
     assert model.n_iter_ == 40
     assert model.score(A[400:], b[400:]) > 0.9
     np.testing.assert_allclose(model.y_mean_, b[:100].mean())
-    with pytest.raises(ArgumentError, match="2 outputs, but 1"):
+    with pytest.raises(ArgumentError, match=r"2 outputs, but .* 1"):
         model.partial_fit(A, np.stack([b, b], axis=1))
 
 
@@ -249,7 +249,7 @@ def test_warm_start_goes_on():
     assert model.n_iter_ == 4
     expected = gbdnn.train(first, X, Y, epochs=2)
     assert model.network_.isequal(expected.network)
-    with pytest.raises(ArgumentError, match="warm_start: y has 9 labels that differ"):
+    with pytest.raises(ArgumentError, match="requires the same labels: y has 9"):
         model.fit(X, Y % 9)
     again = SparseClassifier(**options).fit(X, Y)
     assert again.fit(X, Y).n_iter_ == 2

@@ -222,7 +222,7 @@ def test_a_callback_sees_the_network_and_does_not_keep_it():
     assert tuple(records) == run.history
     assert isinstance(records[0], training.EpochRecord)
     assert infos[-1] == gbdnn.infer(run.network, X).nvals
-    with pytest.raises(errors.ArgumentError, match="the epoch is over"):
+    with pytest.raises(errors.ArgumentError, match="only during the callback"):
         records[-1].network  # noqa: B018
 
 

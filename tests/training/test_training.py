@@ -497,17 +497,17 @@ def wrong_calls():
         "two labels": (S, "one dimension", (net, X, np.stack([y, y], 1)), {"loss": labels}),
         "outputs": (S, r"expected \(60, 5\)", (net, X, np.zeros((60, 4))), {}),
         "weights": (S, r"sample_weight has shape \(59,\)", (net, X, y), {"sample_weight": y[1:]}),
-        "negative weight": (A, "at least 0", (net, X, y), {"sample_weight": y - 1.0}),
+        "negative weight": (A, "not be negative", (net, X, y), {"sample_weight": y - 1.0}),
         "no weight": (A, "zero", (net, X, y), {"sample_weight": 0.0 * y}),
         "NaN weight": (A, "nan", (net, X, y), {"sample_weight": y * np.nan}),
         "NaN target": (A, "nan", (net, X, np.full((60, 5), np.nan)), {}),
-        "no target": (T, "one target for each", (net, X, 3), {}),
-        "words": (A, "y has 1 labels, but the network has 5 outputs", (net, X, ["a"] * 60), {}),
-        "another word": (A, "label 'z' is not among those", (net, X, list("abcde") * 12),
+        "no target": (T, "one target per input", (net, X, 3), {}),
+        "words": (A, "y has 1 different labels, .* 5 outputs", (net, X, ["a"] * 60), {}),
+        "another word": (A, "label 'z' does not occur", (net, X, list("abcde") * 12),
                          {"validation": (X, ["z"] * 60)}),
         "words and numbers": (T, "real numbers", (net, X, ["a", 1] * 30), {"loss": labels}),
         "features": (S, "pass features with 20 columns", (net, X[:, :-1], y), {}),
-        "no inputs": (A, "no inputs", (net, X[:0], y[:0]), {}),
+        "no inputs": (A, "X has no rows", (net, X[:0], y[:0]), {}),
         "no layers": (A, "no layers", ([], X, y), {}),
         "no neurons": (S, "has no weights", ([gbdnn.Layer(np.ones((20, 0)))], X, y), {}),
         "rule": (A, "bias rule", (entries, X, y), {}),
@@ -520,13 +520,13 @@ def wrong_calls():
         "dropout": (A, "more than one InputDropout", (net, X, y),
                     {"adjustments": [training.InputDropout()] * 2}),
         "validation": (A, "validation", (net, X, y), {"validation": 1.5}),
-        "little validation": (A, "leaves", (net, X, y), {"validation": 1e-9}),
+        "little validation": (A, "neither may be empty", (net, X, y), {"validation": 1e-9}),
         "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y, y)}),
         "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
         "random": (A, "validation is 'stratified'", (net, X, y), {"validation": "random"}),
-        "stratified": (A, "needs labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
-        "patience": (A, "needs validation data", (net, X, y), {"patience": 3}),
+        "stratified": (A, "requires labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
+        "patience": (A, "requires validation data", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
         "optimizer": (T, "optimizer", (net, X, y), {"optimizer": "adam"}),
         "loss": (T, "loss", (net, X, y), {"loss": "mse"}),
@@ -561,7 +561,7 @@ def test_wrong_calls(name):
         (lambda: training.SET(every=1.5), "every"),
         (lambda: training.RigL(until=0), "until"),
         (lambda: training.MagnitudePruning(0), "density"),
-        (lambda: training.MagnitudePruning(0.1, begin=0.5, end=0.4), "before begin"),
+        (lambda: training.MagnitudePruning(0.1, begin=0.5, end=0.4), "less than begin"),
         (lambda: training.MagnitudePruning(0.1, scope="neuron"), "scope"),
         (lambda: training.compact(3), "layers"),
         (lambda: training.with_ends([], 3, 2), "hidden"),
@@ -585,7 +585,7 @@ def test_wrong_options(make, message):
 def test_divergence_names_epoch_and_keeps_the_weights(dtype):
     net = network((37, 50, 41, 10), 0.3, dtype)
     X, y = data(net, labels=False)
-    with pytest.raises(errors.DivergenceError, match=r"epoch \d+.*learning rate smaller") as caught:
+    with pytest.raises(errors.DivergenceError, match=r"epoch \d+.*learning rate below") as caught:
         gbdnn.train(net, X, y, epochs=50, optimizer=training.SGD(1e3), nthreads=2)
     run = caught.value.run
     weights = [layer.weights for layer in run.layers]

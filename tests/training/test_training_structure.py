@@ -440,7 +440,7 @@ def test_fssl(digits):
 
 def test_fssl_leaves_nothing(digits):
     net = training.erdos_renyi([64, 20, 10], 1.0)
-    with pytest.raises(ArgumentError, match=r"layer 0.*strength below 5"):
+    with pytest.raises(ArgumentError, match=r"strength=5 .* layer 0"):
         training.fssl(net, *digits, strength=5, epochs=4, fine_tuning_epochs=1)
 
 

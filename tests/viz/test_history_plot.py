@@ -65,7 +65,7 @@ def test_a_run(tmp_path):
 
 def test_without_labels():
     assert len(viz.history_figure(NO_LABELS).axes) == 2
-    with pytest.raises(errors.ArgumentError, match="targets were no labels"):
+    with pytest.raises(errors.ArgumentError, match="no accuracy; it needs labels"):
         viz.plot_history(NO_LABELS, of="accuracy")
 
 

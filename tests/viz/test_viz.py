@@ -241,7 +241,7 @@ def test_nothing_to_plot(plot, report, match):
 
 
 def test_arguments_that_do_not_fit():
-    with pytest.raises(errors.ArgumentError, match=r"neurons of 2 layers, but .* of 4"):
+    with pytest.raises(errors.ArgumentError, match=r"neurons has 2 values, but .* 4 layers"):
         viz.plot_activity(RECORDS, neurons=[3, 3])
     with pytest.raises(errors.ArgumentError, match="layer 3, counted from 0, of 2 layers"):
         viz.plot_layer_times(RECORDS, layers=2)

@@ -1,5 +1,5 @@
 """Batches of inputs on the workers of an executor of ``concurrent.futures``, or of Dask.
 
-`workers` describes the executor, `tasks` is what a worker gets and computes, `batches` divides the
-inputs and keeps a bounded number of tasks in flight, `parts` writes the answers into a store.
+`workers` describes the executor, `tasks` defines the work of a worker, `batches` divides the inputs
+and keeps a bounded number of tasks in flight, and `parts` writes answers to a store.
 """

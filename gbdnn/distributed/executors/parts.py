@@ -1,4 +1,4 @@
-"""Answers that workers write into one store, part by part; a second call computes the rest."""
+"""Write the answers of workers to a store, part by part; an interrupted call can be resumed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["infer_to_store_over"]
 
 _PARTS = 64
 _PART, _LARGE_PART = 16_384, 65_536
-"""Inputs of a part of shallow networks, and of deep or streamed ones.
+"""Default inputs per part, of shallow networks and of deep or streamed ones.
 
-Each part passes over all weights. That costs as much as some 500 inputs in a shallow network, and
-some 7,000 in a deep one if most inputs die early (4096 neurons, 480 layers, 2 cores: 3.4 s for
-20,000 inputs at once, 4.8 s in two parts).
+Each part reads all weights. This costs as much as about 500 inputs in a shallow network, and 7,000
+in a deep one in which most inputs die early (4096 neurons, 480 layers, 2 cores: 3.4 s for 20,000
+inputs at once, 4.8 s in two parts).
 """
 
 _SHALLOW = 120  # layers
@@ -47,7 +47,7 @@ def infer_to_store_over(
     progress: Callable[[int, int], object] | None,
     options: dict[str, Any],
 ) -> StoredFeatures:
-    """Write the activations after the last layer into a store; see `gbdnn.infer_to_store`."""
+    """Write the activations of the last layer to a store; see `gbdnn.infer_to_store`."""
     from gbdnn.io.store.features import open_features
     from gbdnn.io.store.parts import PartWriter
 
@@ -92,7 +92,7 @@ def infer_to_store_over(
 
 
 def _run(net: Network, X: SentFeatures, options: dict[str, Any]) -> dict[str, str]:
-    """Return what identifies the run: content hashes, options and the version."""
+    """Return the identity of a run: content hashes, options and the version."""
     return {
         "network": of_network(net),
         "features": of_features(X),
@@ -103,7 +103,7 @@ def _run(net: Network, X: SentFeatures, options: dict[str, Any]) -> dict[str, st
 
 
 def _part_size(net: Network, inputs: int, workers: Workers, memory: int) -> int:
-    """Return the default of the least size of a part."""
+    """Return the default minimum size of a part."""
     if workers.is_caller:
         is_deep = len(net) > _SHALLOW or _is_streamed(net, memory)
         return _LARGE_PART if is_deep else _PART

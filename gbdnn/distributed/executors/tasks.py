@@ -1,7 +1,7 @@
-"""A task: one batch of inputs, as the caller sends it and as a worker computes it.
+"""Tasks: batches of inputs, as sent by the caller and computed by a worker.
 
-A stored network or store of features is sent as its path and checksum. A worker keeps the two
-networks that it used last, prepared for computing. Rows in memory are sent as `CompactRows`.
+A stored network or store of features is sent as its path and checksum. A worker caches the two most
+recently used networks with their prepared weights. Rows in memory are sent as `CompactRows`.
 Threads of the caller's process get the objects themselves.
 """
 
@@ -125,7 +125,7 @@ class SentFeatures:
             self._array = X.dense_rows(0, X.nrows)
 
     def rows(self, start: int, stop: int) -> Any:
-        """Return what a task holds of rows `start` to before `stop`."""
+        """Return the features of a task for rows `start` to `stop` (exclusive)."""
         if self.source is not None:
             start, stop = self.start + start, self.start + stop
             if self._stored is not None:
@@ -136,7 +136,7 @@ class SentFeatures:
         return CompactRows.of(self._X.sparse_rows(start, stop))
 
     def take(self, ids: np.ndarray) -> Any:
-        """Return what a task holds of the rows with these ids; all rows are kept in memory."""
+        """Return the features of a task for rows with these ids; all rows are kept in memory."""
         if self._array is not None:
             return self._array[ids]
         if self._all is None:
@@ -145,7 +145,7 @@ class SentFeatures:
 
 
 def stays_in_memory(net: Network, memory: int) -> bool:
-    """Whether a worker loads all layers of a network; else it streams them."""
+    """Whether a worker loads all layers of a network; otherwise it streams them."""
     return net.in_memory or sum(map(layer_bytes, net.infos)) <= _LOADED * memory
 
 
@@ -161,7 +161,7 @@ def require_readable(net: Network, workers: Workers) -> None:
 
 @contextmanager
 def sent_network(net: Network, workers: Workers, memory: int) -> Iterator[Network | NetworkSource]:
-    """Give what a task holds of a network: itself for threads, else where it is stored."""
+    """Yield the form in which a task holds a network: itself for threads, otherwise its source."""
     require_readable(net, workers)
     if workers.shares_memory:
         yield net.loaded() if stays_in_memory(net, memory) else net
@@ -173,7 +173,7 @@ def sent_network(net: Network, workers: Workers, memory: int) -> Iterator[Networ
 
 @contextmanager
 def stored(net: Network) -> Iterator[Network]:
-    """Give the network from its store, or from a temporary store of this machine."""
+    """Yield the network from its store, or from a temporary store on this machine."""
     if net.source is not None:
         yield net
         return

@@ -2,8 +2,8 @@
 
 features ── batches ──> rank 0: net[:a] ── survivors ──> rank 1: net[a:b] ── ... ──> the answer
 
-An input without entries that no later layer revives is dropped. The others are collected to some
-thousands and sent as sparse rows while the next batch is computed.
+An input without entries that no later layer revives is dropped. The others are collected in groups
+of some thousands and sent as sparse rows while the next batch is computed.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Pipeline:
         }
 
     def cuts(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return the given cuts, or on rank 0 those of a sample."""
+        """Return the given cuts, or (on rank 0) cuts measured on a sample."""
         if given is not None or self._X is None:
             return given or ()
         return measured_cuts(self._net, self._X, self._ranks.size, self._options)

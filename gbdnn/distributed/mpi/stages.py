@@ -35,8 +35,7 @@ class Stage:
     ----------
     part : Network
         The layers.
-    first : int
-        The number of the first of them in the whole network.
+        Number of the first of these layers in the whole network.
     drops : bool
         Whether rows without entries are dropped.
     options : dict
