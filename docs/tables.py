@@ -1,10 +1,10 @@
-"""The results page's tables, from ``results.toml``; and lines for it from a benchmark's JSON.
+"""Tables of ``results.toml``, and lines for that file from a benchmark's JSON.
 
     python docs/tables.py larger-4096.json          # prints the line to add to `runs`
     python docs/tables.py side-by-side.json         # prints the lines to add to `beside`
 
-Two kinds of runs never share a column: those that compute every input, and those in which equal
-inputs go on as one, whose rate is an effective one.
+Runs that compute every input and runs that compute equal inputs once never share a column: the
+rates of the latter are effective rates.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ NEURONS = (1024, 4096, 16384, 65536)
 LAYERS = (120, 480, 1920)
 THREADS, INPUTS = 2, 60_000  # of all runs that are shown
 DEGREE = 32  # edges into every neuron
+SETUP = "zen3"  # the machine of the results page
 
 
 def make(source: Path, folder: Path) -> None:
@@ -31,13 +32,11 @@ def make(source: Path, folder: Path) -> None:
     found = tomllib.loads(source.read_text(encoding="utf-8"))
     require_sound(found)
     pages = {
-        "runs-zen3.md": runs(found, "zen3"),
-        "runs-zen4.md": runs(found, "zen4"),
+        "runs-zen3.md": runs(found),
         "setups.md": setups(found),
         "commands.md": commands(found),
         "beside-engines.md": beside(found, "engines"),
         "beside-zen4.md": beside(found, "zen4"),
-        "beside-times.md": times(found, "engines"),
         "beside-larger.md": larger(found),
         "published.md": published(),
         "published-sources.md": sources(),
@@ -49,20 +48,20 @@ def make(source: Path, folder: Path) -> None:
 
 
 def require_sound(found: dict[str, Any]) -> None:
-    """Raise ValueError unless every run has all that is shown, and refers to what is there."""
+    """Raise ValueError unless every run has all fields and known references."""
     for run in found["runs"]:
         where = f"{run.get('neurons')} x {run.get('layers')}"
         keys = {"neurons", "layers", "inputs", "weights", "threads", "seconds", "of", "deduplicate"}
         if missing := (keys | {"setup", "date", "command"}) - run.keys():
             raise ValueError(f"results.toml, run {where}: {', '.join(sorted(missing))} missing")
         if run["neurons"] not in NEURONS or run["layers"] not in LAYERS:
-            raise ValueError(f"results.toml, run {where}: the challenge has no such network")
+            raise ValueError(f"results.toml, run {where}: not a network of the challenge")
         if run["setup"] not in found["setups"] or run["command"] not in found["commands"]:
             raise ValueError(f"results.toml, run {where}: unknown setup or command")
         if (run["threads"], run["inputs"]) != (THREADS, INPUTS):
             raise ValueError(f"results.toml, run {where}: not {THREADS} threads, {INPUTS} inputs")
         if not isinstance(run["deduplicate"], bool) or not run["seconds"] > 0:
-            raise ValueError(f"results.toml, run {where}: deduplicate or seconds make no sense")
+            raise ValueError(f"results.toml, run {where}: invalid deduplicate or seconds")
 
 
 def edge_rate(run: dict[str, Any]) -> float:
@@ -70,11 +69,11 @@ def edge_rate(run: dict[str, Any]) -> float:
     return run["inputs"] * DEGREE * run["neurons"] * run["layers"] / run["seconds"]
 
 
-def runs(found: dict[str, Any], group: str) -> str:
-    """Return the runs of a machine by network: every input computed, and equal inputs once."""
+def runs(found: dict[str, Any]) -> str:
+    """Return the runs by network: every input computed, and equal inputs once."""
     head = ["neurons", "layers", "every input, s", "edges/s", "GiB"]
     head += ["equal inputs once, s", "**effective** edges/s", "GiB", "which run"]
-    here = [run for run in found["runs"] if run["setup"].startswith(group)]
+    here = _of_page(found)
     rows = []
     for neurons, layers in product(NEURONS, LAYERS):
         of = [run for run in here if (run["neurons"], run["layers"]) == (neurons, layers)]
@@ -94,8 +93,12 @@ def runs(found: dict[str, Any], group: str) -> str:
     return table(head, rows, right=tuple(range(8)))
 
 
+def _of_page(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [run for run in found["runs"] if run["setup"] == SETUP]
+
+
 def _measured(runs: list[dict[str, Any]], which: str, deduplicate: bool) -> list[str]:
-    """Return seconds, edge rate and memory of the run that there is, or nothing thrice."""
+    """Return seconds, edge rate and memory of a run, or three empty cells."""
     for run in runs:
         if (run["of"], run["deduplicate"]) == (which, deduplicate):
             memory = f"{run['gib']:.1f}" if "gib" in run else ""
@@ -110,26 +113,12 @@ def beside(found: dict[str, Any], group: str) -> str:
         [each["program"], *(_with_range(each, key) for key in ("two", "one"))]
         for each in _together(found, group)
     ]
-    return table(["program", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
-
-
-def times(found: dict[str, Any], group: str) -> str:
-    """Return the quotients of the seconds that `beside` shows, to those of gbdnn."""
-    every, default, *_ = programs = _together(found, group)
-    head, rows = ["program"], []
-    for threads in ("2 threads", "1 thread"):
-        head += [f"{threads}: times every input", "times default"]
-    for each in programs:
-        rows.append([each["program"]])
-        for key in ("two", "one"):
-            known = key in each
-            rows[-1] += [f"{each[key] / own[key]:.1f}" if known else "" for own in (every, default)]
-    return table(head, rows, right=(1, 2, 3, 4))
+    return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
 
 
 def larger(found: dict[str, Any]) -> str:
     """Return the programs that were measured together on other networks, on two threads."""
-    head = ["network", "inputs", "program", "2 threads, s", "times gbdnn"]
+    head = ["network", "inputs", "program (FP32)", "2 threads, s", "times gbdnn's"]
     rows = []
     for group, problem in found["larger"].items():
         every, *_ = programs = _together(found, group)
@@ -151,7 +140,7 @@ def _together(found: dict[str, Any], group: str) -> list[dict[str, Any]]:
 
 
 def _with_range(each: dict[str, Any], key: str) -> str:
-    """Return a median, and in brackets the least and the most, where they are known."""
+    """Return a time, and in brackets the least and the most, where they are known."""
     if key not in each:
         return ""
     least_and_most = each.get(f"{key}_range")
@@ -160,18 +149,19 @@ def _with_range(each: dict[str, Any], key: str) -> str:
 
 
 def setups(found: dict[str, Any]) -> str:
-    """Return what the short names of the machines stand for."""
+    """Return the machine of the results page, its versions and its inputs."""
     return "".join(
         f"{setup['short']}\n: {setup['machine']}. {setup['versions']}."
         f" Inputs: {setup['images']}.\n\n"
-        for setup in found["setups"].values()
+        for name, setup in found["setups"].items()
+        if name == SETUP
     )
 
 
 def commands(found: dict[str, Any]) -> str:
     """Return the command of every measured run."""
     lines: dict[str, None] = {}
-    for run in found["runs"]:
+    for run in _of_page(found):
         lines[found["commands"][run["command"]].format(**run)] = None
     return "```sh\n" + "\n".join(lines) + "\n```\n"
 
@@ -200,11 +190,11 @@ def _marked(rate: Rate) -> str:
 
 
 def _precision(rate: Rate) -> str:
-    return "" if rate.precision == "not stated" else rate.precision
+    return "?" if rate.precision == "not stated" else rate.precision
 
 
 def published() -> str:
-    """Return others' times, each program beside its machine; a cell has 120, 480, 1920 layers."""
+    """Return others' times with their machines; a cell has 120, 480 and 1920 layers."""
     depths = " / ".join(map(str, LAYERS))
     head = ["program", "machine", "precision", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
     number, rows = _numbered(), []
@@ -220,7 +210,7 @@ def published() -> str:
 
 
 def sources() -> str:
-    """Return where others' times are from, and where they stand there."""
+    """Return the sources of others' times, with table numbers."""
     lines = []
     for source, number in _numbered().items():
         here = [each for each in PUBLISHED if each.source == source]
