@@ -1,9 +1,9 @@
-"""The picture of the README and of the first page: seconds of gbdnn and of other programs.
+"""The figure of the README and the landing page: seconds of gbdnn and of other programs.
 
     python docs/beside_figure.py          # after a change of the numbers in results.toml
 
-It is kept in the repository, where a code host shows it, and carries the numbers that it was drawn
-from: a test compares them with ``results.toml``.
+The file is in the repository, because code hosts show it. It contains the numbers it was drawn
+from, and a test compares them with ``results.toml``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OURS, THEIRS = "#0b5fa5", "0.62"
 
 
 def shown() -> list[dict[str, Any]]:
-    """Return the programs in the picture: those measured together on two threads."""
+    """Return the programs in the figure: those measured together on two threads."""
     found = tomllib.loads((HERE / "results.toml").read_text(encoding="utf-8"))["beside"]
     return [
         {"program": each["program"].replace("`", ""), "seconds": each["two"]}
@@ -34,14 +34,14 @@ def shown() -> list[dict[str, Any]]:
 
 
 def drawn_from() -> list[dict[str, Any]]:
-    """Return the numbers that the picture in the repository was drawn from."""
+    """Return the numbers that the figure in the repository was drawn from."""
     text = PICTURE.read_text(encoding="utf-8")
     inside = text.partition("<dc:description>")[2].partition("</dc:description>")[0]
     return json.loads(unescape(inside))
 
 
 def draw() -> Figure:
-    """Return the picture."""
+    """Return the figure."""
     programs = shown()
     figure = Figure(figsize=(8.4, 0.42 * len(programs) + 0.8), layout="constrained")
     axes = figure.subplots()
@@ -58,7 +58,7 @@ def draw() -> Figure:
     axes.set_yticks(range(len(programs)), [each["program"] for each in programs])
     axes.invert_yaxis()
     axes.set(xlim=(0, 1.1 * max(each["seconds"] for each in programs)))
-    title = "Seconds for 60,000 inputs through 1024 neurons x 120 layers, 2 threads of an AMD EPYC"
+    title = "Seconds (less is better), 60,000 inputs, 1024 neurons x 120 layers, FP32, 2 threads"
     figure.suptitle(title, x=0.01, ha="left", size=10)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

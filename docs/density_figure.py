@@ -1,4 +1,4 @@
-"""The picture of "when to use gbdnn": its ratio to the best other program, by density.
+"""The figure of "when to use gbdnn": speed relative to the best other program, by density.
 
 A point is a random network of ``real-networks.toml``; the lines go through the geometric means of
 each density.
@@ -19,7 +19,7 @@ DENSITIES, RATIOS = (1, 2, 5, 10, 20, 30, 60), (0.5, 1, 2, 4, 8)
 
 
 def draw() -> Figure:
-    """Return the picture."""
+    """Return the figure."""
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
     cells = random_networks()
     for axes, threads in zip(figure.subplots(1, 2, sharey=True), (1, 2), strict=True):
@@ -38,12 +38,12 @@ def draw() -> Figure:
         axes.axhspan(0.45, 1, color="0.95", zorder=0)
         axes.set(xscale="log", yscale="log", ylim=(0.45, 10), xlim=(0.85, 75))
         axes.set_title(f"{threads} thread{'s' if threads > 1 else ''}", loc="left", weight="bold")
-        axes.set_xlabel("edges that are there (%)")
+        axes.set_xlabel("density (% of weights that are nonzero)")
         for axis, places in ((axes.xaxis, DENSITIES), (axes.yaxis, RATIOS)):
             axis.set_major_locator(FixedLocator(places))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter("{x:g}")
-        axes.text(0.9, 0.47, "others are faster", size=8, color="0.35")
-    figure.axes[0].set_ylabel("times as fast as the best\nof PyTorch, ONNX Runtime, DeepSparse")
+        axes.text(0.9, 0.47, "another program is faster", size=8, color="0.35")
+    figure.axes[0].set_ylabel("speed relative to the best of\nPyTorch, ONNX Runtime, DeepSparse")
     figure.axes[0].legend(fontsize=8, loc="upper right")
     return figure

@@ -1,4 +1,4 @@
-"""The picture of published times beside gbdnn's own, on the page of results.
+"""The figure of the results page: published times and gbdnn's own.
 
 Seconds over neurons, a panel for each depth. A program has the same line and marker in every panel
 and its name at the end of its line; the names are moved apart where lines end close together.
@@ -64,7 +64,7 @@ SHOWN = {
 
 
 def draw() -> Figure:
-    """Return the picture."""
+    """Return the figure."""
     own = tomllib.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
     figure = Figure(figsize=(10.6, 6), layout="constrained")
     panels = figure.subplots(1, len(LAYERS), sharey=True)

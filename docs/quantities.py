@@ -132,7 +132,13 @@ def _networks() -> dict[str, str]:
         "dense-many": lambda c: c["density"] >= DENSE_LAYER and c["inputs"] >= 1000,
         "dense-few": lambda c: c["density"] >= DENSE_LAYER and c["inputs"] <= 32,
     }
-    found = {name: _spread([times(c) for c in cells if of(c)]) for name, of in groups.items()}
+    found: dict[str, str | tuple[str, str]] = {
+        name: _spread([times(c) for c in cells if of(c)]) for name, of in groups.items()
+    }
+    found["lost"] = f"{sum(times(c) < 1 for c in cells)} of {len(cells)}"
+    for name in ("many", "one"):
+        few = [c for c in cells if groups[f"few-edges-{name}"](c)]
+        found[f"lost-{name}"] = f"{sum(times(c) < 1 for c in few)} of {len(few)}"
     two = {(c["network"], c["inputs"]): c for c in cells if c["threads"] == 2}
     compiled = {
         "compiled-5-many": ("1024x7, 5 %", 1000),

@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from published_figure import SHOWN
+
 from gbdnn.challenge.published import PUBLISHED, Rate
 
 NEURONS = (1024, 4096, 16384, 65536)
@@ -108,10 +110,11 @@ def _measured(runs: list[dict[str, Any]], which: str, deduplicate: bool) -> list
 
 
 def beside(found: dict[str, Any], group: str) -> str:
-    """Return the programs that were measured together on one problem."""
+    """Return the programs that were measured together on one problem, in seconds."""
+    programs = _together(found, group)
     rows = [
-        [each["program"], *(_with_range(each, key) for key in ("two", "one"))]
-        for each in _together(found, group)
+        [each["program"], *(_with_range(each, key, programs) for key in ("two", "one"))]
+        for each in programs
     ]
     return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
 
@@ -127,7 +130,7 @@ def larger(found: dict[str, Any]) -> str:
                 f"{problem['neurons']} x {problem['layers']}",
                 f"{problem['inputs']:,}",
                 each["program"],
-                _with_range(each, "two"),
+                _with_range(each, "two", programs),
                 f"{each['two'] / every['two']:.1f}",
             ]
             for each in programs
@@ -139,13 +142,16 @@ def _together(found: dict[str, Any], group: str) -> list[dict[str, Any]]:
     return [each for each in found["beside"] if each["group"] == group]
 
 
-def _with_range(each: dict[str, Any], key: str) -> str:
-    """Return a time, and in brackets the least and the most, where they are known."""
+def _with_range(each: dict[str, Any], key: str, programs: list[dict[str, Any]]) -> str:
+    """Return a time and its range if known; bold where gbdnn is faster than all others."""
     if key not in each:
         return ""
     least_and_most = each.get(f"{key}_range")
     spread = f" ({' to '.join(map(_shown, least_and_most))})" if least_and_most else ""
-    return _shown(each[key]) + spread
+    ours = [other for other in programs if other["program"].startswith("gbdnn")]
+    others = [other[key] for other in programs if other not in ours and key in other]
+    text = _shown(each[key])
+    return (f"**{text}**" if each in ours and each[key] < min(others) else text) + spread
 
 
 def setups(found: dict[str, Any]) -> str:
@@ -176,7 +182,7 @@ def _by_system() -> dict[str, list[Rate]]:
 
 def _numbered() -> dict[str, int]:
     """Return a number for each source, in the order in which they are used."""
-    used = dict.fromkeys(each.source for each in PUBLISHED)
+    used = dict.fromkeys(each.source for each in PUBLISHED if each.system in SHOWN)
     return {source: number for number, source in enumerate(used, 1)}
 
 
@@ -185,8 +191,7 @@ def _shown(seconds: float) -> str:
 
 
 def _marked(rate: Rate) -> str:
-    name = rate.system if rate.checked else rf"{rate.system}\*"
-    return f"{name}, **effective**" if rate.effective else name
+    return f"{rate.system}, **effective**" if rate.effective else rate.system
 
 
 def _precision(rate: Rate) -> str:
@@ -194,11 +199,13 @@ def _precision(rate: Rate) -> str:
 
 
 def published() -> str:
-    """Return others' times with their machines; a cell has 120, 480 and 1920 layers."""
+    """Return the times in the figure with their machines; a cell has 120, 480 and 1920 layers."""
     depths = " / ".join(map(str, LAYERS))
     head = ["program", "machine", "precision", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
     number, rows = _numbered(), []
-    for rates in _by_system().values():
+    for system, rates in _by_system().items():
+        if system not in SHOWN:
+            continue
         seconds = {(rate.neurons, rate.layers): _shown(rate.seconds) for rate in rates}
         cells = []
         for n in NEURONS:
@@ -213,7 +220,7 @@ def sources() -> str:
     """Return the sources of others' times, with table numbers."""
     lines = []
     for source, number in _numbered().items():
-        here = [each for each in PUBLISHED if each.source == source]
+        here = [each for each in PUBLISHED if each.source == source and each.system in SHOWN]
         where = "; ".join(dict.fromkeys(each.where for each in here))
         lines.append(f"{number}. {source}. {where[0].upper()}{where[1:]}.\n")
     return "".join(lines)
@@ -249,8 +256,8 @@ def line_of(found: dict[str, Any], command: str | None = None) -> str:
 
 _TITLES = {
     "gbdnn-distinct": "gbdnn, every input computed",
-    "gbdnn": "gbdnn, default: equal inputs once (effective)",
-    "gbdnn-fused": 'gbdnn, `engine="fused"`: compiled, every input computed',
+    "gbdnn": "gbdnn, default: equal inputs computed once (effective)",
+    "gbdnn-fused": 'gbdnn, `engine="fused"`: every input computed',
     "gbdnn-graphblas": 'gbdnn, `engine="graphblas"`: sparse or full kernel',
     "gbdnn-full": 'gbdnn, `engine="full"`: full matrices in GraphBLAS',
     "gbdnn-sparse": 'gbdnn, `engine="sparse"`: sparse matrices in GraphBLAS',
