@@ -58,7 +58,7 @@ def _challenge() -> dict[str, str]:
     return {
         "challenge": f"{ours['seconds']:#.3g} s",
         "challenge-best": f"{best['seconds']:#.3g} s",
-        "challenge-best-name": best["program"],
+        "challenge-best-name": best["program"].partition(",")[0],
         "challenge-times": f"{best['seconds'] / ours['seconds']:.1f} times",
         "ours-4096": f"{seconds['zen3', 4096, 120, False]:.1f} s",
         "ours-16384": f"{seconds['zen3', 16384, 120, False]:.0f} s",
