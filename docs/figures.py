@@ -69,11 +69,16 @@ def life() -> Figure:
     after = np.arange(1, LAYERS + 1)
     left.plot(after, kept["live"], "k-", label="alive")
     left.plot(after, merged["distinct"], "--", color="0.45", label="computed")
-    left.set(xscale="log", yscale="log", ylabel="inputs", title=f"of {INPUTS} inputs")
+    left.set(xscale="log", yscale="log", ylabel="inputs", title=f"of {INPUTS:,} inputs")
     left.legend(loc="lower left")
     share = kept["entries"] / np.maximum(kept["live"] * NEURONS, 1)
     right.plot(after, share, "k-")
-    right.set(xscale="log", ylim=(0, 1.05), ylabel="share of neurons", title="on, per living input")
+    right.set(
+        xscale="log",
+        ylim=(0, 1.05),
+        ylabel="density of activations",
+        title="of inputs that are alive",
+    )
     _by_layer(left, right)
     return figure
 
@@ -85,9 +90,9 @@ def compaction() -> Figure:
     after = np.arange(1, first + 1)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     axes = figure.subplots()
-    axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed at the layer")
+    axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed")
     before = np.concatenate(([INPUTS], kept["live"][: first - 1]))
-    axes.step(after, before, ":", color="0.35", where="mid", label="alive before it")
+    axes.step(after, before, ":", color="0.35", where="mid", label="alive before the layer")
     axes.set(ylabel="inputs", yscale="log")
     axes.yaxis.set_major_formatter("{x:.0f}")
     axes.legend()
@@ -108,7 +113,7 @@ def order() -> Figure:
         axes.plot(columns[some], rows[some], "ks", markersize=0.9, rasterized=True)
         axes.set(title=title, xlabel="neuron of layer 3", ylim=(NEURONS, -1))
         axes.grid(visible=False)
-    figure.axes[0].set_ylabel("neuron that it reads")
+    figure.axes[0].set_ylabel("input neuron")
     return figure
 
 
@@ -128,7 +133,7 @@ def kernels() -> Figure:
     for kernel, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
         each = 1e6 * np.array(seconds[kernel]) / inputs
         axes.plot(shares, each, style, color=grey, label=f"{kernel} kernel")
-    axes.set(xscale="log", yscale="log", xlabel="share of activations that are not 0")
+    axes.set(xscale="log", yscale="log", xlabel="density of activations")
     axes.set(ylabel="µs per input", title=f"1 thread, {machine()['processor']}")
     axes.title.set_fontsize(7)
     axes.yaxis.set_major_formatter("{x:g}")
