@@ -25,7 +25,7 @@ NEEDS = {
     "from_pytorch": {"matplotlib", "sklearn", "torch"},
     "inside": {"matplotlib", "sklearn"},
     "larger_than_memory": {"matplotlib", "safetensors", "sklearn"},
-    "pipeline": {"matplotlib", "networkx", "sklearn"},
+    "pipeline": {"matplotlib", "sklearn"},
     "training": {"matplotlib", "sklearn"},
     "thread_scaling": {"matplotlib", "sklearn", "typer"},
     "workers": {"matplotlib", "sklearn"},
