@@ -1,11 +1,10 @@
-"""Notebooks: run and kept with their outputs, and shown in the site's gallery.
+"""Run the notebooks and store their outputs; copy them into the site's gallery.
 
-    python docs/notebook_runs.py               # runs all, in the folder notebooks/
-    python docs/notebook_runs.py inside kernels  # runs these
+    python docs/notebook_runs.py                   # all notebooks in the folder notebooks/
+    python docs/notebook_runs.py pipeline training  # these
 
-The notebooks in the repository have outputs, because code hosts show a notebook as it is kept, and
-one without pictures says little; the site shows the same outputs. A fingerprint of all sources is
-kept with the outputs; a test compares it, so that they belong to the cells above them.
+The notebooks are stored with outputs, so that code hosts and the site can show them. Each one also
+stores a fingerprint of its code; a test compares it with the cells to detect outdated outputs.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def fingerprint(notebook: NotebookNode) -> str:
 
 
 def run(name: str) -> None:
-    """Run a notebook in a kernel of its own, and keep it with its outputs."""
+    """Run a notebook in its own kernel, and store it with its outputs."""
     import nbclient
 
     file = NOTEBOOKS / f"{name}.ipynb"
@@ -45,7 +44,7 @@ def run(name: str) -> None:
     client = nbclient.NotebookClient(notebook, timeout=300, coalesce_streams=True, resources=place)
     client.execute()
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # at what time of which day
+        cell.metadata.pop("execution", None)  # timestamps
     notebook.metadata = nbformat.from_dict(
         {
             "gbdnn": {"ran": fingerprint(notebook)},
@@ -57,9 +56,9 @@ def run(name: str) -> None:
 
 
 def copy() -> None:
-    """Copy the notebooks into the site's gallery, with a picture of each as its thumbnail.
+    """Copy the notebooks into the site's gallery, each with a thumbnail.
 
-    The last one, unless a cell has ``thumbnail`` in its metadata.
+    The thumbnail is the last picture, or that of the cell with ``thumbnail`` in its metadata.
     """
     for file in NOTEBOOKS.glob("*.ipynb"):
         there = GALLERY / file.name
@@ -76,7 +75,7 @@ def copy() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.pop("GBDNN_DATA", None)  # with what everyone has
+    os.environ.pop("GBDNN_DATA", None)  # use only data that ships with packages
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     for name in sys.argv[1:] or sorted(file.stem for file in NOTEBOOKS.glob("*.ipynb")):
         began = perf_counter()

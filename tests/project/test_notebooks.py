@@ -1,6 +1,6 @@
-"""Every notebook runs top to bottom in a kernel, small, and is kept with its outputs.
+"""Every notebook is stored with its outputs, and runs from top to bottom with a small problem.
 
-A cell's metadata may have `small`, Python that the tests run after the cell: fewer inputs, say.
+A cell's metadata may have `small`: code that the tests run after the cell, to reduce the problem.
 """
 
 import importlib
@@ -16,21 +16,15 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 NEEDS = {
     "accelerate": {"matplotlib", "torch"},
-    "challenge_table": {"matplotlib", "sklearn"},
+    "challenge": {"matplotlib", "safetensors", "sklearn"},
     "communities": {"matplotlib", "networkx"},
-    "equal_inputs": {"matplotlib", "sklearn"},
     "first_inference": {"matplotlib", "sklearn"},
-    "kernels": {"matplotlib"},
-    "from_onnx": {"matplotlib", "onnx", "sklearn"},
-    "from_pytorch": {"matplotlib", "sklearn", "torch"},
-    "inside": {"matplotlib", "sklearn"},
-    "larger_than_memory": {"matplotlib", "safetensors", "sklearn"},
+    "from_pytorch": {"matplotlib", "onnx", "sklearn", "torch"},
     "pipeline": {"matplotlib", "sklearn"},
     "training": {"matplotlib", "sklearn"},
     "thread_scaling": {"matplotlib", "sklearn", "typer"},
-    "workers": {"matplotlib", "sklearn"},
 }
-AS_KEPT = {"training"}  # small as it is: scikit-learn's digits
+AS_KEPT = {"training"}  # small already
 
 
 def read(name):
