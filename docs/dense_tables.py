@@ -1,8 +1,9 @@
-"""The tables of networks with dense features, and of pruned modules; and the files behind them.
+"""Make the tables of dense features, pruned modules and graphs, and the files behind them.
 
 python docs/dense_tables.py real-networks.json > docs/real-networks.toml
 python docs/dense_tables.py docs/real-networks.toml   # prints the tables, in Markdown
 python docs/dense_tables.py accelerate.json > docs/accelerate.toml
+python docs/dense_tables.py graph.json graph-products.json > docs/graph.toml  # several runs
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import tomllib
 from datetime import date
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from tables import table
@@ -23,13 +25,25 @@ _PROGRAMS = {
     "torch": "PyTorch dense",
     "torch_csr": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "openvino_bf16": "OpenVINO in bfloat16",
     "deepsparse": "DeepSparse",
 }
 OWN = ("infer", "compiled")
+BFLOAT16 = "openvino_bf16"  # no peer of programs in FP32
 MANY = 10_000  # inputs: in the figure only
 
 # Those of `accelerate.py`, in the order of the table's cells.
 _MODULES = ("gbdnn", "pytorch", "onnxruntime")
+
+# Those of `graph.py`.
+_GRAPH_PROGRAMS = {
+    "gbdnn": "gbdnn",
+    "torch": "PyTorch",
+    "pyg-csr": "PyG, CSR",
+    "pyg": "PyG, `edge_index`",
+    "scipy": "SciPy",
+}
 
 
 def make(source: Path, folder: Path) -> None:
@@ -65,6 +79,23 @@ def make_accelerate(source: Path, folder: Path) -> None:
     (folder / "accelerate.md").write_text(f"{text}\n{_circumstances(found)}", encoding="utf-8")
 
 
+def make_graph(source: Path, folder: Path) -> None:
+    """Write the table of graph convolutions into a folder, as Markdown to include."""
+    found = tomllib.loads(source.read_text(encoding="utf-8"))
+    head = ["layers", "nodes", "edges", "threads"]
+    head += [f"{name}, s" for name in _GRAPH_PROGRAMS.values()]
+    rows = []
+    for cell in found["cells"]:
+        taken = dict(cell["s"])
+        row = [cell["what"].replace("gcn", "GCN").replace("sage", "GraphSAGE")]
+        row += [f"{cell['nodes']:,}", f"{cell['edges']:,}", str(cell["threads"])]
+        row += [_short(taken.get(name)) for name in _GRAPH_PROGRAMS]
+        ours = taken.pop("gbdnn")
+        rows.append([*row, _times(min(taken.values()) / ours)])
+    text = table([*head, "times"], rows, right=tuple(range(1, len(head) + 1)))
+    (folder / "graph.md").write_text(f"{text}\n{_circumstances(found)}", encoding="utf-8")
+
+
 def _ratio(times: float) -> str:
     return f"**{times:g}**" if times > 1 else f"{times:g}"
 
@@ -87,7 +118,23 @@ def real_networks(found: dict[str, Any]) -> str:
         )
     lines = [[network, f"{inputs:,}", *row] for (network, inputs), row in rows.items()]
     text = table(head, lines, right=tuple(range(1, len(head)))) + "\n"
-    return text + _wrong(cells) + _right(cells) + _circumstances(found)
+    return text + _wrong(cells) + _right(cells) + _bfloat16(cells) + _circumstances(found)
+
+
+def _bfloat16(cells: list[dict[str, Any]]) -> str:
+    """Return how OpenVINO in bfloat16, which `best other` excludes, compares with gbdnn."""
+    ratios = [
+        cell["ms"][BFLOAT16] / min(cell["ms"][name] for name in OWN)
+        for cell in cells
+        if BFLOAT16 in cell["ms"]
+    ]
+    if not ratios:
+        return "All programs compute in FP32. "
+    return (
+        "All times are in FP32. In bfloat16, its default on this processor, OpenVINO takes"
+        f" {min(ratios):.2g} to {max(ratios):.2g} times gbdnn's time in FP32"
+        f" (geometric mean {geometric_mean(ratios):.2g}).\n\n"
+    )
 
 
 def _threads(n: int) -> str:
@@ -136,7 +183,7 @@ def _short(ms: float | None) -> str:
 
 
 def _others(ms: dict[str, float]) -> dict[str, float]:
-    return {name: taken for name, taken in ms.items() if name not in OWN}
+    return {name: taken for name, taken in ms.items() if name not in (*OWN, BFLOAT16)}
 
 
 def _times(times: float) -> str:
@@ -171,14 +218,35 @@ def accelerate_toml_of(found: dict[str, Any]) -> str:
     return head + _facts(found, command) + _listed(cells)
 
 
+def graph_toml_of(runs: list[dict[str, Any]]) -> str:
+    """Return ``graph.toml`` for the JSON files of `graph.py`, all from one machine."""
+    head = _HEAD.format("infer on a graph", "graph", "graph")
+    head += "# `s`: medians, seconds; `gib`: peak memory of the process.\n"
+    cells = [
+        f"  {{ what = {json.dumps(cell['what'])}, graph = {json.dumps(cell['graph'])},"
+        f" nodes = {cell['nodes']}, edges = {cell['edges']}, threads = {cell['nthreads']},"
+        f" rounds = {run['rounds']},"
+        f" s = {_inner({name: float(f'{s:.3g}') for name, s in cell['seconds'].items()})},"
+        f" gib = {_inner({name: round(gib, 1) for name, gib in cell['GiB'].items()})} }},"
+        for run in runs
+        for cell in run["cells"]
+    ]
+    names = dict.fromkeys(cell["graph"] for run in runs for cell in run["cells"])
+    chosen = " ".join(f"--graph {name}" for name in names)
+    command = f"graph.py --what gcn,sage --nthreads 1,2 {chosen}"
+    return head + _facts(runs[0], command) + _listed(cells)
+
+
 def _facts(found: dict[str, Any], command: str) -> str:
     on = found["machine"]
     programs = (
-        "python", "SuiteSparse:GraphBLAS", "numpy", "numba", "torch", "onnxruntime", "deepsparse"
+        "python", "SuiteSparse:GraphBLAS", "numpy", "scipy", "numba", "torch", "torch_geometric",
+        "onnxruntime", "openvino", "deepsparse",
     )  # fmt: skip
     versions = {name: found["versions"].get(name) for name in programs}
+    about = f" ({on['model']}; {on['instructions']})" if "model" in on else ""
     facts = {
-        "machine": f"{on['processor']}, {on['cores']} cores, {on['system']}",
+        "machine": f"{on['processor']}{about}, {on['cores']} cores, {on['system']}",
         "versions": ", ".join(f"{name} {is_}" for name, is_ in versions.items() if is_),
         "date": date.today().isoformat(),
         "command": f"python benchmarks/comparison/{command}",
@@ -222,7 +290,12 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
+    files = sys.argv[1:]
+    runs = [json.loads(Path(name).read_text()) for name in files if name.endswith(".json")]
+    if runs and "what" in runs[0]["cells"][0]:
+        files = []
+        print(graph_toml_of(runs), end="")
+    for name in files:
         given = Path(name).read_text(encoding="utf-8")
         if name.endswith(".toml"):
             print(real_networks(tomllib.loads(given)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import beside_figure
 import scaling_page
+from dense_tables import BFLOAT16
 
 from gbdnn.challenge.published import PUBLISHED
 from gbdnn.kernels.blocks import padded
@@ -31,6 +32,7 @@ def made() -> dict[str, str]:
         **_sizes(),
         **_networks(),
         **_deepsparse(),
+        **_graphs(),
         **_rest(),
         **_threads(),
     }
@@ -110,7 +112,7 @@ def _sizes() -> dict[str, str]:
 
 def times(cell: dict[str, Any], *own: str) -> float:
     """Return the best of all other programs over the better of gbdnn's."""
-    others = [ms for name, ms in cell["ms"].items() if name not in OWN]
+    others = [ms for name, ms in cell["ms"].items() if name not in (*OWN, BFLOAT16)]
     return min(others) / min(cell["ms"][name] for name in own or OWN)
 
 
@@ -184,6 +186,18 @@ def _deepsparse() -> dict[str, str]:
             texts[f"deepsparse-{machine}-{name}"] = f"{geometric_mean(ratios):.1f} times"
             texts[f"deepsparse-{machine}-{name}-least"] = f"{min(ratios):.2g} times"
     return texts
+
+
+def _graphs() -> dict[str, str]:
+    """Return ratios of other programs to gbdnn on graph convolutions."""
+    cells = [dict(cell["s"]) for cell in _read("graph.toml")["cells"]]
+    ours = [cell.pop("gbdnn") for cell in cells]
+    best = [min(cell.values()) / mine for cell, mine in zip(cells, ours, strict=True)]
+    found = {"graph-best": _spread(best)[0], "graph-best-mean": _spread(best)[1]}
+    for name in ("pyg", "pyg-csr"):
+        ratios = [c[name] / mine for c, mine in zip(cells, ours, strict=True) if name in c]
+        found[f"graph-{name}"] = _spread(ratios)[0]
+    return found
 
 
 def _rest() -> dict[str, str]:

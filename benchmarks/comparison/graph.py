@@ -1,17 +1,22 @@
-"""Products of a graph's matrix with features, and layers of convolutions, beside other programs.
+"""Compare graph convolutions, and products of a graph's matrix with features, with other programs.
 
-    python benchmarks/comparison/graph.py --features 64 --features 256
-    python benchmarks/comparison/graph.py --what layers --features 256
+    python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2
+    python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2 --graph products --rounds 1
+    python benchmarks/comparison/graph.py --what product --features 64 --features 256
     python benchmarks/comparison/graph.py --what nodes --features 256
-    python benchmarks/comparison/graph.py --what large --features 128 --scale 22 --edges 31_000_000
     python benchmarks/comparison/graph.py --what shapes --features 16
 
-The graph is a symmetric R-MAT graph with a loop at each node, normalised as GCN does; the default
-has the size of ogbn-arxiv. Each program is a process of its own, and they run in turn: another's
-threads that spin would take its cores. Shown are medians, and the time of the best other program
-over gbdnn's. `layers` are three of A Y W + b and a ReLU. `nodes` are 1,000 nodes of two layers,
-beside all. `large` runs gbdnn alone, three layers, and tells its memory; `shapes` runs a product on
-a path, a star and a random tree.
+The graphs are symmetric R-MAT graphs, whose degrees follow a power law, of the sizes of ogbn-arxiv
+and ogbn-products; ``--graph NODES,EDGES`` chooses another size. The matrix is normalised
+beforehand, as GCN (with loops) or GraphSAGE (mean of the neighbours) does it.
+
+- `gcn` and `sage` are two layers, F features to F and to 40, of A Y W + b or A Y W + Y V + b.
+- `product` is A Y. `nodes` compares 1,000 nodes of two GCN layers with all nodes. `shapes` are
+  products on a path, a star and a random tree.
+
+Each program runs in its own process, interleaved with the others. The table shows medians, the
+peak memory of each process, and the time of the fastest other program divided by gbdnn's.
+A thousand rows of the answers are compared.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import resource
 import sys
 import tempfile
 import warnings
+from math import ceil, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +34,7 @@ import scipy.sparse as sp
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import problems
 import report
 from processes import Process, prepared, serve
 from turns import in_turn, timed
@@ -35,34 +42,60 @@ from turns import in_turn, timed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OTHERS = {
-    "product": ("torch", "scipy", "graphblas", "pyg"),
-    "layers": ("pyg", "pyg-csr"),
-    "nodes": ("gbdnn-all",),
+LAYERS = {
+    "pyg": "PyTorch Geometric, `edge_index`",
+    "pyg-csr": "PyTorch Geometric, CSR",
+    "torch": 'PyTorch, `torch.sparse.mm(A, X, "sum")`',
+    "scipy": "SciPy and NumPy",
 }
-PAUSE = 0.3  # until another program's threads sleep
+OTHERS = {
+    "gcn": tuple(LAYERS),
+    "sage": tuple(LAYERS),
+    "product": ("torch", "torch-mkl", "scipy", "graphblas", "pyg"),
+    "nodes": ("gbdnn-all",),
+    "shapes": (),
+}
+GRAPHS = {  # nodes, and edges that are drawn before mirroring
+    "arxiv": (169_343, 1_300_000),
+    "products": (2_449_029, 36_000_000),
+}
+CLASSES = 40
+TOLERANCE = 1e-4  # of the largest value
+_PAUSE = 0.3  # until another program's threads sleep
+_MESSAGES = 6 * 2**30  # bytes of messages along edges, from which on `pyg` is left out
 
 
-def rmat(scale: int, edges: int, nodes: int, seed: int) -> sp.csr_array:
-    """Return a symmetric R-MAT graph with loops, normalised by the square roots of degrees."""
+def rmat(nodes: int, edges: int, seed: int) -> sp.csr_array:
+    """Return a symmetric R-MAT graph without loops."""
     rng, i, j = np.random.default_rng(seed), np.zeros(edges, np.int32), np.zeros(edges, np.int32)
-    for _ in range(scale):
+    for _ in range(ceil(log2(nodes))):
         r = rng.random(edges, np.float32)
         i = 2 * i + (r >= 0.76)
         j = 2 * j + (((r >= 0.57) & (r < 0.76)) | (r >= 0.95))
     keep = (i < nodes) & (j < nodes) & (i != j)
-    i, j = i[keep], j[keep]
+    return symmetric(i[keep], j[keep], nodes)
+
+
+def symmetric(i: np.ndarray, j: np.ndarray, nodes: int) -> sp.csr_array:
+    """Return the matrix of ones of a graph and its transpose."""
     A = sp.csr_array((np.ones(len(i), np.float32), (i, j)), shape=(nodes, nodes))
-    return symmetric(A)
-
-
-def symmetric(A: sp.csr_array) -> sp.csr_array:
-    """Return a graph with its transpose and loops, normalised."""
-    A = (A + A.T + sp.eye_array(A.shape[0], dtype=np.float32)).tocsr()
+    A = (A + A.T).tocsr()
     A.data[:] = 1
-    inverse = 1 / np.sqrt(np.diff(A.indptr).astype(np.float32))
-    A.data = np.repeat(inverse, np.diff(A.indptr)) * inverse[A.indices]
     return A
+
+
+def normalised(A: sp.csr_array, what: str) -> sp.csr_array:
+    """Return D^-1 A for GraphSAGE, D^-1/2 (A + I) D^-1/2 otherwise."""
+    if what != "sage":
+        A = (A + sp.eye_array(A.shape[0], dtype=np.float32)).tocsr()
+    degrees = np.diff(A.indptr)
+    inverse = 1 / np.maximum(degrees, 1).astype(np.float32)
+    if what != "sage":
+        inverse = np.sqrt(inverse)
+    values = np.repeat(inverse, degrees)
+    if what != "sage":
+        values *= inverse[A.indices]
+    return sp.csr_array((values, A.indices, A.indptr), shape=A.shape)
 
 
 def as_graphblas(A: sp.csr_array) -> Any:
@@ -72,25 +105,56 @@ def as_graphblas(A: sp.csr_array) -> Any:
     return gb.io.from_scipy_sparse(A)
 
 
-def weights(features: int, layers: int) -> list[np.ndarray]:
-    """Return weights that keep activations in range."""
+def weights(features: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return W and V of two layers, which keep activations in range."""
     rng = np.random.default_rng(1)
-    found = rng.normal(size=(layers, features, features)) * np.sqrt(2 / features)
-    return list(found.astype(np.float32))
+    return [
+        tuple(
+            (rng.normal(size=(features, after)) * np.sqrt(2 / features)).astype(np.float32)
+            for _ in "WV"
+        )
+        for after in (features, CLASSES)
+    ]
 
 
 def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> Callable[[], Any]:
     """Return a call of gbdnn."""
-    import gbdnn
+    from gbdnn import graph
 
-    graph, held = gbdnn.graph, as_graphblas(A)
+    held = as_graphblas(A)
     if what in ("product", "shapes"):
         return lambda: graph.propagate(held, X, nthreads=nthreads)
-    count = 2 if what in ("nodes", "all") else 3
-    layers = gbdnn.Network([gbdnn.Layer(W, 0.01) for W in weights(X.shape[1], count)])
+    first, last = weights(X.shape[1])
+    layers = [
+        graph.Convolution(
+            W,
+            0.01,
+            self_weights=V if what == "sage" else None,
+            activation="relu" if W is first[0] else "identity",
+        )
+        for W, V in (first, last)
+    ]
     some = np.random.default_rng(2).choice(len(X), min(1000, len(X)), replace=False)
     options = {"nodes": some} if what == "nodes" else {}
     return lambda: graph.infer(layers, X, held, nthreads=nthreads, **options)
+
+
+def scipy_program(what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
+    """Return a call of SciPy; NumPy multiplies by the weights."""
+    if what == "product":
+        return lambda: A @ X
+
+    def run() -> np.ndarray:
+        Y = X
+        for k, (W, V) in enumerate(weights(X.shape[1])):
+            Z = A @ (Y @ W)
+            if what == "sage":
+                Z += Y @ V
+            Z += np.float32(0.01)
+            Y = Z if k else np.maximum(Z, 0, out=Z)
+        return Y
+
+    return run
 
 
 def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
@@ -100,30 +164,54 @@ def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Calla
     warnings.simplefilter("ignore")  # CSR is a beta
     torch.set_grad_enabled(False)
     x = torch.from_numpy(X)
-    arrays = (torch.from_numpy(each.astype(np.int64)) for each in (A.indptr, A.indices))
-    csr = torch.sparse_csr_tensor(*arrays, torch.from_numpy(A.data), A.shape)
-    if name == "torch":
+    indptr, indices, values = map(torch.from_numpy, (A.indptr, A.indices, A.data))
+    csr = torch.sparse_csr_tensor(indptr, indices, values, A.shape)
+    if name == "torch-mkl":
         return lambda: csr @ x
-    from torch_geometric.nn import GCNConv, SimpleConv
+    if name == "torch" and what == "product":
+        return lambda: torch.sparse.mm(csr, x, "sum")
+    if name == "torch":
+        layers = [tuple(map(torch.from_numpy, each)) for each in weights(X.shape[1])]
 
-    coo = A.tocoo()
-    edges = torch.from_numpy(np.array([coo.col, coo.row], np.int64))
-    values = torch.from_numpy(coo.data)
+        def by_hand() -> Any:
+            y = x
+            for k, (W, V) in enumerate(layers):
+                z = torch.sparse.mm(csr, y @ W, "sum").add_(0.01)
+                if what == "sage":
+                    z.addmm_(y, V)
+                y = z if k else z.relu_()
+            return y
+
+        return by_hand
+    from torch_geometric import nn
+
+    if name == "pyg":
+        coo = A.tocoo()
+        edges = torch.from_numpy(np.array([coo.col, coo.row], np.int64))
+        del csr, coo
     if what == "product":
-        conv = SimpleConv(aggr="sum")
+        conv = nn.SimpleConv(aggr="sum")
         return lambda: conv(x, edges, values)
     convs = []
-    for W in weights(X.shape[1], 3):
-        conv = GCNConv(*W.shape, normalize=False)
-        conv.lin.weight[:], conv.bias[:] = torch.from_numpy(W.T), 0.01
+    for W, V in weights(X.shape[1]):
+        if what == "sage":
+            conv = nn.SAGEConv(*W.shape)  # the mean
+            own, conv.lin_r.weight[:] = conv.lin_l, torch.from_numpy(V.T)
+            own.bias[:] = 0.01
+        else:
+            conv = nn.GCNConv(*W.shape, normalize=False)
+            own, conv.bias[:] = conv.lin, 0.01
+        own.weight[:] = torch.from_numpy(W.T)
         convs.append(conv)
+    if what == "sage" and name == "pyg-csr":
+        values.fill_(1)
+    given = (edges if name == "pyg" else csr,)
+    if what == "gcn" and name == "pyg":
+        given = (edges, values)
 
     def run() -> Any:
-        y = x
-        for conv in convs:
-            y = conv(y, csr) if name == "pyg-csr" else conv(y, edges, values)
-            y = y.relu_()
-        return y
+        first, last = convs
+        return last(first(x, *given).relu_(), *given)
 
     return run
 
@@ -133,7 +221,7 @@ def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int)
     if name.startswith("gbdnn"):
         return gbdnn_program("all" if name == "gbdnn-all" else what, A, X, nthreads)
     if name == "scipy":
-        return lambda: A @ X
+        return scipy_program(what, A, X)
     if name == "graphblas":
         import graphblas as gb
 
@@ -142,98 +230,122 @@ def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int)
     return torch_program(name, what, A, X)
 
 
-def total(Y: np.ndarray) -> float:
-    """Return the sum of absolute values, which does not depend on where zeros are stored."""
-    return float(np.abs(Y).sum(dtype=np.float64))
-
-
 def prepared_program(
     name: str, what: str, folder: str, features: str, nthreads: str
 ) -> Callable[[], dict[str, Any]]:
-    """Return what runs a program, and tells a sum over its answer and the memory it took."""
+    """Return a call that runs a program, writes rows of its answer and returns its peak memory."""
     A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"))
-    X = np.random.default_rng(0).normal(size=(A.shape[0], int(features))).astype(np.float32)
+    X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), np.float32)
     call = program(name, what, A, X, int(nthreads))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    checked = np.unique(np.linspace(0, len(X) - 1, 1000).astype(int))
 
     def then(Y: Any) -> dict[str, float]:
-        taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-        if not isinstance(Y, np.ndarray):
-            Y = Y.numpy() if hasattr(Y, "numpy") else Y.to_coo(rows=False, columns=False)[2]
-        return {"sum": 0.0 if what == "large" else total(Y), "GiB": taken}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if what != "nodes":
+            if isinstance(Y, np.ndarray):
+                rows = Y[checked]
+            elif hasattr(Y, "numpy"):
+                rows = Y.numpy()[checked]
+            else:
+                rows = Y[checked, :].new().to_dense(fill_value=0)
+            np.save(Path(folder) / f"{name}.npy", rows)
+        return {"GiB": peak}
 
     return timed(call, then)
 
 
 def compare(
-    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int
+    what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Run the programs in turn; return seconds by program."""
+    """Run the programs interleaved; return what they took."""
     limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-    with tempfile.TemporaryDirectory() as folder:
-        sp.save_npz(Path(folder) / "A.npz", sp.csr_matrix(A), compressed=False)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sp.save_npz(folder / "A.npz", sp.csr_matrix(A), compressed=False)
         started = [
             Process(name, __file__, "--child", name, what, folder, features, nthreads, **limits)
-            for name in ("gbdnn", *OTHERS.get(what, ()))
+            for name in ("gbdnn", *names)
         ]
-        with prepared(started, {}) as able:
-            turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=PAUSE)
-    if what in ("product", "layers"):
-        sums = {name: runs[0]["sum"] for name, runs in turns.first.items()}
-        if not np.allclose([*sums.values()], sums["gbdnn"], rtol=1e-4):
-            raise SystemExit(f"answers differ: {sums}")
-    return {
+        with prepared(started, found) as able:
+            turns = in_turn({name: each.ask for name, each in able.items()}, rounds, pause=_PAUSE)
+        rows = {name: np.load(folder / f"{name}.npy") for name in able if what != "nodes"}
+    for name, Y in rows.items():
+        error = np.abs(Y - rows["gbdnn"]).max() / np.abs(rows["gbdnn"]).max()
+        if not error <= TOLERANCE:
+            raise SystemExit(f"{name}: answers differ from gbdnn's by {error:.2g} of the largest")
+    return found | {
         "seconds": {name: turns.median(name) for name in turns.runs},
         "runs": {name: turns.seconds(name) for name in turns.runs},
-        "GiB": turns.runs["gbdnn"][-1]["GiB"] if what == "large" else None,
+        "GiB": {name: max(run["GiB"] for run in runs) for name, runs in turns.runs.items()},
     }
 
 
-def show(what: str, label: str, found: dict[str, Any]) -> None:
+def show(where: str, found: dict[str, Any]) -> None:
     """Print a line of a table."""
     seconds = dict(found["seconds"])
-    words = [f"{name} {1e3 * each:,.0f}" for name, each in seconds.items()]
+    words = [f"{name} {each:.3f} ({found['GiB'][name]:.1f})" for name, each in seconds.items()]
     mine = seconds.pop("gbdnn")
     if seconds:
         words.append(f"times {min(seconds.values()) / mine:.2f}")
-    if found["GiB"]:
-        words.append(f"GiB beyond A and X: {found['GiB']:.2f}")
-    print(f"{what}, {label}, ms: " + ", ".join(words), flush=True)
+    print(f"{where}, s (GiB): " + ", ".join(words), flush=True)
+
+
+def graphs(names: list[str], seed: int) -> dict[str, sp.csr_array]:
+    """Return R-MAT graphs by name."""
+    found = {}
+    for name in names:
+        nodes, edges = GRAPHS.get(name) or map(int, name.split(","))
+        found[name] = rmat(nodes, edges, seed)
+    return found
+
+
+def shapes(nodes: int, seed: int) -> dict[str, sp.csr_array]:
+    """Return a path, a star and a random tree."""
+    rest = np.arange(1, nodes)
+    anywhere = (np.random.default_rng(seed).random(nodes - 1) * rest).astype(int)
+    ends = {"path": rest - 1, "star": np.zeros(nodes - 1, int), "tree": anywhere}
+    return {name: symmetric(rest, end, nodes) for name, end in ends.items()}
 
 
 def main(
-    what: Annotated[str, typer.Option(help="product, layers, nodes, large or shapes")] = "product",
-    features: Annotated[list[int] | None, typer.Option(help="Of a node.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Default: 169,343.")] = None,
-    scale: Annotated[int, typer.Option(help="2^scale nodes are drawn from.")] = 18,
-    edges: Annotated[
-        int, typer.Option(help="That are drawn, before they are mirrored.")
-    ] = 1_300_000,
-    nthreads: int = 2,
-    rounds: int = 7,
+    whats: Annotated[
+        list[str] | None,
+        typer.Option("--what", help="gcn, sage, product, nodes, shapes; several by comma."),
+    ] = None,
+    features: Annotated[list[int] | None, typer.Option(help="Of a node. Default: 128.")] = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(help="arxiv (default), products, or NODES,EDGES; may be repeated."),
+    ] = None,
+    nthreads: problems.Threads = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     seed: int = 0,
-    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+    json_file: problems.Json = None,
 ) -> None:
-    """Compare."""
-    count = nodes or (169_343 if scale == 18 else int(0.584 * 2**scale))
-    graphs = {}
-    if what == "shapes":
-        count, rng = nodes or 1_500_000, np.random.default_rng(seed)
-        one = np.ones(count - 1, np.float32)
-        rest, before = np.arange(1, count), np.zeros(count - 1, int)
-        anywhere = (rng.random(count - 1) * rest).astype(int)
-        for name, other in (("path", rest - 1), ("star", before), ("tree", anywhere)):
-            graphs[name] = symmetric(sp.csr_array((one, (rest, other)), shape=(count, count)))
-    else:
-        graphs["R-MAT"] = rmat(scale, edges, count, seed)
-    told: dict[str, Any] = {**report.circumstances(), "what": what, "found": {}}
-    for name, A in graphs.items():
-        print(f"{name}: {count:,} nodes, {A.nnz:,} edges, {nthreads} threads")
-        for each in features or [64]:
-            found = compare(what, A, each, nthreads, rounds)
-            told["found"][f"{name} {each}"] = found
-            show(what, f"{each} features", found)
-    report.write(json_file, told)
+    """Compare gbdnn with other programs on graphs."""
+    counts = problems.thread_counts(nthreads, [2])
+    told: dict[str, Any] = {**report.circumstances(), "cells": [], "rounds": rounds}
+    report.say_load(told)
+    whats = problems.names(whats, ["product"], OTHERS)
+    made = graphs(graph or ["arxiv"], seed) if {*whats} - {"shapes"} else {}
+    for what in whats:
+        for name, G in (shapes(1_500_000, seed) if what == "shapes" else made).items():
+            A = normalised(G, what)
+            for each in features or [128]:
+                fits = 4 * A.nnz * each <= _MESSAGES
+                names = tuple(n for n in OTHERS[what] if fits or n != "pyg")
+                for count in counts:
+                    found = compare(what, A, each, count, rounds, names)
+                    told["versions"] |= found.pop("versions")
+                    facts = {"what": what, "graph": name, "nodes": A.shape[0], "edges": A.nnz}
+                    facts |= {"features": each, "nthreads": count}
+                    told["cells"].append(facts | found)
+                    where = (
+                        f"{what}, {name}: {A.shape[0]:,} nodes, {A.nnz:,} edges, {each} features"
+                    )
+                    show(f"{where}, {count} threads", found)
+                    report.write(json_file, told)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,12 @@ TITLES = {
     "torch": "PyTorch dense",
     "torch_csr": "PyTorch CSR",
     "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO FP32",
+    "openvino_bf16": "OpenVINO bfloat16",
     "deepsparse": "DeepSparse",
 }
+# What a program computes in, if that is not FP32.
+PRECISIONS = {"openvino_bf16": "bfloat16"}
 
 _MOST_CALLS = 300
 
@@ -122,6 +126,40 @@ def onnxruntime(folder: Path) -> Ready:
     return ready
 
 
+def openvino(folder: Path) -> Ready:
+    """OpenVINO in FP32, the zeros in place."""
+    return _openvino(folder, "f32")
+
+
+def openvino_bf16(folder: Path) -> Ready:
+    """OpenVINO in bfloat16, its default where the processor has instructions for it."""
+    import openvino
+
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        raise ImportError("the processor has no instructions for bfloat16")
+    return _openvino(folder, "bf16")
+
+
+def _openvino(folder: Path, precision: str) -> Ready:
+    import openvino
+
+    core, file = openvino.Core(), _model(folder)
+
+    @cache
+    def request(inputs: int, nthreads: int) -> Any:
+        model = core.read_model(file)
+        model.reshape([inputs, *list(model.input(0).partial_shape)[1:]])
+        options = {"INFERENCE_NUM_THREADS": nthreads, "NUM_STREAMS": 1}
+        options |= {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+        network = core.compile_model(model, "CPU", options)
+        used = network.get_property("INFERENCE_PRECISION_HINT").to_string()
+        if used != precision:
+            raise ValueError(f"OpenVINO computes in {used}, not in {precision}")
+        return network.create_infer_request()
+
+    return lambda nthreads: lambda x: request(len(x), nthreads).infer([x], share_inputs=True)[0]
+
+
 def deepsparse(folder: Path) -> Ready:
     """DeepSparse, which compiles for a number of inputs, in the round that is not counted."""
     os.environ["NM_DISABLE_ANALYTICS"] = "1"
@@ -137,8 +175,11 @@ def deepsparse(folder: Path) -> Ready:
 
 
 PROGRAMS = {
-    each.__name__: each for each in (infer, compiled, torch, torch_csr, onnxruntime, deepsparse)
-}
+    each.__name__: each
+    for each in (
+        infer, compiled, torch, torch_csr, onnxruntime, openvino, openvino_bf16, deepsparse
+    )
+}  # fmt: skip
 
 
 def processes(names: Iterable[str], folder: Path, pythons: dict[str, str]) -> list[Process]:

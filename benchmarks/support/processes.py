@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = (
     "scipy", "torch", "torch_geometric", "sparse_dot_mkl", "sparselab", "onnxruntime", "numba",
-    "deepsparse", "sparseprop",
+    "deepsparse", "openvino", "sparseprop",
 )  # fmt: skip
 
 

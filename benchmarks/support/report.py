@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from gbdnn.challenge import Problem
 
@@ -47,11 +47,25 @@ def circumstances() -> dict[str, Any]:
     from gbdnn.challenge.machine import machine, versions
 
     return {
-        "machine": machine(),
+        "machine": machine() | _processor(),
         "versions": versions(),
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         "load": round(os.getloadavg()[0], 2),
         "date": date.today().isoformat(),
+    }
+
+
+def _processor() -> dict[str, str]:
+    """Return family, model and vector instructions: a virtual machine hides a processor's name."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().partition("\n\n")[0].splitlines() if file.exists() else []
+    pairs = (line.partition(":") for line in lines)
+    found = {key.strip(): value.strip() for key, _, value in pairs}
+    flags = found.get("flags", "").split()
+    known = {"avx512_bf16": "bfloat16", "amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
+    return {
+        "model": f"family {found.get('cpu family')}, model {found.get('model')}",
+        "instructions": ", ".join(name for flag, name in known.items() if flag in flags),
     }
 
 

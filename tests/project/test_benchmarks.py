@@ -27,7 +27,8 @@ OPTIONS = {
         "--epochs", 4, "--fine-tuning-epochs", 2, "--seeds", 1, "--strength", 0.01,
     ],
     "graph.py": [
-        "--nodes", 500, "--scale", 9, "--edges", 2000, "--features", 8, "--rounds", 2,
+        "--graph", "500,2000", "--features", 8, "--rounds", 2, "--what", "product", "--what", "gcn",
+        "--what", "sage", "--what", "nodes",
     ],
     "kepner_reference.py": ["--quick"],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
