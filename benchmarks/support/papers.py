@@ -14,6 +14,7 @@ import typer
 from turns import in_turn, timed
 
 import gbdnn
+from gbdnn.challenge.scipy_check import left_to_rounding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,13 +94,20 @@ class Study:
         if not checks:
             return found
         print(f"{found.name}: computing the true categories ...", flush=True)
-        self._truth = problems.true_categories(found)[0]
+        self._problem, self._truth = found, problems.true_categories(found)[0]
         return found
 
     def right(self, answer: Any) -> bool:
-        """Return whether an answer, or its categories, are those of the last problem."""
+        """Return whether an answer, or its categories, are those of the last problem.
+
+        Categories may differ for inputs that are left to rounding: the order of sums decides.
+        """
         found = answer if isinstance(answer, np.ndarray) else gbdnn.categories(answer)
-        return bool(np.array_equal(found, self._truth))
+        differing = np.setxor1d(found, self._truth)
+        if len(differing) > max(10, self._problem.inputs // 100):
+            return False
+        X = self._problem.features[differing, :].new()
+        return not len(differing) or bool(left_to_rounding(self._problem.network, X).all())
 
     def published(self, neurons: int, layers: int, keys: Iterable[str], has: str = "") -> None:
         """Add the published times of a network from sources, of the programs with `has` in them."""
