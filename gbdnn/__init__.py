@@ -2,7 +2,7 @@
 
     Y = gbdnn.infer(layers, features)
 
-Importing gbdnn does not initialise GraphBLAS: ``graphblas.init`` may still follow.
+Importing gbdnn does not initialise GraphBLAS, so ``graphblas.init`` may be called afterwards.
 """
 
 import importlib
@@ -64,7 +64,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import subpackages, and some functions, at the first access."""
+    """Import subpackages and some functions on first access."""
     if name in _SUBPACKAGES:
         return importlib.import_module(f"gbdnn.{name}")
     if name in _LAZY:
@@ -73,6 +73,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names only; `gbdnn.torch` where PyTorch is installed."""
+    """List the public names only; `gbdnn.torch` if PyTorch is installed."""
     missing = set() if importlib.util.find_spec("torch") else {"torch"}
     return sorted({*__all__, *_SUBPACKAGES, "__version__"} - missing)

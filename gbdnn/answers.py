@@ -1,4 +1,4 @@
-"""What an answer says: which inputs have a category, and each input's largest activation."""
+"""Evaluation of results: inputs with a category, and each input's largest activation."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ _AT_ONCE = 1 << 14  # rows of a store
 
 
 def categories(Y: Any) -> np.ndarray:
-    """Return the inputs that have a category: the rows of `Y` with any entry.
+    """Return the inputs that have a category: the rows of `Y` with a nonzero.
 
     Parameters
     ----------
     Y : Matrix, SciPy sparse, 2-D ndarray or StoredFeatures, shape (inputs, neurons)
-        A result of `infer`, or of `infer_to_store`, which is read block by block. Negative values
-        count, stored zeros do not.
+        A result of `infer` or `infer_to_store`. Stores are read block by block.
 
     Returns
     -------
     ndarray of int64, shape (ncategories,)
-        0-based ids in ascending order. (The challenge's files count from 1.)
+        0-based ids in ascending order. (The challenge's files contain 1-based ids.)
 
     Examples
     --------
@@ -56,7 +55,7 @@ def categories(Y: Any) -> np.ndarray:
         found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
         return np.concatenate([np.zeros(0, np.int64), *found])
     if is_graphblas(Y):
-        # As it is held: a hypersparse matrix may have more rows than memory has room for.
+        # Keep the format: the row pointers of a hypersparse matrix may not fit into memory.
         complete(Y)
         Y = Y.dup()
         _, _, values = Y.to_coo(rows=False, columns=False)
@@ -69,7 +68,7 @@ def categories(Y: Any) -> np.ndarray:
 
 
 def argmax(Y: Any) -> np.ndarray:
-    """Return the column of each row's largest value, where what is not stored counts as 0.
+    """Return the column of each row's largest value; values that are not stored are 0.
 
     Parameters
     ----------
@@ -79,8 +78,7 @@ def argmax(Y: Any) -> np.ndarray:
     Returns
     -------
     ndarray of int64, shape (inputs,)
-        0-based; the first column where several are equal, as `numpy.argmax` has it. A row without
-        entries gives 0.
+        0-based; the first of equal values, as in `numpy.argmax`. 0 for rows without entries.
 
     Examples
     --------
@@ -92,7 +90,7 @@ def argmax(Y: Any) -> np.ndarray:
     is_stored = not is_matrix(Y) and hasattr(Y, "sparse_rows")
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
     if ncols == 0:
-        raise ArgumentError(f"argmax: Y is {nrows} x 0; there is no column to choose")
+        raise ArgumentError(f"argmax: Y is {nrows} x 0; at least one column is required")
     if isinstance(Y, np.ndarray) or is_dense(Y):
         values = np.asarray(Y) if isinstance(Y, np.ndarray) else to_array(Y)
         floating(values.dtype, "Y")
@@ -101,7 +99,7 @@ def argmax(Y: Any) -> np.ndarray:
         return np.argmax(values, axis=1)
     if is_stored:
         return np.concatenate([np.zeros(0, np.int64), *map(_argmax, _blocks(Y))])
-    own = dtype_of(Y)  # integers are compared as integers: FP32 has not all of them
+    own = dtype_of(Y)  # integers stay integers: FP32 cannot represent all of them
     return _argmax(as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None))
 
 
@@ -116,12 +114,12 @@ def _argmax(rows_of_Y: SparseRows) -> np.ndarray:
     starts, counts = rows_of_Y.indptr[:-1].view(np.int64), rows_of_Y.degrees
     rows = np.repeat(np.arange(nrows), counts)
 
-    # The first column that is not stored, its value 0: where columns stop being 0, 1, 2, ...
+    # The first column that is not stored (0): where the columns differ from 0, 1, 2, ...
     place = np.arange(rows.size) - np.repeat(starts, counts)
     best = np.bincount(rows[columns == place], minlength=nrows)
     value = np.where(best < ncols, 0.0, -np.inf)
 
-    # The first stored column that holds the row's largest stored value, if that beats 0.
+    # The first column with the row's largest stored value, if that exceeds 0.
     some = np.flatnonzero(counts)
     if some.size:
         largest = np.maximum.reduceat(values, starts[some])

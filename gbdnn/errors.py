@@ -1,7 +1,7 @@
-"""What gbdnn raises itself: a `GbdnnError` that is the built-in exception it resembles, too.
+"""Exceptions: each derives from `GbdnnError` and from the closest built-in exception.
 
-None of them derives from an exception of python-graphblas: importing one of those would
-initialise GraphBLAS, and ``import gbdnn`` leaves that to the caller (``graphblas.init``).
+None derives from an exception of python-graphblas: importing those initialises GraphBLAS, which
+``import gbdnn`` leaves to the caller (``graphblas.init``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [  # GbdnnError is a name of gbdnn
 
 
 class GbdnnError(Exception):
-    """Base class of all errors that gbdnn raises itself.
+    """Base class of all exceptions of gbdnn.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class GbdnnError(Exception):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle it with the errno that was set after it was made."""
+        """Include an errno that was set after construction in the pickle."""
         made = tuple(super().__reduce__())
         state: dict[str, Any] = dict(made[2]) if len(made) > 2 else {}
         if getattr(self, "errno", None) is not None:
@@ -63,7 +63,7 @@ class ArgumentError(GbdnnError, ValueError):
     ...     gbdnn.Layer(np.eye(2), clip=0)
     ... except gbdnn.errors.ArgumentError as error:  # or ValueError
     ...     print(error)
-    clip is finite and > 0, or None for no limit; not 0.0
+    clip must be finite and positive, or None for no limit, not 0.0
     """
 
 
@@ -83,7 +83,7 @@ class ArgumentTypeError(GbdnnError, TypeError):
 
 
 class ShapeError(GbdnnError, ValueError):
-    """Two shapes do not fit: a layer and the one before it, features and the first layer.
+    """Two shapes do not fit: two layers, or the features and the first layer.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class ShapeError(GbdnnError, ValueError):
 
 
 class TooLargeError(GbdnnError, MemoryError):
-    """A matrix has more rows or columns than memory has room for, whatever is stored in them.
+    """A matrix has more rows or columns than fit into memory, even without entries.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class TooLargeError(GbdnnError, MemoryError):
 
 
 class NonFiniteError(GbdnnError, ArithmeticError):
-    """An activation overflowed, or became NaN, on its way through a layer.
+    """An activation overflowed or became NaN; the message names the layer.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class NonFiniteError(GbdnnError, ArithmeticError):
 
 
 class DivergenceError(GbdnnError, ArithmeticError):
-    """Training diverged: a loss or a gradient is not finite. ``run`` has the weights before it.
+    """Training diverged: the loss or a gradient is not finite. ``run`` has the last finite weights.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class DivergenceError(GbdnnError, ArithmeticError):
 
 
 class ForkError(GbdnnError, RuntimeError):
-    """A forked process cannot use GraphBLAS: start it with ``spawn`` or ``forkserver``.
+    """A forked process cannot use GraphBLAS; start it with ``spawn`` or ``forkserver``.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class ForkError(GbdnnError, RuntimeError):
 
 
 class WorkerError(GbdnnError, BrokenExecutor):
-    """A worker of an executor died; the message tells what is done, and how to go on.
+    """A worker of an executor died; the message states which parts are complete.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class WorkerError(GbdnnError, BrokenExecutor):
 
 
 class RankError(GbdnnError, RuntimeError):
-    """Another rank of a pipeline failed, with an error that is not gbdnn's; the message has it.
+    """Another rank of a pipeline failed with a foreign exception, quoted in the message.
 
     Examples
     --------
@@ -189,7 +189,7 @@ class RankError(GbdnnError, RuntimeError):
 
 
 class FormatError(GbdnnError, ValueError):
-    r"""A file does not hold what its format promises; the message names file and line.
+    r"""The content of a file is invalid; the message names the file and the line.
 
     Examples
     --------
@@ -207,7 +207,7 @@ class FormatError(GbdnnError, ValueError):
 
 
 class MissingFileError(GbdnnError, FileNotFoundError):
-    """A file is not there; the message tells the layout that was expected.
+    """A file does not exist; the message describes the expected layout.
 
     Examples
     --------
@@ -221,9 +221,9 @@ class MissingFileError(GbdnnError, FileNotFoundError):
 
 
 class ReadError(GbdnnError, OSError):
-    """The system does not let a file be read now; ``errno`` tells why, where the system does.
+    """A file cannot be read because of permissions, a disk error or too many open files.
 
-    Permissions, a failing disk, too many open files: nothing is said of what the file holds.
+    ``errno`` is that of the operating system, if known.
 
     Examples
     --------
@@ -234,7 +234,7 @@ class ReadError(GbdnnError, OSError):
 
 
 class OutputError(GbdnnError, OSError):
-    """A file cannot be written; the one that was there before still is.
+    """A file cannot be written; an existing file is left unchanged.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class OutputError(GbdnnError, OSError):
 
 
 class MissingPackageError(GbdnnError, ImportError):
-    """An optional package is not installed; the message has the pip line.
+    """An optional package is not installed; the message contains the pip command.
 
     Examples
     --------
@@ -260,7 +260,7 @@ class MissingPackageError(GbdnnError, ImportError):
 
 @contextmanager
 def naming(where: object) -> Iterator[None]:
-    """Put a file, a layer or the like before the message of a GbdnnError in the block."""
+    """Prefix the message of a GbdnnError raised in the block with a file, a layer or the like."""
     try:
         yield
     except GbdnnError as err:
@@ -269,11 +269,11 @@ def naming(where: object) -> Iterator[None]:
 
 
 def prefix(err: GbdnnError, where: object) -> None:
-    """Put a file, a layer or the like before an error's message; all else of the error stays."""
+    """Prefix the message of an error with a file, a layer or the like."""
     message = f"{where}: {err}"
     err.args = (message, *err.args[1:])
     if isinstance(err, ImportError):
-        err.msg = message  # what it shows
+        err.msg = message  # str(err) is msg
 
 
 def require_kind(x: object, kind: type, what: str) -> None:

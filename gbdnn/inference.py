@@ -6,9 +6,9 @@
 
 Rows of Y are inputs, columns are neurons. A layer is computed by the sparse kernel
 (`gbdnn.kernels.sparse`, many inputs as one sparse matrix) or a block kernel
-(`gbdnn.kernels.full` or `gbdnn.kernels.fused`, in blocks of inputs, several layers in a row),
-whichever the cost model finds cheaper. `gbdnn.engine.run` takes inputs through windows of layers
-and regroups them in between.
+(`gbdnn.kernels.full` or `gbdnn.kernels.fused`, blocks of inputs, several consecutive layers),
+whichever the cost model expects to be faster. `gbdnn.engine.run` computes windows of layers and
+regroups inputs between them.
 
 J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Activation, BiasLike, BiasRule, Layer
 
     class Options(TypedDict, total=False):
-        """Options of `infer` that the other calls take, too; there they are described."""
+        """Options shared by the inference functions, described in `infer`."""
 
         bias: BiasLike | Sequence[BiasLike] | None
         bias_rule: BiasRule | None
@@ -91,134 +91,63 @@ def infer(
 ) -> gb.Matrix:
     """Return the activations of a sparse network's last layer.
 
+    Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. The page "How inference works"
+    describes kernels, rounding and memory. Inputs are not modified.
+
     Parameters
     ----------
     layers : Network, list of Layer, or list of matrices of shape (neurons before, neurons)
-        Bare matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU and
-        the bias, rule and clip given here; a Network has its own.
+        Matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU.
     features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input. An expression of GraphBLAS is computed, a Vector is one input, and of
-        data frames and tensors the array is taken. A NumPy array (any order, any real dtype), a
-        row-wise Matrix and SciPy's CSR with sorted indices are read where they are. A full Matrix,
-        or a bitmap one with many entries, is copied to an array. Other matrices are converted to
-        sparse rows. Stored features, ``gbdnn.io.open_features(path)``, are accepted too: only the
-        rows of a block are read, when the block is computed.
-    bias : float, or a sequence with one item per layer, optional
-        Only with bare matrices (default: 0). An item is a number, a vector or LAGraph's diagonal
-        Matrix, as for `Layer`.
-    bias_rule : {"all", "entries"}, optional
-        Only with bare matrices (default: ``"all"``). See `Layer`.
-    clip : float, optional
-        Only with bare matrices: upper limit of the activations (default: none).
-    last_activation : {"relu", "identity"}, optional
-        Only with bare matrices: ``"identity"`` leaves the last layer without ReLU and clip, as in a
-        trained classifier (default: ``"relu"``, as in the challenge).
+        One row per input. A Vector is one input. Also accepts GraphBLAS expressions, data frames,
+        tensors and stored features (``gbdnn.io.open_features``).
+    bias, bias_rule, clip, last_activation : optional
+        Properties of layers given as matrices, as for `Network`; not allowed with a Network.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        What to compute in (default: the weights decide; FP32 and FP64 stay, bool and integers
-        become FP32). Features are cast to it.
+        Dtype of the computation. Default: that of the weights; bool and integers become FP32.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        What computes the layers. ``"auto"`` picks the fastest available kernel. ``"graphblas"``
-        needs no numba: each layer runs in GraphBLAS's sparse or full kernel, whichever a cost model
-        expects to be faster for the inputs and the activations that reach the layer. A layer that
-        blocks of inputs cannot compute exactly (a positive bias under the rule ``"entries"``)
-        always runs in the sparse kernel. ``"fused"`` forces the kernel compiled by numba,
-        ``"sparse"`` and ``"full"`` one kernel of GraphBLAS.
+        ``"auto"`` uses the fastest available kernel. ``"graphblas"`` needs no numba: a cost model
+        chooses between GraphBLAS's sparse and full kernels for each layer. ``"fused"`` (compiled by
+        numba), ``"sparse"`` and ``"full"`` force one kernel. A positive bias under the rule
+        ``"entries"`` always needs the sparse kernel.
     deduplicate : {"auto", True, False}, default "auto"
-        Whether inputs whose activations have become equal, bit for bit, are deduplicated: one of
-        them is computed, each gets its row of the answer. ``"auto"`` merges them where many are
-        equal, and not at all for dense features in a shallow network.
+        Whether to compute inputs with bitwise equal activations only once.
     memory : int or str, default "512MiB"
-        Budget in bytes, or with a unit, beyond weights, features (and their copy, if they are
-        converted) and result. It is not a strict limit; the aim is a peak of at most 1.5 times as
-        much.
-        A network that is not in memory is read within it, some layers at a time: more memory means
-        fewer passes over the weights. Compiling the fused kernel, once per machine, takes up to
-        64 MiB more.
+        Budget in bytes, or with a unit, on top of weights, features and result. Networks on disk
+        are streamed within it. The peak may exceed it by half.
     nthreads : int, optional
-        Threads for this call, -1 for all cores (default: those of the engaged GraphBLAS Context, or
-        of the configuration).
+        Number of threads, -1 for all cores. Default: GraphBLAS's current setting.
     callback : callable, optional
-        Called with a `LayerStats` for each layer of each block, in the caller's thread, when all
-        blocks have gone through a window of layers. What it raises ends the inference and is raised
-        by `infer`. With a callback, dense features take longer through a shallow network, because
-        inputs are regrouped.
+        Called with a `LayerStats` for each layer of each block, in the caller's thread.
     executor : Executor, dask.distributed.Client or distributed.Workers, optional
-        Its workers compute the inputs in batches (default: this process computes them). For
-        workers on other machines, the network must have been loaded from a folder that they can
-        read. `nthreads` and `memory` are then per worker; the default of `nthreads` is this
-        machine's cores divided by the workers, or 1 if they may be on other machines.
-        `distributed.Workers` sets further options, such as the size of batches, and reports what
-        each worker did.
+        Computes batches on its workers; `memory` and `nthreads` are then per worker.
 
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons of the last layer)
-        A new matrix, rows in the order of the inputs; it stores no zero. The answer to dense
-        features is in full format, in bitmap format if some activations are 0 (its array of values
-        is 0 there), or in sparse format if fewer than one in sixteen is not. Without layers, the
-        features.
+        A new Matrix without stored zeros: full, bitmap or sparse, depending on its density.
 
     Raises
     ------
     ShapeError
-        Layers do not fit each other, or the features do not fit the first layer.
+        Two layers do not fit each other, or the features do not fit the first layer.
     ArgumentError, ArgumentTypeError
-        A value or an option has no meaning: NaN or infinity, ``nthreads=0``, layers of different
-        dtypes, ``bias=`` with a Network, a `memory` that is too small for one block of inputs.
+        A value is not finite, or an option is invalid.
     NonFiniteError
         ``Y W + b`` overflowed or became NaN; the message names the layer.
-    ForkError
-        The process was forked after GraphBLAS was initialised with more than one thread: start it
-        with ``spawn`` or ``forkserver``.
-    WorkerError
-        A worker died, and the executor does not replace it, or the executor failed.
-
-    See Also
-    --------
-    compile : A network that is called with arrays, and answers with arrays: the least latency.
-
-    Notes
-    -----
-    Every layer computes ``Y = min(max(Y W + b, 0), clip)`` [1]_. Nothing that is passed in is
-    changed, and GraphBLAS's settings are restored. The logger ``gbdnn.inference`` reports the
-    engine and the kernels that ran at info level, each choice at debug level.
-
-    With pandas 3, ``print(Y)`` raises an error in python-graphblas 2025.2, which draws matrices as
-    tables of pandas; print ``Y.to_dense(fill_value=0)`` or ``Y.to_coo()`` instead.
-
-    Rounding: kernels, and neurons in another order, add in different orders. Answers agree to the
-    last bit where all sums are exact, elsewhere within rounding. Within a block kernel (``"full"``,
-    ``"fused"``) the bits of an input's answer depend neither on `nthreads`, nor on its block, nor
-    on the other inputs in it; where dense features go through all layers at once, and in calls of a
-    `CompiledNetwork`, they do not depend on the number of inputs either. Within the sparse kernel
-    they are reproducible with ``nthreads=1``, or where all sums are exact; elsewhere GraphBLAS may
-    split one input's sums over threads, and add the parts in any order. Which kernel is chosen, and
-    whether neurons are reordered, may depend on the number of inputs and on `memory`; under
-    ``"auto"`` also on whether the fused kernel has been compiled, and where several parts of the
-    inputs wait between windows (a lazy network, little `memory`) on the order in which threads
-    finish.
-
-    With `executor`, the message of an error begins with the number of the batch, counted from 0.
-    The other batches are cancelled, and the executor can be used again. In a block kernel, answers
-    have the same bits as without executor if batches have at least 2,048 inputs.
+    ForkError, WorkerError
+        The process was forked after GraphBLAS had started threads; a worker failed.
 
     References
     ----------
-    .. [1] J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
-       arXiv:1909.05631.
+    .. [1] J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", arXiv:1909.05631.
 
     Examples
     --------
     >>> import numpy as np, gbdnn
-    >>> W = np.array([[0.5, 0.0], [1.0, -1.0]])
-    >>> X = np.array([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
-    >>> Y = gbdnn.infer([W, W], X, bias=-0.25, clip=2)
-    >>> Y.to_dense(fill_value=0)
-    array([[0.125, 0.   ],
-           [0.75 , 0.   ],
-           [0.   , 0.   ]])
-    >>> gbdnn.categories(Y)
-    array([0, 1])
+    >>> W, X = np.array([[0.5, 0.0], [1.0, -1.0]]), np.array([[2.0, 0.0], [0.0, 3.0]])
+    >>> gbdnn.infer([W, W], X, bias=-0.25, clip=2).to_dense(fill_value=0).tolist()
+    [[0.125, 0.0], [0.75, 0.0]]
     """
     given = {
         "engine": engine,
@@ -247,22 +176,22 @@ def infer_batches(
     executor: Any = None,
     **options: Unpack[Options],
 ) -> Iterator[gb.Matrix]:
-    """Yield the activations of the last layer for one batch of features after the other.
+    """Yield the activations of the last layer for each batch of features.
 
-    For features and answers that do not fit into memory: a batch is requested when the answer
-    before it has been taken.
+    Use it if features or results do not fit into memory. The next batch is requested only when the
+    caller asks for the next result.
 
     Parameters
     ----------
     layers : Network, list of Layer, or list of matrices
         As for `infer`.
     batches : iterable of matrices, each of shape (inputs of the batch, neurons of the first layer)
-        Features, in the order in which the answers are wanted.
+        Features; results are yielded in the same order.
     executor
-        As for `infer`; answers come in the order of the batches. At most 2 batches per worker are
-        in flight, or `ahead` of `distributed.Workers`.
+        As for `infer`. At most 2 batches per worker are in flight, or as many as
+        `distributed.Workers` allows with `ahead`.
     options : keyword arguments
-        Those of `infer`.
+        As for `infer`.
 
     Yields
     ------
@@ -271,15 +200,14 @@ def infer_batches(
     Raises
     ------
     GbdnnError
-        As `infer`: for `layers` and options at once, for a batch when it is computed; the message
-        names the batch, counted from 0.
+        As for `infer`: immediately for `layers` and options, during iteration for a batch. The
+        message contains the 0-based number of the batch.
 
     Notes
     -----
-    A network that is not in memory is read again for every batch: there, larger batches are better.
-
-    With `executor`, workers keep the network in memory if it takes at most 8 times ``memory=``, and
-    read batches from ``StoredFeatures.batches(inputs)`` themselves.
+    A network on disk is read once per batch, so prefer large batches. With `executor`, workers
+    keep the network in memory if it takes at most 8 times `memory`, and read the batches of
+    ``StoredFeatures.batches(inputs)`` themselves.
 
     Examples
     --------
@@ -298,7 +226,7 @@ def infer_batches(
         each = iter(batches)
     except TypeError as err:
         raise ArgumentTypeError(
-            f"batches is an iterable of matrices, not {type(batches).__qualname__}"
+            f"batches must be an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
     if workers is None or not len(net):
         return _answers(net, each, dtype, run)
@@ -322,29 +250,29 @@ def infer_to_store(
 ) -> StoredFeatures:
     """Write the activations of the last layer into a store, part by part.
 
-    Neither the features nor the answer need to fit into memory. If a call is interrupted, the same
-    call computes the parts that are missing.
+    Neither the features nor the result need to fit into memory. After an interruption, the same
+    call computes only the missing parts.
 
     Parameters
     ----------
     layers, features, executor
-        As for `infer`. With an executor whose workers are not threads of this process, the workers
-        write to `path`, which must be in a file system that they share.
+        As for `infer`. Workers in other processes write to `path` themselves, so it must be on a
+        file system that they share.
     path : path-like
         A new or empty folder, or the folder of an earlier call.
     batch : int, optional
-        Least number of inputs of a part. Smaller parts lose less when a run is killed, but each
-        part needs another pass over all weights. Default: the parts of the earlier call; else
-        16,384, or 65,536 for networks that have more than 120 layers or are streamed from the disk;
-        with `executor` a 64th of the inputs, but from 2,048 to 16,384.
+        Minimum number of inputs per part. With smaller parts, less is lost in an interruption, but
+        the weights are read once per part. Default: that of the earlier call; else 16,384, or
+        65,536 for networks on disk and those of more than 120 layers; with `executor` 1/64 of the
+        inputs, between 2,048 and 16,384.
     restart : bool, default False
-        Whether to discard an unfinished run in the folder, or to replace a finished store there
-        when the answer is complete.
+        Discard an unfinished run in the folder, or replace a finished store when the new result is
+        complete.
     progress : callable, optional
-        Called as ``progress(done, inputs)`` with the number of inputs in finished parts: first with
-        those of earlier calls, then after each part.
+        Called as ``progress(done, inputs)`` with the number of inputs in finished parts: once at
+        the start, then after each part.
     options : keyword arguments
-        Those of `infer`; ``callback`` only without `executor`.
+        As for `infer`; `callback` cannot be combined with `executor`.
 
     Returns
     -------
@@ -354,20 +282,18 @@ def infer_to_store(
     Raises
     ------
     OutputError
-        The folder contains another store or a different run: another network or features, another
-        ``engine``, ``deduplicate`` or version of gbdnn, or with `batch` parts of another size. The
-        message names the difference. Or the folder cannot be written.
+        The folder cannot be written, or contains another store or a different run (network,
+        features, `engine`, `deduplicate`, `batch` or version of gbdnn); the message names the
+        difference.
     GbdnnError
-        As `infer` and `save`. Finished parts are kept.
+        As for `infer` and `save`. Finished parts are kept.
 
     Notes
     -----
-    Network and features are compared by their content: stores may have been moved or saved again.
-    Memory, threads and workers may change between calls. Finished parts are compared with their
-    checksums; a damaged part is computed again. If all parts are finished, nothing is computed.
-
-    The answer has the same bits as that of an uninterrupted run if two calls of `infer` have the
-    same bits.
+    Networks and features are compared by content, so their stores may have been moved or saved
+    again. `memory`, `nthreads` and `executor` may change between calls. Parts with a wrong checksum
+    are computed again. The result has the same bits as that of an uninterrupted run, provided that
+    `infer` is reproducible with these options.
 
     Examples
     --------
@@ -384,7 +310,9 @@ def infer_to_store(
         whole_number(batch, "batch", least=1)
     net, run, _ = _with_options(layers, options, "infer_to_store")
     if not len(net):
-        raise ArgumentTypeError("layers: there is none; gbdnn.save writes features")
+        raise ArgumentTypeError(
+            "the network has no layers; use gbdnn.save to store the features unchanged"
+        )
     from gbdnn.distributed.executors.parts import infer_to_store_over
     from gbdnn.distributed.executors.workers import here
 
@@ -403,14 +331,14 @@ def _network(layers: Any, nthreads: int | None, **of_layers: Any) -> Network:
 
 
 def _with_options(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any], Any]:
-    """Return the network, all options of a run, checked, and the dtype that was given."""
+    """Return the network, the validated options of the run, and the given dtype."""
     own = {name: options.pop(name) for name in _OF_LAYERS if name in options}
     run = checked_options(options, call)
     return _network(layers, run["nthreads"], **own), run, own.get("dtype")
 
 
 def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -> Workers:
-    """Return the workers of an executor; the options get their threads."""
+    """Return the workers of an executor, and set ``options["nthreads"]`` to theirs."""
     from gbdnn.distributed.executors.workers import workers_of
 
     workers = workers_of(executor)
@@ -420,13 +348,13 @@ def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -
             " executor=gbdnn.distributed.Workers(executor, stats=...) for a record per batch"
         )
     if workers.is_hashed and not is_dealt:
-        raise ArgumentError("order='hashed' is supported by infer only")
+        raise ArgumentError("Workers(order='hashed') is supported only by infer")
     options["nthreads"] = options["nthreads"] or workers.nthreads
     return workers
 
 
 def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any]) -> gb.Matrix:
-    """Return what `infer` returns, computed by this process."""
+    """Compute `infer` in this process."""
     if len(net):
         return infer_network(net, features, **options)
     with engaged(options["nthreads"]):

@@ -1,4 +1,4 @@
-"""One network, called again and again: arrays in, arrays out, as little as can be in between."""
+"""Compiled networks: callables that map NumPy arrays to NumPy arrays with low latency."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
 
 
 class CompiledNetwork:
-    """A network that is ready to be called with arrays; `gbdnn.compile` makes one.
+    """A callable that maps NumPy arrays to NumPy arrays, made by `gbdnn.compile`.
 
-    Threads may call it at once. A pickle holds the network alone, and is prepared anew.
+    It is thread-safe. Its pickle contains only the network, which is compiled again when loaded.
 
     Parameters
     ----------
     network : Network
-        In memory, with a layer or more.
+        In memory, with at least one layer.
     nthreads : int, optional
-        Threads of a call.
+        As for `gbdnn.compile`.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
         As for `gbdnn.compile`.
 
@@ -53,7 +53,7 @@ class CompiledNetwork:
     """
 
     def __init__(self, network: Network, nthreads: int | None, engine: Engine = "auto") -> None:
-        require_kind(network, Network, "network: a Network is needed")
+        require_kind(network, Network, "network must be a Network")
         self.network, self.nthreads = network, as_nthreads(nthreads)
         as_word(engine, "engine", get_args(Engine))
         self.engine = engine
@@ -65,7 +65,7 @@ class CompiledNetwork:
         elif self._is_shallow:
             self._is_shallow = FUSED.has_loaded(self._dtype)
         if self._is_shallow:
-            # Prepares all ways: single inputs, blocks, wide blocks.
+            # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
                 self(np.zeros((inputs, self._nrows), self._dtype))
 
@@ -75,10 +75,10 @@ class CompiledNetwork:
         Parameters
         ----------
         x : array_like, shape (inputs, neurons of the first layer) or (neurons of the first layer,)
-            Features; one input may be a vector.
+            Features; a single input may be a vector.
         out : ndarray, optional
-            Of the answer's shape and the network's dtype, C-ordered, and not the memory of `x`:
-            where the answer is written. After an error its values are arbitrary.
+            Receives the result. C-ordered, with the shape of the result and the dtype of the
+            network, not sharing memory with `x`. Its values are undefined after an error.
 
         Returns
         -------
@@ -90,7 +90,7 @@ class CompiledNetwork:
         ShapeError
             The features do not fit the first layer.
         ArgumentError, ArgumentTypeError
-            A value is not finite, or not a real number; `out` cannot take the answer.
+            A value is not finite or not real, or `out` is invalid.
         NonFiniteError
             ``Y W + b`` overflowed; the message names the layer.
         """
@@ -98,8 +98,8 @@ class CompiledNetwork:
         rows = x[np.newaxis] if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != self._nrows:
             raise ShapeError(
-                f"features have shape {x.shape}; inputs x {self._nrows}, or {self._nrows} for one"
-                " input, are needed"
+                f"features must have shape (inputs, {self._nrows}), or ({self._nrows},) for one"
+                f" input, not {x.shape}"
             )
         shape = len(rows), self._ncols
         values = None if out is None else self._writable(out, x, shape[2 - x.ndim :]).reshape(shape)
@@ -121,14 +121,14 @@ class CompiledNetwork:
         return values[0] if x.ndim == 1 else values
 
     def _writable(self, out: Any, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an array that can take an answer of this shape, or raise."""
-        require_kind(out, np.ndarray, "out: an array is needed")
+        """Return `out` if a result of this shape can be written to it, or raise."""
+        require_kind(out, np.ndarray, "out must be an ndarray")
         if out.shape != shape:
-            raise ShapeError(f"out has shape {out.shape}; the answer has {shape}")
+            raise ShapeError(f"out has shape {out.shape} but the result has {shape}")
         if out.dtype != self._dtype or not out.flags.carray:
-            raise ArgumentError(f"out: a C-ordered, writable array of {self._dtype} is needed")
+            raise ArgumentError(f"out must be a C-ordered, writable array of {self._dtype}")
         if np.may_share_memory(out, x):
-            raise ArgumentError("out: its memory is that of the features")
+            raise ArgumentError("out must not share memory with the features")
         return out
 
     def __repr__(self) -> str:
@@ -151,11 +151,10 @@ def compile(  # noqa: A001
     engine: Engine = "auto",
     nthreads: int | None = None,
 ) -> CompiledNetwork:
-    """Return a network that is ready to be called with arrays.
+    """Return a callable that maps NumPy arrays to NumPy arrays with microsecond latency.
 
-    The work of the first call of `infer` is done here: machine code is loaded, or compiled (some
-    seconds, once per machine), and weights are prepared for it. A call of compiled code returns an
-    array and creates no GraphBLAS object.
+    Loads machine code (or compiles it, which takes seconds once per machine) and prepares the
+    weights, so that calls create no GraphBLAS objects.
 
     Parameters
     ----------
@@ -164,11 +163,10 @@ def compile(  # noqa: A001
     bias, bias_rule, clip, last_activation, dtype
         As for `infer`.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        As for `infer`. ``"auto"`` and ``"fused"`` use the kernel compiled by numba; if it is not
-        available, ``"auto"`` calls `infer`, as the other engines do.
+        As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
+        ``"auto"`` without numba, call `infer`.
     nthreads : int, optional
-        Threads of each call, -1 for all cores (default: those of the engaged GraphBLAS Context, or
-        of the configuration). A call with few inputs takes one.
+        As for `infer`. Calls with few inputs use one thread.
 
     Returns
     -------
@@ -177,17 +175,16 @@ def compile(  # noqa: A001
     Raises
     ------
     ShapeError, ArgumentError, ArgumentTypeError
-        As `infer`, for layers and options.
+        As for `infer`.
     MissingPackageError
-        ``engine="fused"`` and numba is missing or not supported.
+        ``engine="fused"``, and numba is missing or not supported.
 
     Notes
     -----
-    An input's answer has the same bits whatever the number of inputs in a call, and those of
-    `infer` with ``engine="fused"`` wherever that does not reorder neurons: it may from 2,048 inputs
-    on, in networks of more than 32 layers, or with `callback`, ``deduplicate=True`` or little
-    `memory`. There, answers agree within rounding. A network with a layer that the fused kernel
-    cannot compute (a positive bias under the rule ``"entries"``) goes through `infer`.
+    The result for an input has the same bits for any number of inputs per call. It has the same
+    bits as that of ``infer(..., engine="fused")`` unless that reorders neurons, as it may with
+    2,048 inputs or more, more than 32 layers, `callback`, ``deduplicate=True`` or little `memory`.
+    A positive bias under the rule ``"entries"`` needs the sparse kernel, so calls use `infer`.
 
     Examples
     --------
@@ -204,7 +201,7 @@ def compile(  # noqa: A001
             dtype=dtype,
         ).loaded()  # fmt: skip
     if not len(net):
-        raise ArgumentTypeError("layers: there is none to compile")
+        raise ArgumentTypeError("cannot compile a network without layers")
     return CompiledNetwork(net, nthreads, engine)
 
 

@@ -1,8 +1,7 @@
-"""PyTorch's models with sparse linear layers that gbdnn computes.
+"""Acceleration of pruned PyTorch models: gbdnn computes their sparse linear layers.
 
-A pruned model stays what it is: attention, embeddings, norms and skips are PyTorch's. Linear layers
-of which few weights are left, and chains of them with ReLUs, become modules that hand the memory of
-a tensor to a compiled network (`gbdnn.compile`).
+Sparse linear layers, and chains of them with ReLUs, are replaced by modules that pass the memory of
+a tensor to a compiled network (`gbdnn.compile`). PyTorch computes all other modules.
 """
 
 from __future__ import annotations
@@ -38,35 +37,35 @@ __all__ = ["Replacement", "Report", "SparseLinear", "accelerate"]
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)
 
 
-_ROUNDS = 15  # interleaved calls of both
+_ROUNDS = 15  # interleaved calls of both modules
 _DTYPES = (torch.float32, torch.float64)
 
 
 class Replacement(NamedTuple):
-    """What `accelerate` did with a linear layer, or with a chain of them."""
+    """The decision of `accelerate` about a linear layer or a chain of them."""
 
     name: str
-    """Where it is in the model."""
+    """Name of the module in the model."""
 
     shape: str
-    """Neurons of the layers, ``"768-3072"``."""
+    """Numbers of neurons, such as ``"768-3072"``."""
 
     density: float
-    """Share of the weights that are not 0; NaN if they were not looked at."""
+    """Fraction of nonzero weights; NaN if not determined."""
 
     is_replaced: bool
-    """Whether gbdnn computes it."""
+    """Whether gbdnn computes the module."""
 
     why: str
-    """Why it is not; how it compares where both were timed."""
+    """Why it was not replaced, or both times if they were measured."""
 
 
 class Report(list[Replacement]):
-    """What was replaced and what was left, an item for each; printed as a table.
+    """A list of `Replacement`, printed as a table.
 
     Parameters
     ----------
@@ -85,10 +84,10 @@ class Report(list[Replacement]):
 
 
 class SparseLinear(nn.Module):
-    """A linear layer, or a chain of them with ReLUs, that gbdnn computes on the CPU.
+    """A linear layer, or a chain of them with ReLUs, computed by gbdnn on the CPU.
 
-    It takes and gives tensors ``(..., features)``, has no parameters and no gradient, and works on
-    as many threads as PyTorch does (``torch.get_num_threads()``). It can be pickled and copied.
+    Maps tensors of shape ``(..., features)``. Has no parameters and no gradient, and uses
+    ``torch.get_num_threads()`` threads. It can be pickled and copied.
 
     Parameters
     ----------
@@ -122,43 +121,45 @@ class SparseLinear(nn.Module):
 
     @classmethod
     def from_linear(cls, linear: nn.Module) -> SparseLinear:
-        """Return the module that computes what a `torch.nn.Linear` does.
+        """Return a module equivalent to a `torch.nn.Linear`.
 
         Parameters
         ----------
         linear : torch.nn.Linear
-            On the CPU, float32 or float64. Masks of ``torch.nn.utils.prune`` are applied, weights
-            may be sparse tensors. It is not changed, and later changes of it do not count.
+            On the CPU, float32 or float64. Masks of ``torch.nn.utils.prune`` are applied, and
+            weights may be sparse tensors. The weights are copied.
 
         Raises
         ------
         ArgumentTypeError, ArgumentError
-            It is no Linear, has hooks, is of another dtype or on another device.
+            `linear` is not a Linear, has hooks, or has an unsupported dtype or device.
         """
-        require_kind(linear, nn.Module, "linear: a torch.nn.Linear is needed")
+        require_kind(linear, nn.Module, "linear must be a torch.nn.Linear")
         if not is_linear(linear):
-            raise ArgumentTypeError(f"linear: a torch.nn.Linear is needed, not {_kind(linear)}")
+            raise ArgumentTypeError(f"linear must be a torch.nn.Linear, not {_kind(linear)}")
         if fault := _unsuited(linear):
             raise ArgumentError(f"linear: {fault}")
         return cls(trace(nn.Sequential(linear), Chain(None)).network())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the activations of the last layer, for each vector of the last dimension."""
+        """Return the activations of the last layer; the last dimension contains the features."""
         if self.training:
-            raise ArgumentError("an accelerated module in training mode: call model.eval()")
+            raise ArgumentError(
+                "accelerated modules do not support training mode; call model.eval()"
+            )
         if x.device.type != "cpu" or x.dtype != self._dtype:
             raise ArgumentError(
-                f"an accelerated module takes {self._dtype} tensors on the CPU, not {x.dtype} on"
-                f" {x.device}: convert the tensor, or accelerate the model in its dtype"
+                f"this accelerated module supports {self._dtype} tensors on the CPU, not {x.dtype}"
+                f" on {x.device}; convert the tensor, or accelerate a model of its dtype"
             )
         if x.requires_grad and torch.is_grad_enabled():
             raise ArgumentError(
-                "an accelerated module has no gradient: call it under torch.no_grad(), or train the"
-                " original model"
+                "accelerated modules do not support gradients; call the model under"
+                " torch.no_grad(), or train the original model"
             )
         nrows, ncols = self._shape
         if not x.ndim or x.shape[-1] != nrows:
-            raise ShapeError(f"the tensor has shape {tuple(x.shape)}; (..., {nrows}) is needed")
+            raise ShapeError(f"the tensor must have shape (..., {nrows}), not {tuple(x.shape)}")
         threads = torch.get_num_threads()
         if (run := self._compiled.get(threads)) is None:
             run = self._compiled[threads] = CompiledNetwork(self.network, threads)
@@ -168,7 +169,7 @@ class SparseLinear(nn.Module):
         return torch.from_numpy(run(rows.reshape(-1, nrows).numpy())).reshape(*x.shape[:-1], ncols)
 
     def extra_repr(self) -> str:
-        """Return what stands between the parentheses."""
+        """Return the text in the parentheses of the representation."""
         nrows, ncols = self.network.shape
         dtype = str(self._dtype).removeprefix("torch.")
         return f"{nrows} to {ncols}, {self.network.edges} edges, {dtype}"
@@ -191,11 +192,11 @@ class SparseLinear(nn.Module):
         return {"weight": weight.T.contiguous(), "bias": bias}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Write dense weights where the original has them."""
+        """Add dense weights under the names of the original."""
         if self._names is None:
             raise ArgumentError(
-                f"{prefix.removesuffix('.')}: a BatchNorm is part of its weights now: keep the"
-                " original's state_dict, or pickle the module"
+                f"{prefix.removesuffix('.')}: has no state_dict because a BatchNorm was merged into"
+                " its weights; save the original's state_dict, or pickle the module"
             )
         whole = prefix.removesuffix(prefix.removesuffix(".").rpartition(".")[2] + ".")
         for k, name in enumerate(self._names):
@@ -204,13 +205,13 @@ class SparseLinear(nn.Module):
 
     def _load_from_state_dict(self, state: Any, prefix: str, *arguments: Any) -> None:
         arguments[-1].append(  # errors
-            f"{prefix.removesuffix('.')}: an accelerated module takes no weights; load them into"
-            " the original model, and accelerate it again"
+            f"{prefix.removesuffix('.')}: cannot load weights into an accelerated module; load them"
+            " into the original model and accelerate it again"
         )
 
 
 class _Chained(nn.Module):
-    """An `nn.Sequential` some modules of which are one: it has no items to be mistaken."""
+    """An `nn.Sequential` with merged modules; not indexable, since positions have changed."""
 
     def __init__(self, parts: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -224,22 +225,21 @@ class _Chained(nn.Module):
 
 
 def accelerate(model: nn.Module, example: Any = None, *, density: float | None = None) -> nn.Module:
-    """Return a copy of a pruned model of which gbdnn computes the sparse linear layers.
+    """Return a copy of a pruned model whose sparse linear layers are computed by gbdnn.
 
-    Each ``nn.Linear``, and in an ``nn.Sequential`` each chain of Linear, BatchNorm1d, ReLU, ReLU6,
-    ``Hardtanh(0, c)``, Dropout and Identity, becomes a `SparseLinear` where it takes less time at
-    its density and shape. All else stays PyTorch's.
+    Replaces each ``nn.Linear``, and in an ``nn.Sequential`` each chain of Linear, BatchNorm1d,
+    ReLU, ReLU6, ``Hardtanh(0, c)``, Dropout and Identity, by a `SparseLinear` if that is faster.
 
     Parameters
     ----------
     model : torch.nn.Module
-        In evaluation mode (``model.eval()``); it is not changed.
+        In evaluation mode (``model.eval()``). It is not modified.
     example : tensor, tuple of arguments or dict of keyword arguments, optional
-        What the model is called with. Each module that was replaced is then timed on what reaches
-        it, interleaved with the original, and put back if it is slower.
+        Arguments of the model. If given, each replacement is timed against the original on the
+        tensor that reaches it, and reverted if it is slower.
     density : float, optional
-        Replace layers with up to this share of weights that are not 0. Default: as the cost model
-        expects them to be faster, for 32 inputs at a time.
+        Replace layers whose fraction of nonzero weights is at most this. Default: a cost model
+        decides, assuming 32 inputs per call.
 
     Returns
     -------
@@ -250,14 +250,14 @@ def accelerate(model: nn.Module, example: Any = None, *, density: float | None =
     Raises
     ------
     ArgumentTypeError, ArgumentError
-        `model` is no module, or in training mode; `density` is not between 0 and 1.
+        `model` is not a module or is in training mode; `density` is not between 0 and 1.
 
     Notes
     -----
-    What is not replaced, and the report says why: layers with hooks, in other dtypes than float32
-    and float64, not on the CPU, within ``nn.MultiheadAttention``, and dense ones. Activations that
-    are not finite are an error, where PyTorch passes them on. A module that was replaced at one
-    place is replaced wherever the same module is used.
+    Layers are not replaced if they are dense, have hooks, are not float32 or float64, are not on
+    the CPU, or belong to an ``nn.MultiheadAttention``; the report states the reason. Unlike in
+    PyTorch, activations that are not finite raise an error. A module that is used in several places
+    is replaced in all of them.
 
     Examples
     --------
@@ -273,11 +273,11 @@ def accelerate(model: nn.Module, example: Any = None, *, density: float | None =
     ...     torch.allclose(fast(x), model(x), atol=1e-5)
     True
     """
-    require_kind(model, nn.Module, "model: a torch.nn.Module is needed")
+    require_kind(model, nn.Module, "model must be a torch.nn.Module")
     if any(part.training for part in model.modules()):
-        raise ArgumentError("model: it is in training mode: call model.eval() first")
+        raise ArgumentError("model is in training mode; call model.eval() first")
     if density is not None and not 0 <= as_number(density, "density") <= 1:
-        raise ArgumentError(f"density is a share from 0 to 1, not {density}")
+        raise ArgumentError(f"density must be between 0 and 1, not {density}")
     work = _Replacing(density)
     made = work.replaced(copy.deepcopy(model, _uncopied(model)), "")
     if example is not None:
@@ -287,23 +287,25 @@ def accelerate(model: nn.Module, example: Any = None, *, density: float | None =
 
 
 class _Replacing:
-    """Replaces modules within one model."""
+    """Replaces the modules of one model."""
 
     def __init__(self, density: float | None) -> None:
         self._most = density
         self.report = Report()
         self._done: dict[int, nn.Module] = {}
-        self._originals: dict[nn.Module, tuple[int, dict[str, nn.Module]]] = {}  # report's item
+        self._originals: dict[
+            nn.Module, tuple[int, dict[str, nn.Module]]
+        ] = {}  # index in the report
 
     def replaced(self, module: nn.Module, name: str) -> nn.Module:
-        """Return what takes the place of a module: itself, with other modules in it, or another."""
+        """Return the replacement of a module: the module, possibly modified, or a new one."""
         if id(module) in self._done:
             return self._done[id(module)]
         found = module
         if is_linear(module):
             found = self._linear(module, name)
         elif isinstance(module, nn.MultiheadAttention):
-            pass  # it reads the weights of its parts
+            pass  # reads the weights of its children
         elif type(module).forward is nn.Sequential.forward and not _hooks(module):
             found = self._sequence(module, name)
         else:
@@ -312,7 +314,7 @@ class _Replacing:
             if isinstance(module, nn.TransformerEncoderLayer) and any(
                 isinstance(part, SparseLinear) for part in module.children()
             ):
-                module.activation_relu_or_gelu = 0  # no path that reads the weights of its parts
+                module.activation_relu_or_gelu = 0  # disables the path that reads weights
         self._done[id(module)] = found
         return found
 
@@ -339,7 +341,7 @@ class _Replacing:
     def _longest_chain(
         self, given: list[tuple[str, nn.Module]], at: int, name: str
     ) -> tuple[nn.Module, int]:
-        """Return the module for the longest chain that begins here, and where it stops."""
+        """Return the module for the longest chain that begins here, and the chain's end."""
         for count in range(len(given), 1, -1):
             parts = [part for _, part in given[:count]]
             with suppress(ArgumentError):
@@ -350,7 +352,7 @@ class _Replacing:
         return self.replaced(given[0][1], _join(name, given[0][0])), at + 1
 
     def _chain(self, parts: list[nn.Module], name: str, keys: list[str]) -> nn.Module:
-        """Return the module for a chain, or the first of the chain if it is left."""
+        """Return the module for a chain, or its first module if the chain is not replaced."""
         linears = [part for part in parts if is_linear(part)]
         sizes = [(_entries(x), x.in_features, x.out_features) for x in linears]
         entries, dense = (sum(x) for x in zip(*((e, n * m) for e, n, m in sizes), strict=True))
@@ -365,14 +367,14 @@ class _Replacing:
             given = dict(zip(keys, parts, strict=False))
             made._names = None if norms else tuple(key for key, x in given.items() if is_linear(x))
             self._originals[made] = len(self.report), given
-        if why and len(linears) > 1:  # each by itself
+        if why and len(linears) > 1:  # consider each layer separately
             return made
         neurons = "-".join(map(str, (sizes[0][1], *(m for _, _, m in sizes))))
         self._note(name, neurons, entries / max(dense, 1), why)
         return made
 
     def _linear(self, module: nn.Module, name: str) -> nn.Module:
-        """Return the module for a Linear, or itself if it is left."""
+        """Return the module for a Linear, or the Linear if it is not replaced."""
         why = _unsuited(module)
         try:
             return self._chain([module], name, [""]) if not why else self._left(module, name, why)
@@ -387,7 +389,7 @@ class _Replacing:
         self.report.append(Replacement(name, shape, density, not why, why))
 
     def timed(self, model: nn.Module, example: Any) -> nn.Module:
-        """Put back what takes longer than the original, for what reaches it."""
+        """Revert replacements that are slower than the original on the tensors of an example."""
         inputs: dict[nn.Module, Any] = {}
 
         def keep(part: nn.Module, given: tuple[torch.Tensor]) -> None:
@@ -421,7 +423,7 @@ class _Replacing:
 
 
 def _put_back(module: nn.Module, back: Mapping[nn.Module, Mapping[str, nn.Module]]) -> None:
-    """Put originals back into a module, those of a chain under their own names."""
+    """Restore originals in a module, those of a chain under their own names."""
     children = list(module._modules.items())
     module._modules.clear()
     for key, part in children:
@@ -433,7 +435,7 @@ def _put_back(module: nn.Module, back: Mapping[nn.Module, Mapping[str, nn.Module
 
 
 def _seconds(part: nn.Module, original: nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """Return the median seconds of interleaved calls of both."""
+    """Return the median seconds of interleaved calls of both modules."""
     seconds: tuple[list[float], list[float]] = ([], [])
     with torch.inference_mode():
         for k in range(_ROUNDS + 1):
@@ -446,7 +448,7 @@ def _seconds(part: nn.Module, original: nn.Module, x: torch.Tensor) -> tuple[flo
 
 
 def _uncopied(model: nn.Module) -> dict[int, Any]:
-    """Return by id what takes the place of tensors that PyTorch cannot copy, as deepcopy's memo."""
+    """Return deepcopy's memo for tensors that PyTorch cannot copy: substitutes by id."""
     found: dict[int, Any] = {}
     for part in model.modules():
         for x in (*part.parameters(recurse=False), *vars(part).values()):
@@ -459,12 +461,12 @@ def _uncopied(model: nn.Module) -> dict[int, Any]:
 
 
 def _follows(module: nn.Module) -> bool:
-    """Whether a module may be part of a chain behind its first."""
+    """Whether a module may continue a chain."""
     return (is_linear(module) or is_elementwise(module)) and not _unsuited(module)
 
 
 def _entries(linear: Any) -> int:
-    """Return the number of weights that are not 0, about."""
+    """Return the approximate number of nonzero weights."""
     if hasattr(linear, "weight_mask"):
         return int(torch.count_nonzero(linear.weight_mask * linear.weight_orig))
     weight = linear.weight.detach()
@@ -472,19 +474,19 @@ def _entries(linear: Any) -> int:
 
 
 def _unsuited(module: nn.Module) -> str:
-    """Return why gbdnn cannot compute a module, nothing if it can."""
+    """Return why gbdnn cannot compute a module, or an empty string."""
     if _hooks(module):
         return "it has hooks"
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.device.type != "cpu":
-            return f"it is on {tensor.device}: model.cpu()"
+            return f"it is on {tensor.device}; call model.cpu()"
         if tensor.dtype.is_floating_point and tensor.dtype not in _DTYPES:
-            return f"it is {tensor.dtype}: model.float()"
+            return f"it is {tensor.dtype}; call model.float()"
     return ""
 
 
 def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the modules within one, by all their names: ``named_children`` has each once."""
+    """Return the children by name, with repetitions, unlike ``named_children``."""
     return [(key, part) for key, part in module._modules.items() if part is not None]
 
 

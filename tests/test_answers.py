@@ -82,8 +82,8 @@ def test_of_a_store(nrows, tmp_path):
 @pytest.mark.parametrize(
     ("Y", "match"),
     [
-        ("abc", "is needed, not str"),
-        ([[1, 2]], "is needed, not list"),
+        ("abc", "Y must be .*, not str"),
+        ([[1, 2]], "Y must be .*, not list"),
         (np.array([[1j, 2]]), "dtype complex128"),
         (np.array([["a"]]), "dtype <U1"),
     ],

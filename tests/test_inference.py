@@ -253,7 +253,9 @@ def test_memory_with_a_unit_and_all_cores():
     )
     with pytest.raises(errors.ArgumentError, match="memory: '1XB' is not a size such as"):
         gbdnn.infer([W], X, memory="1XB")
-    with pytest.raises(errors.ArgumentError, match="nthreads is at least 1, or -1 for all cores"):
+    with pytest.raises(
+        errors.ArgumentError, match="nthreads must be at least 1, or -1 for all cores"
+    ):
         gbdnn.infer([W], X, nthreads=-2)
 
 

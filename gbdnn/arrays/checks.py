@@ -1,6 +1,6 @@
-"""Checks of what a caller gives: paths, flags, words, functions, numbers, vectors, dtypes.
+"""Validation of arguments: paths, flags, words, callables, numbers, vectors, dtypes.
 
-Each returns its value as it is computed with, or raises the error that names the argument.
+Each function returns the converted value, or raises an error that names the argument.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def as_path(path: Any, what: str = "path") -> Path:
-    """Return a path that is a str or a path-like of one; not an address."""
+    """Return a str or path-like as a Path; refuse URLs."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise ArgumentTypeError(f"{what} is a str or a path-like, not {type(path).__qualname__}")
+        raise ArgumentTypeError(f"{what} must be a str or path-like, not {type(path).__qualname__}")
     if _SCHEME.match(os.fspath(path)):
         raise ArgumentError(
-            f"{what}: {os.fspath(path)} is an address, and only files of this machine are read and"
-            ' written; for a bucket see "Object stores" in docs/how-to/cluster.md (a folder of such'
-            " a name is given by its absolute path)"
+            f"{what}: {os.fspath(path)} is a URL; gbdnn reads and writes local files only. For"
+            ' buckets see "Object stores" in docs/how-to/cluster.md; for a folder of this name pass'
+            " its absolute path"
         )
     return Path(path)
 
@@ -64,7 +64,7 @@ def as_path(path: Any, what: str = "path") -> Path:
 def as_flag(x: Any, what: str) -> bool:
     """Return True or False."""
     if not isinstance(x, bool | np.bool_):
-        raise ArgumentTypeError(f"{what} is True or False, not {shown(x)}")
+        raise ArgumentTypeError(f"{what} must be True or False, not {shown(x)}")
     return bool(x)
 
 
@@ -73,7 +73,7 @@ def as_word(x: Any, what: str, allowed: Iterable[str]) -> str:
     words = tuple(allowed)
     if not isinstance(x, str) or x not in words:
         listed = " or ".join(filter(None, [", ".join(map(repr, words[:-1])), repr(words[-1])]))
-        raise ArgumentError(f"{what} is {listed}, not {shown(x)}")
+        raise ArgumentError(f"{what} must be {listed}, not {shown(x)}")
     return x
 
 
@@ -81,20 +81,20 @@ def as_number(x: Any, what: str) -> float:
     """Return a real number, which is not NaN."""
     real = isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool)
     if not real:
-        raise ArgumentTypeError(f"{what} is a number, not {shown(x)}")
+        raise ArgumentTypeError(f"{what} must be a number, not {shown(x)}")
     if x != x:
-        raise ArgumentError(f"{what} is a number, not {x}")
+        raise ArgumentError(f"{what} must be a number, not {x}")
     return float(x)
 
 
 def require_callable(x: Any, what: str) -> None:
     """Raise ArgumentTypeError unless `x` is a callable or None."""
     if x is not None and not callable(x):
-        raise ArgumentTypeError(f"{what} is callable or None, not {shown(x)}")
+        raise ArgumentTypeError(f"{what} must be callable or None, not {shown(x)}")
 
 
 def require_method(x: Any, method: str, what: str) -> None:
-    """Raise ArgumentTypeError unless `x` is an object, and no class, that has a method."""
+    """Raise ArgumentTypeError unless `x` is an instance of a class with this method."""
     complete(x)
     if isinstance(x, type) or not callable(getattr(x, method, None)):
         raise ArgumentTypeError(f"{what}, not {shown(x)}")
@@ -108,15 +108,15 @@ def require_iterable(x: Any, what: str) -> None:
 
 
 def as_records(x: Any, kind: type[T], what: str) -> list[T]:
-    """Return the items of an iterable, which are all of one class."""
-    records = as_list(x, f"{what} is a list of {kind.__name__}")
+    """Return the items of an iterable after checking that all are of one class."""
+    records = as_list(x, f"{what} must be a list of {kind.__name__}")
     for k, record in enumerate(records):
-        require_kind(record, kind, f"{what}: item {k} is a {kind.__name__}")
+        require_kind(record, kind, f"{what}: item {k} must be a {kind.__name__}")
     return records
 
 
 def as_list(x: Any, what: str) -> list[Any]:
-    """Return the items of an iterable; `what` begins the message of the error for other things."""
+    """Return the items of an iterable; `what` begins the error message for other objects."""
     complete(x)
     try:
         if isinstance(x, str | bytes):
@@ -127,28 +127,28 @@ def as_list(x: Any, what: str) -> list[Any]:
 
 
 def whole_number(n: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:
-    """Return `n` as an int, or raise the error that says which whole number `what` is."""
+    """Return `n` as an int; raise an error if it is not an integer in the given range."""
     if not isinstance(n, int | np.integer) or isinstance(n, bool):
-        raise ArgumentTypeError(f"{what} is a whole number, not {shown(n)}")
+        raise ArgumentTypeError(f"{what} must be an integer, not {shown(n)}")
     if least is not None and n < least:
-        raise ArgumentError(f"{what} is at least {least}, not {n}")
+        raise ArgumentError(f"{what} must be at least {least}, not {n}")
     if most is not None and n > most:
-        raise ArgumentError(f"{what} is at most {most}, not {n}")
+        raise ArgumentError(f"{what} must be at most {most}, not {n}")
     return int(n)
 
 
 def as_nthreads(n: Any, what: str = "nthreads") -> int | None:
-    """Return a number of threads, None for as many as GraphBLAS may use; -1 means all cores."""
+    """Return a number of threads, or None for GraphBLAS's setting; -1 means all cores."""
     if n is None:
         return None
     n = whole_number(n, what, most=MOST_THREADS)
     if n < 1 and n != -1:
-        raise ArgumentError(f"{what} is at least 1, or -1 for all cores; not {n}")
+        raise ArgumentError(f"{what} must be at least 1, or -1 for all cores, not {n}")
     return cores() if n == -1 else n
 
 
 def as_bytes(x: Any, what: str = "memory") -> int:
-    """Return a number of bytes that is given as a whole number or as text with a unit."""
+    """Return a number of bytes, given as an integer or as text with a unit."""
     if not isinstance(x, str):
         return whole_number(x, what, least=1)
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?) *([a-z]*)", x.lower())
@@ -161,7 +161,7 @@ def as_array(x: Any, what: str) -> np.ndarray:
     """Return a number, or a sequence or array of any rank, as an array of real numbers."""
     complete(x)
     if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
+        raise ArgumentTypeError(f"{what}: masked arrays are not supported; pass its filled(0)")
     if type(x).__module__.startswith("graphblas."):
         raise _needs_array(x, what, "to_dense(fill_value=0)")
     if hasattr(x, "toarray"):  # SciPy's sparse arrays
@@ -170,37 +170,39 @@ def as_array(x: Any, what: str) -> np.ndarray:
         # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
         array = np.asarray(float(x) if type(x) is int else x)
     except OverflowError as err:
-        raise ArgumentError(f"{what}: a number of {x.bit_length()} bits does not fit") from err
+        raise ArgumentError(
+            f"{what}: an integer of {x.bit_length()} bits does not fit into FP64"
+        ) from err
     except (TypeError, ValueError) as err:
-        raise ArgumentTypeError(f"{what}: not an array of numbers: {err}") from err
+        raise ArgumentTypeError(f"{what} must be an array of numbers: {err}") from err
     if array.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"{what}: real numbers are needed, not {shown(x)}")
+        raise ArgumentTypeError(f"{what} must contain real numbers, not {shown(x)}")
     return array
 
 
 def _needs_array(x: Any, what: str, method: str) -> ArgumentTypeError:
     kind = type(x).__qualname__
-    return ArgumentTypeError(f"{what}: a dense array is needed, not a {kind}; pass its {method}")
+    return ArgumentTypeError(f"{what} must be a dense array, not a {kind}; pass its {method}")
 
 
 def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:
     """Return float32 or float64 for ``"FP32"``, ``"float64"``, ``np.float32`` and the like."""
-    lookup = gb.dtypes.lookup_dtype  # what GraphBLAS raises as it starts is not about `dtype`
+    lookup = gb.dtypes.lookup_dtype  # errors of GraphBLAS's initialisation must pass
     try:
         with COMPLETION:
             found = np.dtype(lookup(dtype).np_type)
     except (TypeError, ValueError, AttributeError) as err:
-        raise ArgumentTypeError(f"{what}: {shown(dtype)} is not FP32 or FP64") from err
+        raise ArgumentTypeError(f"{what} must be FP32 or FP64, not {shown(dtype)}") from err
     if found not in (np.float32, np.float64):
-        raise ArgumentTypeError(f"{what}: inference runs in FP32 or FP64, not {shown(dtype)}")
+        raise ArgumentTypeError(f"{what} must be FP32 or FP64, not {shown(dtype)}")
     return found
 
 
 def floating(dtype: np.dtype, what: str) -> np.dtype:
-    """Return what values of `dtype` become: float64 stays, other real numbers get float32."""
+    """Return the dtype of computation: float64 for float64, float32 for other real dtypes."""
     if dtype.kind not in "bifu" or dtype.itemsize > 8:
         raise ArgumentTypeError(
-            f"{what}: values of dtype {dtype}; real numbers of at most 64 bits are needed"
+            f"{what} must contain real numbers of at most 64 bits, not values of dtype {dtype}"
         )
     return np.dtype(np.float64 if dtype.kind == "f" and dtype.itemsize == 8 else np.float32)
 
@@ -208,21 +210,20 @@ def floating(dtype: np.dtype, what: str) -> np.dtype:
 def finite(
     values: np.ndarray, dtype: np.dtype | None, what: str, *, copy: bool = True
 ) -> np.ndarray:
-    """Return `values` as an array of `dtype`; refuse NaN, infinities and overflow.
+    """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow.
 
-    It is a new one, whatever the dtype: the caller's array stays its own. With ``copy=False`` it is
-    `values` where these have the dtype.
+    With ``copy=False``, `values` itself is returned if it has this dtype.
     """
     own = floating(values.dtype, what)
     if values.dtype.kind == "f" and not _are_finite(values):
         bad = values[~np.isfinite(values)][0]
-        raise ArgumentError(f"{what}: contains {bad}; every value must be finite")
+        raise ArgumentError(f"{what}: contains {bad}; all values must be finite")
     dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=copy)
     if cast.dtype != values.dtype and not _are_finite(cast):
         bad = values[~np.isfinite(cast)][0]
-        raise ArgumentError(f"{what}: {bad} does not fit {dtype}")
+        raise ArgumentError(f"{what}: {bad} does not fit into {dtype}")
     return cast
 
 
@@ -233,11 +234,11 @@ def _are_finite(values: np.ndarray) -> bool:
 
 
 def require_room(needed: int, what: str) -> None:
-    """Raise TooLargeError if `needed` bytes are over a quarter of the machine's memory."""
+    """Raise TooLargeError if `needed` bytes exceed a quarter of the machine's memory."""
     if needed <= _SMALL:
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory / 4:
         raise TooLargeError(
-            f"{what} need {needed / 2**30:,.0f} GiB; this machine has {memory / 2**30:,.0f}"
+            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f} GiB"
         )

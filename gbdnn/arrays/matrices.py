@@ -1,8 +1,8 @@
-"""From a caller's matrix to sparse rows of ours: a copy, finite, without stored zeros.
+"""Convert a caller's matrix to sparse rows: a copy, finite, without stored zeros.
 
-Accepted are ``graphblas.Matrix`` (and its transpose), SciPy sparse arrays and matrices of any
-format, and 2-D NumPy arrays. What the caller holds is never changed, but for pending work of
-GraphBLAS's, which is finished.
+Accepts ``graphblas.Matrix`` (and its transpose), SciPy sparse arrays and matrices of any format,
+and 2-D NumPy arrays. The caller's object is not modified, except that pending GraphBLAS work is
+completed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
-    """Whether `x` is a ``graphblas.Matrix``, its transpose, or what becomes one when it is read."""
+    """Whether `x` is a ``graphblas.Matrix``, a transpose, or an expression that becomes one."""
     return is_object(x) and type(x).__module__ == "graphblas.core.matrix"
 
 
@@ -54,20 +54,19 @@ def is_scipy(x: object) -> bool:
 
 
 def is_matrix(x: object) -> bool:
-    """Whether `x` is of a kind that `as_matrix` takes, whatever its shape."""
+    """Whether `x` is of a type that `as_matrix` accepts, regardless of its shape."""
     return isinstance(x, np.ndarray) or is_graphblas(x) or is_scipy(x)
 
 
 def as_held(x: Any, what: str) -> Any:
-    """Return a matrix that was given as an argument, converted if necessary.
+    """Return an argument as a matrix of an accepted type.
 
-    A matrix of an accepted kind is returned as it is. Expressions of GraphBLAS are computed:
-    ``A @ B`` with plus_times. Of an object with ``__array__``, such as a table or a tensor, the
-    array is returned; no library is imported for it.
+    GraphBLAS expressions are computed, ``A @ B`` with plus_times. Objects with ``__array__``, such
+    as data frames and tensors, are converted to an array without importing their library.
     """
     if is_matrix(x) or isinstance(x, type | np.generic):
         return x
-    if type(x).__module__.startswith("graphblas."):  # some have __array__, but a sparse matrix none
+    if type(x).__module__.startswith("graphblas."):  # some have __array__, which raises if sparse
         complete(x)
         with contextlib.suppress(TypeError):  # A | B needs an operator; shape_of has the remedy
             return x.new() if hasattr(x, "new") else x
@@ -77,14 +76,16 @@ def as_held(x: Any, what: str) -> Any:
     try:
         found = np.asarray(x)
     except Exception as err:  # any exception, raised by another library
-        raise ArgumentTypeError(f"{what}: no array can be made of {_kind(x)}: {err}") from err
+        raise ArgumentTypeError(f"{what}: cannot convert {_kind(x)} to an array: {err}") from err
     if found.dtype.kind not in "biuf":
-        raise ArgumentTypeError(f"{what}: {_kind(x)} does not contain real numbers only")
+        raise ArgumentTypeError(
+            f"{what} must contain only real numbers; {_kind(x)} contains others"
+        )
     return found
 
 
 def as_features(x: Any, what: str) -> Any:
-    """Return features as `as_held` does; a Vector is one input, a matrix of one row."""
+    """Return features as `as_held` does; a Vector becomes a matrix with one row."""
     x = as_held(x, what)
     if is_object(x) and type(x).__module__ == "graphblas.core.vector":
         columns, values = x.to_coo()
@@ -94,35 +95,35 @@ def as_features(x: Any, what: str) -> Any:
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
-    """Return the shape of a matrix of any accepted kind; `what` names it in an error."""
-    if type(x) is np.ndarray and x.ndim == 2:  # as a rule, and for single inputs time counts
+    """Return the shape of a matrix of any accepted type; `what` names it in an error."""
+    if type(x) is np.ndarray and x.ndim == 2:  # the common case, fast for the sake of single inputs
         return x.shape
     if not is_matrix(x):
         remedy = ""
         if type(x).__module__ == "graphblas.core.infix":
             remedy = "; compute the expression with a monoid or semiring and .new()"
         elif isinstance(x, list | tuple):
-            remedy = "; pass numpy.array(...) of it"
+            remedy = "; convert it with numpy.array"
         elif isinstance(x, str | os.PathLike):
             remedy = "; read the file with gbdnn.io.read_features or gbdnn.load"
         raise ArgumentTypeError(
-            f"{what}: a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array is needed,"
+            f"{what} must be a graphblas.Matrix, a SciPy sparse array or a 2-D NumPy array,"
             f" not {_kind(x)}{remedy}"
         )
     if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentTypeError(f"{what}: a masked array; fill what is masked: filled(0)")
+        raise ArgumentTypeError(f"{what}: masked arrays are not supported; pass its filled(0)")
     try:
         shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
-        dtype_of(x)  # of data, which may be anything
+        dtype_of(x)  # of A.data, which may have any type
     except AttributeError as err:
-        raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
+        raise ArgumentError(f"{what}: invalid SciPy array: {err}") from err
     if len(shape) != 2:
-        raise ShapeError(f"{what}: {len(shape)}-D, shape {shape}; a matrix has two dimensions")
+        raise ShapeError(f"{what} must have two dimensions, not shape {shape}")
     return int(shape[0]), int(shape[1])
 
 
 def dtype_of(x: Any) -> np.dtype:
-    """Return the dtype of a matrix of any accepted kind, in native byte order."""
+    """Return the dtype of a matrix of any accepted type, in native byte order."""
     return np.dtype(getattr(x.dtype, "np_type", x.dtype)).newbyteorder("=")
 
 
@@ -136,20 +137,20 @@ def as_rows(
     x : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, ncols)
         Stored zeros (-0.0 too) are dropped; duplicates of a SciPy array are summed.
     what : str
-        What to call `x` in an error: ``"layer 3: weights"``.
+        Name of `x` in error messages: ``"layer 3: weights"``.
     dtype : float32 or float64, optional
-        Cast to this. Default: FP32 and FP64 stay, bool, integers and half precision become FP32.
+        Cast to this. Default: FP32 and FP64 stay; bool, integers and FP16 become FP32.
     copy : bool
         False takes ownership of a ``graphblas.Matrix``, which is empty afterwards.
 
     Raises
     ------
     ArgumentTypeError
-        `x` is not a matrix, or complex.
+        `x` is not a matrix, or is complex.
     ArgumentError
-        A value is NaN or infinite, or does not fit the dtype; a SciPy array is corrupt.
+        A value is not finite or does not fit the dtype, or a SciPy array is invalid.
     TooLargeError
-        There is no room for a pointer per row.
+        The row pointers alone would not fit into memory.
     """
     return _compressed(x, what, dtype, copy, transposed=False)
 
@@ -157,7 +158,7 @@ def as_rows(
 def as_columns(
     x: MatrixLike, *, what: str, dtype: np.dtype | None = None, copy: bool = True
 ) -> SparseRows:
-    """Return the columns of a caller's matrix, as the rows of its transpose; else as `as_rows`."""
+    """Return the columns of a matrix as the rows of its transpose; otherwise as `as_rows`."""
     return _compressed(x, what, dtype, copy, transposed=True)
 
 
@@ -193,11 +194,11 @@ def _compressed(
         try:
             found = _from_scipy(x, transposed)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as err:
-            raise ArgumentError(f"{what}: a corrupt SciPy array: {err}") from err
+            raise ArgumentError(f"{what}: invalid SciPy array: {err}") from err
     else:
         found = _from_numpy(np.asarray(x), transposed)
     values = found.values[:1] if found.is_iso else found.values
-    values = finite(values, dtype, what, copy=not is_graphblas(x))  # of which there is a copy
+    values = finite(values, dtype, what, copy=not is_graphblas(x))  # the others have been copied
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
     return found if values.all() else found.without_zeros()
 
@@ -236,13 +237,13 @@ def _kind(x: object) -> str:
 
 
 def checked_scipy(A: Any) -> Any:
-    """Return a copy in CSR, CSC, BSR or COO form, of which every index is in its range.
+    """Return a copy in CSR, CSC, BSR or COO format after checking all indices.
 
     SciPy's compiled code trusts the indices. ``check_format(full_check=True)`` is not enough: it
-    changes the array, and does not see pointers that fall at the end.
+    modifies the array, and misses pointers that decrease at the end.
 
-    A ValueError, TypeError, LookupError, AttributeError or OverflowError says what is not as it
-    should be; it names the array (``indptr``).
+    Raises ValueError, TypeError, LookupError, AttributeError or OverflowError; the message names
+    the invalid array, such as ``indptr``.
     """
     if A.format in ("csr", "csc", "bsr"):
         _require_compressed(A)
@@ -252,11 +253,13 @@ def checked_scipy(A: Any) -> Any:
     elif A.format == "dia":
         _require_diagonals(A)
     elif A.format == "dok" and set(map(len, A.keys())) - {2}:
-        raise ValueError("the keys of a dictionary of entries are pairs")
+        raise ValueError("the keys of a DOK array must be pairs")
     A = A.tocoo(copy=True)
     nvals = len(_integers(A.row, "row"))
     if len(_integers(A.col, "col")) != nvals or A.data.shape != (nvals,):
-        raise ValueError(f"{nvals} rows, {len(A.col)} columns and data of shape {A.data.shape}")
+        raise ValueError(
+            f"row has {nvals} items, col has {len(A.col)}, data has shape {A.data.shape}"
+        )
     for name, indices, n in (("row", A.row, A.shape[0]), ("col", A.col, A.shape[1])):
         _require_range(indices, n, name)
     return A
@@ -266,19 +269,19 @@ def _require_compressed(A: Any) -> None:
     along, across = A.shape if A.format != "csc" else A.shape[::-1]
     block = A.data.shape[1:] if A.format == "bsr" else (1, 1)
     if len(block) != 2 or 0 in block or along % block[0] or across % block[1]:
-        raise ValueError(f"blocks of shape {block} in a matrix of shape {A.shape}")
+        raise ValueError(f"blocks of shape {block} do not divide shape {A.shape}")
     along, across = along // block[0], across // block[1]
     indptr, indices = _integers(A.indptr, "indptr"), _integers(A.indices, "indices")
     nvals = len(indices)
     if len(A.data) != nvals or (A.format != "bsr" and A.data.ndim != 1):
-        raise ValueError(f"{nvals} indices, and data of shape {A.data.shape}")
+        raise ValueError(f"indices has {nvals} items, data has shape {A.data.shape}")
     if len(indptr) != along + 1:
         raise ValueError(f"indptr has {len(indptr)} items, not {along + 1}")
     if indptr[0] != 0:
         raise ValueError(f"indptr starts at {indptr[0]}, not 0")
     if (falls := indptr[1:] < indptr[:-1]).any():
         k = int(falls.argmax())
-        raise ValueError(f"indptr falls from {indptr[k]} to {indptr[k + 1]} at item {k + 1}")
+        raise ValueError(f"indptr decreases from {indptr[k]} to {indptr[k + 1]} at item {k + 1}")
     if indptr[-1] != nvals:
         raise ValueError(f"indptr ends at {indptr[-1]}, not at the number of entries, {nvals}")
     _require_range(indices, across, "indices")
@@ -287,7 +290,7 @@ def _require_compressed(A: Any) -> None:
 def _require_diagonals(A: Any) -> None:
     offsets = _integers(A.offsets, "offsets")
     if A.data.ndim != 2 or len(A.data) != len(offsets):
-        raise ValueError(f"{len(offsets)} offsets, and data of shape {A.data.shape}")
+        raise ValueError(f"offsets has {len(offsets)} items, data has shape {A.data.shape}")
 
 
 def _from_lists(A: Any) -> Any:
@@ -295,7 +298,7 @@ def _from_lists(A: Any) -> Any:
     rows, data = list(A.rows), list(A.data)
     counts = [len(row) for row in rows]
     if len(rows) != A.shape[0] or counts != [len(values) for values in data]:
-        raise ValueError("rows and data are lists of other lengths")
+        raise ValueError("rows and data have lists of different lengths")
     coordinates = (
         np.repeat(np.arange(len(rows)), counts),
         np.fromiter(chain.from_iterable(rows), np.int64, sum(counts)),
@@ -307,11 +310,11 @@ def _from_lists(A: Any) -> Any:
 def _integers(x: Any, name: str) -> np.ndarray:
     if not isinstance(x, np.ndarray) or x.ndim != 1 or x.dtype.kind not in "iu":
         found = f"{x.ndim}-D of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__qualname__
-        raise TypeError(f"{name} is a 1-D array of integers, not {found}")
+        raise TypeError(f"{name} must be a 1-D array of integers, not {found}")
     return x
 
 
 def _require_range(indices: np.ndarray, n: int, name: str) -> None:
     if len(indices) and not 0 <= indices.min() <= indices.max() < n:
         bad = indices.min() if indices.min() < 0 else indices.max()
-        raise ValueError(f"{name} has {bad}; indices are from 0 to below {n}")
+        raise ValueError(f"{name} contains {bad}; indices must be from 0 to {n - 1}")

@@ -1,8 +1,8 @@
-"""Sparse rows that are kept until all have come, in memory that goes back to the system.
+"""A store that collects sparse rows in memory that returns to the system when it is freed.
 
-Memory of some hundred kilobytes stays with the C library when it is freed: rows that come block by
-block and are freed block by block would be held twice at the end. Here they are copied to pages of
-their own, which the system has back as soon as they are free.
+The C library keeps freed allocations of some hundred kilobytes, so rows that arrive and are freed
+block by block would take twice their memory at the end. Here they are copied to anonymous maps,
+which return to the system at once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = ["RowStore", "pages"]
 
-_CHUNK = 1 << 20  # bytes of rows that share pages, at least,
-_CHUNKS = 64  # and in how many parts the rows are, about
-_LARGE = 64 << 20  # bytes of arrays whose memory goes back to the system anyway
+_CHUNK = 1 << 20  # minimum bytes of rows in one map
+_CHUNKS = 64  # approximate number of maps
+_LARGE = 64 << 20  # allocations from this size return to the system anyway
 
 
 class RowStore:
-    """Rows in the order in which they come, from any thread.
+    """Collects rows in the order in which any threads add them.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class RowStore:
         self._lock = threading.Lock()
 
     def add(self, rows: SparseRows) -> None:
-        """Take rows, by their ids; they must not be changed afterwards."""
+        """Add rows; they must not be modified afterwards."""
         with self._lock:
             if rows.nbytes >= _LARGE:
                 self._rows.append(rows)
@@ -53,7 +53,7 @@ class RowStore:
             self._nbytes += rows.nbytes
 
     def rows(self) -> list[SparseRows]:
-        """Return all rows; the list is the store's own, and whoever empties it frees them."""
+        """Return the store's own list of all rows; emptying it frees them."""
         with self._lock:
             self._close()
             return self._rows
@@ -65,7 +65,7 @@ class RowStore:
 
 
 class _Chunk:
-    """Rows of which the entries are in the same pages."""
+    """Rows whose entries share a map."""
 
     def __init__(self, entries: int, dtype: np.dtype) -> None:
         self._columns, self._values = pages(entries, np.dtype(np.uint64)), pages(entries, dtype)
@@ -97,7 +97,7 @@ class _Chunk:
 
 
 def pages(count: int, dtype: np.dtype) -> np.ndarray:
-    """Return an array of zeros whose memory is the system's again when the array is gone."""
+    """Return an array of zeros whose memory returns to the system with the array."""
     nbytes = max(1, count * dtype.itemsize)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.frombuffer(mmap.mmap(-1, nbytes, flags=flags), dtype, count)

@@ -1,8 +1,8 @@
-"""Sparse rows with their ids: the one form in which activations, features and weights travel.
+"""Sparse rows with ids, the common format of activations, features and weights.
 
-Features are cut into ranges of rows, blocks become sparse rows again, finished rows are stacked to
-the answer, stores hold them in shards. The columns of a matrix are the sparse rows of its
-transpose.
+Features are split into ranges of rows, blocks are converted back to sparse rows, finished rows are
+stacked into the result, and stores contain them in shards. The columns of a matrix are the sparse
+rows of its transpose.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class SparseRows:
     Parameters
     ----------
     indptr : ndarray of uint64, shape (nrows + 1,)
-        Row r has the entries ``indptr[r]`` to before ``indptr[r + 1]``.
+        The entries of row r are ``indptr[r]:indptr[r + 1]``.
     columns : ndarray of uint64, shape (nvals,)
         Ascending within a row.
     values : ndarray, shape (nvals,) or (1,)
-        One for each entry. A single value stands for all entries: kept once, with a stride of 0.
+        One per entry. A single value is the value of all entries, stored once with a stride of 0.
     ncols : int
         Number of columns.
     ids : ndarray of int64, shape (nrows,), optional
-        The rows' ids; default: 0 to nrows - 1.
+        The rows' ids. Default: 0 to nrows - 1.
     """
 
     __slots__ = ("_ids", "columns", "indptr", "ncols", "values")
@@ -52,13 +52,13 @@ class SparseRows:
 
     @classmethod
     def from_matrix(cls, A: gb.Matrix, ids: np.ndarray | None = None) -> Self:
-        """Return the rows of a matrix whose ownership is taken: it is empty afterwards."""
+        """Return the rows of a matrix, taking ownership: it is empty afterwards."""
         found = A.ss.export("csr", give_ownership=True, sort=True)
         return cls(found["indptr"], found["col_indices"], found["values"], found["ncols"], ids)
 
     def __getattr__(self, name: str) -> Any:
         if name in SparseRows.__slots__:
-            raise RuntimeError("these rows were given to a graphblas.Matrix, which owns them now")
+            raise RuntimeError("the arrays of these rows now belong to a graphblas.Matrix")
         raise AttributeError(name)
 
     @property
@@ -73,12 +73,12 @@ class SparseRows:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the values."""
+        """Dtype of the values."""
         return self.values.dtype
 
     @property
     def is_iso(self) -> bool:
-        """Whether one value stands for all entries."""
+        """Whether all entries share one stored value."""
         return self.nvals > 0 and self.values.strides == (0,)
 
     @property
@@ -90,13 +90,13 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         values = self.dtype.itemsize if self.is_iso else self.values.nbytes
         return self.indptr.nbytes + self.columns.nbytes + int(values)
 
     @property
     def largest(self) -> float:
-        """The largest absolute value, 0 if there is none."""
+        """The largest absolute value, or 0 without entries."""
         values = self.values[:1] if self.is_iso else self.values
         return max(float(values.max(initial=0)), -float(values.min(initial=0)))
 
@@ -106,9 +106,9 @@ class SparseRows:
         return np.diff(self.indptr.view(np.int64))
 
     def matrix(self, *, transposed: bool = False) -> gb.Matrix:
-        """Give the arrays to a new matrix, row-wise, or column-wise if it is the transpose.
+        """Move the arrays into a new row-wise matrix, or into the column-wise transpose.
 
-        The rows must not be used afterwards: an access raises RuntimeError.
+        Later accesses to these rows raise RuntimeError.
         """
         nrows, ncols, is_iso = self.nrows, self.ncols, self.is_iso and self.nvals > 0
         arrays = {"indptr": self.indptr, "is_iso": is_iso, "take_ownership": True}
@@ -125,14 +125,14 @@ class SparseRows:
         )
 
     def dense(self) -> np.ndarray:
-        """Return the rows as an array, with 0 where nothing is stored."""
+        """Return the rows as a dense array."""
         array = np.zeros((self.nrows, self.ncols), self.dtype)
         at = np.repeat(np.arange(self.nrows), self.degrees)
         array[at, self.columns.view(np.int64)] = self.values
         return array
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
-        """Return rows `start` to before `stop`: a view, but for `indptr`."""
+        """Return the rows ``start:stop`` as views, except for `indptr`."""
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         ids = np.arange(start, stop) if self._ids is None else self._ids[start:stop]
         return SparseRows(
@@ -144,7 +144,7 @@ class SparseRows:
         )
 
     def parts(self, most: int) -> Iterator[SparseRows]:
-        """Yield the rows in parts of at most `most` entries and rows, but at least one row."""
+        """Yield parts of at most `most` entries and rows, but at least one row."""
         start = 0
         while start < self.nrows:
             fits = np.searchsorted(self.indptr, self.indptr[start] + np.uint64(most), side="right")
@@ -153,9 +153,9 @@ class SparseRows:
             start = stop
 
     def take(self, rows: np.ndarray, ids: np.ndarray | None = None) -> SparseRows:
-        """Return some rows, in the order asked for, each as often as asked for.
+        """Return the given rows in the given order, with repetitions.
 
-        They keep their ids, or get the ones that are given.
+        They keep their ids unless `ids` is given.
         """
         starts = self.indptr.view(np.int64)
         indptr = np.zeros(len(rows) + 1, np.int64)
@@ -181,7 +181,7 @@ class SparseRows:
         return SparseRows(indptr, self.columns, self.values, self.ncols, self.ids[some])
 
     def without_zeros(self) -> SparseRows:
-        """Return the rows without stored zeros; these rows must not be used afterwards."""
+        """Return the rows without stored zeros; `self` must not be used afterwards."""
         ids, zero = self._ids, self.dtype.type(0)
         A = self.matrix()
         found = gb.select.valuene(A, zero).new()
@@ -190,7 +190,7 @@ class SparseRows:
 
     @staticmethod
     def joined(blocks: Sequence[SparseRows]) -> SparseRows:
-        """Return the rows of one or more blocks, one below the other, with their ids."""
+        """Return the concatenated rows of one or more blocks, with their ids."""
         if len(blocks) == 1:
             return blocks[0]
         nrows, nvals = sum(b.nrows for b in blocks), sum(b.nvals for b in blocks)
@@ -202,10 +202,10 @@ class SparseRows:
     def collected(
         blocks: Iterable[SparseRows], nrows: int, nvals: int, ncols: int, dtype: np.dtype
     ) -> SparseRows:
-        """Return blocks of so many rows and entries together, one below the other, ids from 0.
+        """Return the concatenated rows of blocks, with ids from 0.
 
-        Blocks are taken one by one and none is kept. A single value stays one as long as all
-        blocks have the same.
+        `nrows` and `nvals` are totals. Blocks are consumed one by one. A shared value remains
+        shared if all blocks have the same.
         """
         indptr, columns = np.zeros(nrows + 1, np.uint64), np.empty(nvals, np.uint64)
         iso: np.ndarray | None = None
@@ -236,10 +236,10 @@ class SparseRows:
         dtype: np.dtype,
         followed: np.ndarray | None = None,
     ) -> SparseRows:
-        """Return rows 0 to nrows - 1, ordered by their ids; a row of no block is empty.
+        """Return rows 0 to nrows - 1 in the order of their ids; missing rows are empty.
 
-        The list is emptied: a block's memory is free before the next one is copied. If ``followed``
-        is given, row i is the one with the id ``followed[i]``.
+        The list is emptied, so that each block is freed before the next one is copied. If
+        ``followed`` is given, row i is the one with the id ``followed[i]``.
         """
         if (
             followed is None
@@ -269,7 +269,7 @@ class SparseRows:
 
 
 def _stretches(block: SparseRows, indptr: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Yield first and last entry of rows that follow each other, and where they go."""
+    """Yield start, stop and target of the entries of each run of consecutive rows."""
     if not block.nrows:
         return
     starts, to = block.indptr.view(np.int64), indptr[block.ids]
@@ -280,7 +280,7 @@ def _stretches(block: SparseRows, indptr: np.ndarray) -> Iterator[tuple[int, int
 
 
 def fault_of(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | None:
-    """Return what is wrong with the pointers and indices of compressed rows, None if nothing is."""
+    """Return a description of the fault in pointers and indices of CSR rows, or None."""
     n = len(indices)
     if pointers[0] != 0 or pointers[-1] != n or (pointers[1:] < pointers[:-1]).any():
         return f"the pointers do not ascend from 0 to {n}"
@@ -288,17 +288,17 @@ def fault_of(pointers: np.ndarray, indices: np.ndarray, across: int) -> str | No
         return None
     if indices.max() >= across or indices.min() < 0:
         bad = indices.max() if indices.min() >= 0 else indices.min()
-        return f"an index of {bad}, of {across}"
+        return f"index {bad} is not from 0 to {across - 1}"
     ascending = indices[1:] > indices[:-1]
     starts = pointers[(pointers > 0) & (pointers < n)]
     ascending[starts - starts.dtype.type(1)] = True  # from one row or column to the next
-    return None if ascending.all() else "indices do not ascend, or come twice"
+    return None if ascending.all() else "indices are not strictly ascending"
 
 
 def release(*matrices: gb.Matrix) -> None:
     """Free the memory of matrices that are no longer needed.
 
-    A python-graphblas object is part of a reference cycle: it would stay until that is collected.
+    A python-graphblas object is part of a reference cycle and would stay until garbage collection.
     """
     for A in matrices:
         A.clear()

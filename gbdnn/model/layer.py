@@ -1,4 +1,4 @@
-"""One layer of a network: weights, bias and activation, checked once and never changed."""
+"""A layer of a network: weights, bias and activation, validated once and immutable."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ BiasLike: TypeAlias = "float | np.ndarray | gb.Vector | gb.Matrix | list[float] 
 
 
 class Prepared:
-    """Weights as kernels need them: made at the first request by any thread, and kept.
+    """Cache of weights in the layouts that kernels need; thread-safe.
 
-    A pickle of it is empty.
+    Its pickle is empty.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Prepared:
         self._made: dict[Callable[[Any], Any], Any] = {}
 
     def once(self, prepare: Callable[[Any], T], of: Any) -> T:
-        """Return ``prepare(of)``; `of` is the same at each call."""
+        """Return ``prepare(of)``, computed once; `of` must be the same in each call."""
         with self._lock:
             if prepare not in self._made:
                 self._made[prepare] = prepare(of)
@@ -46,7 +46,7 @@ class Prepared:
         return found
 
     def made(self) -> list[Any]:
-        """Return all that was made."""
+        """Return all cached objects."""
         with self._lock:
             return list(self._made.values())
 
@@ -61,37 +61,36 @@ class Layer(LayerInfo):
     Parameters
     ----------
     weights : Matrix, SciPy sparse or 2-D ndarray, shape (nrows, ncols)
-        ``W(i, j)`` is the edge from neuron i of the layer before to neuron j of this one. Stored
-        zeros are ignored, duplicates of a SciPy array are summed. It is copied.
+        ``W(i, j)`` is the edge from neuron i of the previous layer to neuron j of this one. Stored
+        zeros are dropped, duplicates of a SciPy array are summed. The matrix is copied.
     bias : float, vector of length ncols or diagonal Matrix, default 0.0
-        Added before the activation: one number for all neurons or one per neuron (a sequence, a
-        1-D array, a ``graphblas.Vector``, in which missing values count as 0, or the diagonal
-        ``graphblas.Matrix`` of LAGraph, in which the whole diagonal must be stored).
+        Added before the activation: a number, or one value per neuron as a sequence, a 1-D array,
+        a ``graphblas.Vector`` (missing values are 0) or LAGraph's diagonal ``graphblas.Matrix``
+        (all diagonal entries must be stored).
     bias_rule : {"all", "entries"}, default "all"
-        Where the bias is added: to every neuron of every input (ordinary mathematics), or to the
-        entries present in ``Y W`` (the challenge's reference code). An entry (i, j) is present if
-        some k has both ``Y(i, k)`` and ``W(k, j)``, even if the sum cancels to 0.
+        ``"all"`` adds the bias to every neuron of every input; ``"entries"``, the rule of the
+        challenge's reference code, only to entries of ``Y W``. Entry (i, j) is present if some k
+        has both ``Y(i, k)`` and ``W(k, j)``, even if the sum cancels to 0.
     activation : {"relu", "identity"}, default "relu"
-        ``max(z, 0)``, or nothing (the last layer of a trained classifier).
+        ``max(z, 0)``, or none, as in the last layer of a trained classifier.
     clip : float, optional
-        Upper limit of the activations, finite and > 0 (default: none; 32 in the challenge).
+        Upper limit of the activations, finite and positive; 32 in the challenge. Default: none.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Weights, bias and clip are cast to it (default: the weights decide; FP32 and FP64 stay,
-        bool and integers become FP32).
+        Of weights, bias and clip. Default: that of the weights; bool and integers become FP32.
     copy : bool, default True
-        False takes ownership of a ``graphblas.Matrix``, which must not be used afterwards, not even
-        after an error about its values.
+        False takes ownership of a ``graphblas.Matrix``, which must not be used afterwards, even if
+        an error about its values was raised.
 
     Raises
     ------
     ShapeError
-        The weights are not 2-D, or the bias vector has not one value per column.
+        The weights are not 2-D, or the bias does not have one value per column.
     ArgumentError
-        A value is NaN or infinite, overflows in the cast, or an option has no meaning.
+        A value is not finite or overflows in the cast, or an option is invalid.
     ArgumentTypeError
         An argument has the wrong type.
     TooLargeError
-        The weights have more rows or columns than memory has room for.
+        The row or column pointers alone would not fit into memory.
 
     Examples
     --------
@@ -105,7 +104,7 @@ class Layer(LayerInfo):
     """The bias: a float, or a read-only array of length ncols."""
 
     W: gb.Matrix
-    """The weights as the layer holds them, column-wise: not a copy, and not to be changed."""
+    """The layer's own weights, column-wise; they must not be modified."""
 
     _prepared: Prepared
 
@@ -124,12 +123,12 @@ class Layer(LayerInfo):
         as_flag(copy, "copy")
         weights = as_held(weights, "weights")
         shape = shape_of(weights, "weights")
-        # A kernel may need them by rows.
-        require_room(8 * shape[0], f"weights: {shape[0]} rows: row pointers alone")
+        # A kernel may need row pointers.
+        require_room(8 * shape[0], f"weights have {shape[0]} rows: the row pointers alone")
         own = floating(dtype_of(weights), "weights")
         wanted = own if wanted is None else wanted
         vector = _as_bias(bias, shape[1], wanted)
-        # All that can be refused without the weights' values: with copy=False these may be lost.
+        # Validate options before the weights' values: with copy=False, these may be lost.
         super().__init__(
             shape,
             edges=0,
@@ -144,10 +143,10 @@ class Layer(LayerInfo):
 
     @classmethod
     def assembled(cls, info: LayerInfo, columns: SparseRows, bias: float | np.ndarray) -> Layer:
-        """Return the layer of an info with weights and bias that are known to be right.
+        """Return the layer of `info` with weights and bias that are already validated.
 
-        It takes ownership of the columns of the weights. What depends on the values, `edges`,
-        `gain` and the range of the bias, is computed from them.
+        Takes ownership of the columns. `edges`, `gain` and the range of the bias are computed from
+        the values.
         """
         layer = cls.__new__(cls)
         layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
@@ -168,7 +167,7 @@ class Layer(LayerInfo):
         return self.W.dup()
 
     def prepared(self, prepare: Callable[[Layer], T]) -> T:
-        """Return ``prepare(layer)``, made at the first call and kept: a kernel's own weights."""
+        """Return ``prepare(layer)``, such as a kernel's weights, from a cache."""
         return self._prepared.once(prepare, self)
 
     def astype(self, dtype: Any) -> Layer:
@@ -207,14 +206,14 @@ class Layer(LayerInfo):
 
 
 def free(layer: Layer) -> None:
-    """Free the memory of a layer that has no other users; it must not be used afterwards."""
+    """Free the memory of a layer; it must not be used afterwards."""
     release(layer.W)
     for made in layer._prepared.made():
         release(*(each for each in made if hasattr(each, "gb_obj")))
 
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
-    """Return a number, or a vector of one value per neuron."""
+    """Return the bias as a number, or as an array with one value per neuron."""
     complete(bias)
     if is_graphblas(bias):
         bias = _diagonal(bias, ncols)
@@ -229,15 +228,15 @@ def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
 
 
 def _diagonal(D: gb.Matrix, ncols: int) -> gb.Vector:
-    """Return the biases of LAGraph's diagonal matrix."""
+    """Return the biases in LAGraph's diagonal matrix."""
     D = D if isinstance(D, gb.Matrix) else D.new()
     if D.shape != (ncols, ncols):
         raise ShapeError(f"bias has shape {D.shape} but the layer has {ncols} neurons")
     found = D.diag()
     if not found.nvals == D.nvals == ncols:
         raise ArgumentError(
-            f"bias: a matrix stores its whole diagonal, {ncols} entries, and nothing else;"
-            f" this one stores {D.nvals} entries, {found.nvals} of them on the diagonal"
+            f"bias: a Matrix must store exactly its {ncols} diagonal entries; this one stores"
+            f" {D.nvals} entries, {found.nvals} of them on the diagonal"
         )
     return found
 

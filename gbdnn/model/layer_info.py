@@ -1,4 +1,4 @@
-"""What is known of a layer without its weights, and the table of a network's layers."""
+"""Properties of a layer without its weights, and the table of a network's layers."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ __all__ = ["Activation", "BiasRule", "LayerInfo", "layer_table"]
 BiasRule = Literal["all", "entries"]
 Activation = Literal["relu", "identity"]
 
-_GAIN_TOLERANCE = 1e-6  # sums of as many absolute values, added in another order
+_GAIN_TOLERANCE = 1e-6  # the same sums may have been added in another order
 
 
 @dataclass(frozen=True, repr=False)
 class LayerInfo:
-    """A layer without its weights: what a network knows of a layer that it has not read.
+    """Properties of a layer without its weights, as a lazy network knows them.
 
     Attributes
     ----------
     shape : (int, int)
-        Neurons of the layer before, neurons of this one.
+        Neurons of the previous layer, neurons of this one.
     edges : int
         Number of stored weights.
     gain : float
         ``max_j sum_i |W(i, j)|``: no sum exceeds this times the largest activation. Infinity if
-        it is beyond FP64.
+        it overflows FP64.
     dtype : numpy.dtype
-        float32 or float64, for weights, bias, clip and activations alike; ``"FP32"`` and the like
-        are accepted.
+        float32 or float64, of weights, bias, clip and activations; ``"FP32"`` is accepted too.
     lowest_bias, highest_bias : float, default: 0.0
         Range of the neurons' biases.
     bias_rule : {"all", "entries"}, default: "all"
-        Where the bias is added, as for `Layer`.
+        See `Layer`.
     activation : {"relu", "identity"}, default: "relu"
-        ``max(z, 0)``, or nothing.
+        ``max(z, 0)``, or none.
     clip : float, optional
         Upper limit of the activations.
 
@@ -76,12 +75,12 @@ class LayerInfo:
         as_word(self.bias_rule, "bias_rule", get_args(BiasRule))
         as_word(self.activation, "activation", get_args(Activation))
         if not isinstance(self.shape, tuple | list) or len(self.shape) != 2:
-            raise ArgumentTypeError(f"shape is two whole numbers, not {shown(self.shape)}")
+            raise ArgumentTypeError(f"shape must be two integers, not {shown(self.shape)}")
         nrows, ncols = self.shape
         for what, n in (("shape: nrows", nrows), ("shape: ncols", ncols), ("edges", self.edges)):
             whole_number(n, what, least=0)
         if as_number(self.gain, "gain") < 0:
-            raise ArgumentError(f"gain is a number >= 0, not {self.gain}")
+            raise ArgumentError(f"gain must be at least 0, not {self.gain}")
         dtype = as_dtype(self.dtype)
         biases = as_array([self.lowest_bias, self.highest_bias], "bias")
         low, high = finite(biases, dtype, "bias").tolist() if ncols else (0.0, 0.0)
@@ -103,46 +102,46 @@ class LayerInfo:
 
     @property
     def info(self) -> LayerInfo:
-        """What is known of this layer without its weights, which it does not keep alive."""
+        """The properties of this layer, without a reference to its weights."""
         if type(self) is LayerInfo:
             return self
         return LayerInfo(**{each.name: getattr(self, each.name) for each in fields(LayerInfo)})
 
     @property
     def nrows(self) -> int:
-        """Neurons of the layer before."""
+        """Number of neurons of the previous layer."""
         return self.shape[0]
 
     @property
     def ncols(self) -> int:
-        """Neurons of this layer."""
+        """Number of neurons of this layer."""
         return self.shape[1]
 
     @property
     def largest_bias(self) -> float:
-        """The largest absolute bias of a neuron; 0 if there is no neuron."""
+        """The largest absolute bias of a neuron, or 0 without neurons."""
         return max(abs(self.lowest_bias), abs(self.highest_bias))
 
     @cached_property
     def revives(self) -> bool:
-        """Whether an input without entries can leave this layer with some.
+        """Whether an input without entries can have entries after this layer.
 
-        Under ``entries`` none can; under ``all`` it takes a bias that the activation lets through.
+        Never under ``entries``; under ``all`` if some bias passes the activation.
         """
         if self.bias_rule == "entries":
             return False
         return self.highest_bias > 0 if self.activation == "relu" else self.largest_bias > 0
 
     def astype(self, dtype: Any) -> LayerInfo:
-        """Return what is known of the layer cast to FP32 or FP64.
+        """Return the properties of this layer cast to FP32 or FP64.
 
-        In the cast to FP32 weights may round to 0: `edges` and `gain` are those before it.
+        `edges` and `gain` are those before the cast, in which weights may round to 0.
         """
         return replace(self.info, dtype=as_dtype(dtype))
 
     def difference(self, found: LayerInfo) -> str | None:
-        """Return in what another layer differs from what is known, ``"edges 12, not 13"``."""
-        require_kind(found, LayerInfo, "found: a LayerInfo is needed")
+        """Describe the first difference of another layer, as ``"edges 12, not 13"``, or None."""
+        require_kind(found, LayerInfo, "found must be a LayerInfo")
         for name in (each.name for each in fields(LayerInfo)):
             known, here = getattr(self, name), getattr(found, name)
             if name == "gain" and math.isclose(known, here, rel_tol=_GAIN_TOLERANCE):
@@ -153,7 +152,7 @@ class LayerInfo:
         return None
 
     def describe(self) -> str:
-        """Return edges, dtype, bias, activation and clip in a few words."""
+        """Return a summary of edges, dtype, bias, activation and clip."""
         low, high = self.lowest_bias, self.highest_bias
         words = [
             f"{self.edges} edges",
@@ -170,7 +169,7 @@ class LayerInfo:
 
 
 def layer_table(infos: Sequence[LayerInfo]) -> list[str]:
-    """Return one row per layer; a run of layers that read alike is one row."""
+    """Return a row per layer; consecutive layers with equal text share a row."""
     rows = [("layer", "shape", "edges", "")]
     alike = groupby(range(len(infos)), key=lambda k: (infos[k].shape, infos[k].describe()))
     for (shape, described), run in alike:
@@ -190,11 +189,11 @@ def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:
     if clip is None:
         return None
     if isinstance(clip, bool) or not isinstance(clip, int | float | np.integer | np.floating):
-        raise ArgumentTypeError(f"clip is a number or None, not {shown(clip)}")
+        raise ArgumentTypeError(f"clip must be a number or None, not {shown(clip)}")
     value = as_array(clip, "clip")
     if not (np.isfinite(value) and value > 0):
-        raise ArgumentError(f"clip is finite and > 0, or None for no limit; not {value}")
+        raise ArgumentError(f"clip must be finite and positive, or None for no limit, not {value}")
     limit = float(finite(value.reshape(1), dtype, "clip")[0])
     if limit == 0:
-        raise ArgumentError(f"clip: {value} becomes 0 as {dtype}")
+        raise ArgumentError(f"clip: {value} rounds to 0 in {dtype}")
     return limit

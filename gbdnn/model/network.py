@@ -1,4 +1,4 @@
-"""A network: a sequence of layers that fit each other, in memory or read when requested."""
+"""A network: a sequence of layers, in memory or read on demand."""
 
 from __future__ import annotations
 
@@ -31,32 +31,31 @@ class Network(Sequence[Layer]):
     Parameters
     ----------
     layers : iterable of Layer, or of matrices of shape (neurons before, neurons)
-        Layer k has as many rows as layer k - 1 has columns, and all have one dtype. Matrices become
-        Layers.
-    bias : float, or a sequence with one item (a number or a vector) per layer, optional
-        Only with matrices (default: 0).
+        Layer k has as many rows as layer k - 1 has columns. Matrices become Layers with a ReLU;
+        the next four options apply only to them.
+    bias : float, or a sequence with one item per layer, optional
+        An item is a number, a vector or a diagonal Matrix, as for `Layer`. Default: 0.
     bias_rule : {"all", "entries"}, optional
-        Only with matrices (default: ``"all"``). See `Layer`.
+        See `Layer`. Default: ``"all"``.
     clip : float, optional
-        Only with matrices: upper limit of each ReLU (default: none).
+        Upper limit of the activations. Default: none.
     last_activation : {"relu", "identity"}, optional
-        Only with matrices: ``"identity"`` leaves the last layer without ReLU and clip, as in a
-        trained classifier (default: ``"relu"``, as in the challenge).
+        ``"identity"``: no ReLU and no clip in the last layer, as in a trained classifier. Default:
+        ``"relu"``.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Every layer is cast to it (default: the layers' own, which must agree).
+        Dtype to which all layers are cast. Default: that of the layers, which must agree.
 
     Raises
     ------
     ShapeError
-        Two layers do not fit; the message has both shapes.
+        Two layers do not fit each other; the message contains both shapes.
     ArgumentError
         The layers differ in dtype.
 
     Notes
     -----
-    Layers count from 0, as in ``net[0]``. A slice is a Network too; its layers are shared, not
-    copied. A network made by `lazy` reads a layer when it is requested, and does not keep it:
-    ``net[k]`` reads each time, ``net.infos[k]`` never.
+    A slice is a Network that shares the layers. A lazy network reads layer k at each access to
+    ``net[k]``; ``net.infos[k]`` has its properties without reading it.
 
     Examples
     --------
@@ -95,23 +94,23 @@ class Network(Sequence[Layer]):
         *,
         reopen: Callable[[], Network] | None = None,
     ) -> Network:
-        """Return a network whose layers are read when they are requested.
+        """Return a network whose layers are read on demand.
 
         Parameters
         ----------
         infos : iterable of LayerInfo
-            What is known of each layer beforehand; shapes and dtypes are checked at once.
+            The properties of each layer; shapes and dtypes are checked immediately.
         read : callable
-            ``read(k)`` returns layer k, a `Layer`; it is called repeatedly, and from several
-            threads at once. The network can be pickled if the callable can.
+            ``read(k)`` returns layer k as a `Layer`. It is called repeatedly and from several
+            threads. The network can be pickled if `read` can.
         reopen : callable, optional
-            ``reopen()`` returns this network, in any process that can read its layers: what
-            workers get in place of it. Small, hashable, and one that can be pickled.
+            ``reopen()`` returns this network in another process; it is sent to workers instead of
+            the network. It must be small, hashable and picklable.
 
         Raises
         ------
         ShapeError, ArgumentError, ArgumentTypeError
-            As `Network`. When a layer is read that is not what `infos` says, a ShapeError or a
+            As for `Network`. Reading a layer that differs from `infos` raises a ShapeError or
             FormatError that names the layer.
 
         Examples
@@ -123,12 +122,12 @@ class Network(Sequence[Layer]):
         >>> net.in_memory, net.loaded().in_memory
         (False, True)
         """
-        given = as_list(infos, "infos is a list of LayerInfos")
+        given = as_list(infos, "infos must be a list of LayerInfos")
         require_callable(reopen, "reopen")
         for k, info in enumerate(given):
-            require_kind(info, LayerInfo, f"layer {k}: a LayerInfo is needed")
+            require_kind(info, LayerInfo, f"infos: item {k} must be a LayerInfo")
         if not callable(read):
-            raise ArgumentTypeError(f"read is a callable, not {type(read).__qualname__}")
+            raise ArgumentTypeError(f"read must be callable, not {type(read).__qualname__}")
         known = tuple(info.info for info in given)
         source = None if reopen is None else NetworkSource(reopen, range(len(known)))
         return cls._made(known, partial(read_checked, known, read), source)
@@ -150,7 +149,7 @@ class Network(Sequence[Layer]):
         read: LayerReader | None,
         source: NetworkSource | None = None,
     ) -> None:
-        """Become the network of these layers: of what is known of them, and how to read them."""
+        """Set the layers' properties and how to read them."""
         for k in range(1, len(infos)):
             require_fit(k, infos[k - 1], infos[k])
         self._infos, self._read, self._source = infos, read, source
@@ -158,33 +157,33 @@ class Network(Sequence[Layer]):
 
     @property
     def infos(self) -> tuple[LayerInfo, ...]:
-        """What is known of each layer without reading it; in memory, the layers themselves."""
+        """The properties of each layer; for a network in memory the layers themselves."""
         return self._infos
 
     @property
     def in_memory(self) -> bool:
-        """Whether the layers are in memory; if not, each is read when it is requested."""
+        """Whether the layers are in memory; otherwise each is read on demand."""
         return self._read is None
 
     @property
     def reads_anew(self) -> bool:
-        """Whether a layer that is read is a new one, which whoever requested it may free."""
+        """Whether each access returns a new layer, which the caller may free."""
         return reads_anew(self._read)
 
     @property
     def source(self) -> NetworkSource | None:
-        """From where another process can read this network; None if it is in this one alone."""
+        """How another process can read this network; None if it cannot."""
         return self._source
 
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
-        """Return this network with all layers in memory: itself, if they are.
+        """Return this network with all layers in memory; itself if they already are.
 
-        Its `source` stays what it was.
+        `source` does not change.
 
         Parameters
         ----------
         progress : callable, optional
-            Called as ``progress(k, count)`` when k of all layers have been read.
+            Called as ``progress(k, count)`` after each layer: k of count layers have been read.
         """
         require_callable(progress, "progress")
         if self._read is None:
@@ -194,12 +193,12 @@ class Network(Sequence[Layer]):
 
     @property
     def dtype(self) -> np.dtype | None:
-        """The layers' dtype; None if there is no layer."""
+        """Dtype of the layers; None for a network without layers."""
         return self._infos[0].dtype if self._infos else None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Neurons that the first layer reads, neurons of the last; (0, 0) if there is no layer."""
+        """Number of inputs of the first layer, neurons of the last; (0, 0) without layers."""
         return (self._infos[0].nrows, self._infos[-1].ncols) if self._infos else (0, 0)
 
     @property
@@ -208,11 +207,11 @@ class Network(Sequence[Layer]):
         return sum(info.edges for info in self._infos)
 
     def prepared(self, prepare: Callable[[Network], T]) -> T:
-        """Return ``prepare(net)``, made at the first call and kept."""
+        """Return ``prepare(net)`` from a cache."""
         return self._prepared.once(prepare, self)
 
     def astype(self, dtype: Any) -> Network:
-        """Return this network with every layer cast to FP32 or FP64, when read if it is lazy."""
+        """Return this network with all layers cast to FP32 or FP64; lazy layers when read."""
         wanted = as_dtype(dtype)
         if wanted == self.dtype:
             return self
@@ -264,16 +263,16 @@ class Network(Sequence[Layer]):
 
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
-    """A few hundred bytes that stand for a lazy network, equal for equal networks.
+    """How another process opens a lazy network; equal for equal networks.
 
     Attributes
     ----------
     reopen : callable
-        Returns the network that this one is, or is a part of.
+        Returns the network, or one of which it is a slice.
     layers : range
-        Which of its layers.
+        The layers of the slice.
     dtype : str, optional
-        What they are cast to.
+        The dtype to which they are cast.
     """
 
     reopen: Callable[[], Network]
@@ -281,7 +280,7 @@ class NetworkSource:
     dtype: str | None = None
 
     def network(self) -> Network:
-        """Return the network, lazy as it was."""
+        """Return the lazy network."""
         net, layers = self.reopen(), self.layers
         if layers != range(len(net)):
             stop = None if layers.stop < 0 else layers.stop
@@ -290,23 +289,23 @@ class NetworkSource:
 
 
 def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
-    """Raise the error of a layer `k` that cannot follow the one before it."""
+    """Raise an error if layer `k` does not fit the previous layer."""
     if here.nrows != before.ncols:
         raise ShapeError(
-            f"layer {k}: weights are {here.nrows} x {here.ncols} but the layer before it,"
+            f"layer {k}: weights are {here.nrows} x {here.ncols} but layer {k - 1},"
             f" {before.nrows} x {before.ncols}, has {before.ncols} outputs"
         )
     if here.dtype != before.dtype:
         raise ArgumentError(
             f"layer {k} is {here.dtype} but layer {k - 1} is {before.dtype};"
-            " dtype= casts all layers"
+            " pass dtype= to cast all layers"
         )
 
 
 def as_network(layers: Any, *, dtype: Any = None, **of_matrices: Any) -> Network:
-    """Return `layers` as a Network: itself, or Layers or matrices put together.
+    """Return a Network, or the Network of Layers or matrices.
 
-    `of_matrices` are the options of `Network` that describe matrices; None where not given.
+    `of_matrices` are the options of `Network` for matrices, or None.
     """
     if not isinstance(layers, Network):
         return Network(layers, dtype=dtype, **of_matrices)
@@ -317,10 +316,10 @@ def as_network(layers: Any, *, dtype: Any = None, **of_matrices: Any) -> Network
 def _as_layers(
     layers: Any, bias: Any, bias_rule: Any, clip: Any, last_activation: Any, dtype: Any
 ) -> list[Layer]:
-    """Return the layers of a `Network`, whose options these are."""
+    """Return the layers of a `Network` with these options."""
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
-        raise ArgumentTypeError("layers is one matrix; a list is needed: [W]")
-    items = as_list(layers, "layers is a Network or a list of matrices")
+        raise ArgumentTypeError("layers must be a list of matrices, not one matrix; pass [W]")
+    items = as_list(layers, "layers must be a Network or a list of matrices")
     if items and all(isinstance(item, Layer) for item in items):
         given = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
         _require_matrices("Layers; they", given | {"last_activation": last_activation})
@@ -330,12 +329,14 @@ def _as_layers(
     last = "relu" if last_activation is None else last_activation
     as_word(last, "last_activation", get_args(Activation))
     options = {"bias_rule": "all" if bias_rule is None else bias_rule, "dtype": dtype}
-    if not items or last == "identity":  # options that no layer gets are checked even so
+    if not items or last == "identity":  # validates options that no layer uses
         Layer(np.empty((0, 0)), clip=clip, **options)
     found = []
     for k, (W, b) in enumerate(zip(items, biases, strict=True)):
         if isinstance(W, Layer):
-            raise ArgumentTypeError(f"layer {k} is a Layer among matrices; make all of them Layers")
+            raise ArgumentTypeError(
+                f"layer {k} is a Layer but others are matrices; make all Layers"
+            )
         with naming(f"layer {k}"):
             if last == "identity" and k == len(items) - 1:
                 found.append(Layer(W, b, activation="identity", **options))
@@ -351,7 +352,7 @@ def _require_matrices(what: str, options: dict[str, Any]) -> None:
 
 
 def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
-    """Return one bias per layer; a number stands for all of them."""
+    """Return one bias per layer; a number is used for all layers."""
     if bias is None:
         return [0.0] * layers
     if isinstance(bias, int | float | np.number) or (
@@ -360,12 +361,12 @@ def _one_bias_per_layer(bias: Any, layers: int) -> list[Any]:
         return [bias] * layers
     if isinstance(bias, str) or not isinstance(bias, Sequence | np.ndarray):
         raise ArgumentTypeError(
-            "bias= is one number, or a sequence with one item (a number or a vector) per layer,"
+            "bias= must be a number, or a sequence with one item (a number or a vector) per layer,"
             f" not {type(bias).__qualname__}"
         )
     if len(bias) != layers:
         raise ShapeError(
-            f"bias= has {len(bias)} items for {layers} layers: one number for all,"
+            f"bias= has {len(bias)} items for {layers} layers; pass one number for all layers,"
             " or one item (a number or a vector) per layer"
         )
     return list(bias)

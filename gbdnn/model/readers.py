@@ -1,7 +1,6 @@
-"""Readers: what a lazy network calls to read its layers.
+"""Readers of lazy networks.
 
-A reader is called with the number of a layer, repeatedly and from any thread, and returns the
-layer.
+A reader is called with the number of a layer and returns the layer, repeatedly and from any thread.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ if TYPE_CHECKING:
     from gbdnn.model.layer_info import LayerInfo
 
 LARGE = 1 << 17
-"""Edges of a layer from which on reading it takes longer than the Python code around it."""
+"""Layers with more edges take longer to read than the Python code around the reading."""
 
 
 LayerReader: TypeAlias = "Callable[[int], Layer]"
 
 
 def reads_anew(read: LayerReader | None) -> bool:
-    """Whether each call makes a layer of its own; a reader says so by an attribute."""
+    """Whether each call returns a new layer, as the reader's attribute states."""
     while isinstance(read, partial):
         read = next(each for each in read.args if callable(each))
     return getattr(read, "reads_anew", False)
 
 
 def read_checked(infos: Sequence[LayerInfo], read: LayerReader, k: int) -> Layer:
-    """Return layer `k`; raise the error that tells where it differs from what is known of it."""
+    """Return layer `k`; raise an error if it differs from its known properties."""
     layer = read(k)
-    require_kind(layer, Layer, f"layer {k}: a Layer is to be read")
+    require_kind(layer, Layer, f"layer {k}: read must return a Layer")
     if difference := infos[k].difference(layer):
         kind = FormatError if layer.shape == infos[k].shape else ShapeError
-        raise kind(f"layer {k}: was read with {difference}")
+        raise kind(f"layer {k}: read returned {difference}")
     return layer
 
 
@@ -60,7 +59,7 @@ def read_cast(read: LayerReader, dtype: np.dtype, k: int) -> Layer:
 def read_all(
     read: LayerReader, infos: Sequence[LayerInfo], progress: Callable[[int, int], object] | None
 ) -> list[Layer]:
-    """Return all layers; large ones are read on the threads that GraphBLAS may use."""
+    """Return all layers; large ones are read on GraphBLAS's number of threads."""
     count = len(infos)
     large = sum(info.edges for info in infos) >= count * LARGE
     workers = max(1, min(available(), count)) if large else 1

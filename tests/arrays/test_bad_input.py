@@ -20,7 +20,7 @@ def bad(error, match, call):
 
 
 def test_layers_that_do_not_fit():
-    bad(ValueError, r"layer 1: weights are 4 x 4 but the layer before it, 3 x 3, has 3 outputs",
+    bad(ValueError, r"layer 1: weights are 4 x 4 but layer 0, 3 x 3, has 3 outputs",
         lambda: infer([W, np.eye(4)], X))  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def test_layers_of_different_dtypes():
     layers = [Layer(W, dtype="FP32"), Layer(W, dtype="FP64")]
     bad(
         ValueError,
-        "layer 1 is float64 but layer 0 is float32; dtype= casts",
+        "layer 1 is float64 but layer 0 is float32; pass dtype= to cast",
         lambda: Network(layers),
     )
     bad(ValueError, "layer 1 is float32", lambda: infer([W, W.astype(np.int8)], X))
@@ -45,7 +45,7 @@ def test_layers_of_different_dtypes():
 def test_values_that_are_not_finite(value, make):
     A = W.copy()
     A[1, 2] = value
-    bad(ValueError, r"layer 1: weights: contains .*; every value must be finite",
+    bad(ValueError, r"layer 1: weights: contains .*; all values must be finite",
         lambda: infer([W, make(A)], X))  # fmt: skip
     bad(ValueError, r"features: contains", lambda: infer([W], make(A)))
     bad(ValueError, r"bias: contains", lambda: Layer(W, [0, value, 0]))
@@ -54,26 +54,36 @@ def test_values_that_are_not_finite(value, make):
 
 def test_overflow_in_the_cast():
     big = W * 1e300
-    bad(ValueError, r"weights: .*1e\+300.* does not fit float32", lambda: Layer(big, dtype="FP32"))
-    bad(ValueError, r"features: .* does not fit float32", lambda: infer([W.astype("f4")], X * 1e39))
-    bad(ValueError, r"bias: .* does not fit float32", lambda: Layer(W, 1e39, dtype="FP32"))
-    bad(ValueError, r"clip: .* does not fit float32", lambda: Layer(W, clip=1e39, dtype="FP32"))
+    bad(
+        ValueError,
+        r"weights: .*1e\+300.* does not fit into float32",
+        lambda: Layer(big, dtype="FP32"),
+    )
+    bad(
+        ValueError,
+        r"features: .* does not fit into float32",
+        lambda: infer([W.astype("f4")], X * 1e39),
+    )
+    bad(ValueError, r"bias: .* does not fit into float32", lambda: Layer(W, 1e39, dtype="FP32"))
+    bad(
+        ValueError, r"clip: .* does not fit into float32", lambda: Layer(W, clip=1e39, dtype="FP32")
+    )
     bad(ValueError, r"layer 0: weights", lambda: infer([big], X, dtype="FP32"))
 
 
 @pytest.mark.parametrize("clip", [0, 0.0, -1, np.nan, np.inf])
 def test_clip_without_meaning(clip):
-    bad(ValueError, "clip is finite and > 0, or None", lambda: Layer(W, clip=clip))
-    bad(ValueError, "layer 0: clip is finite and > 0", lambda: infer([W], X, clip=clip))
+    bad(ValueError, "clip must be finite and positive, or None", lambda: Layer(W, clip=clip))
+    bad(ValueError, "layer 0: clip must be finite and positive", lambda: infer([W], X, clip=clip))
 
 
 @pytest.mark.parametrize("clip", ["32", True, [1]])
 def test_clip_of_the_wrong_kind(clip):
-    bad(TypeError, "clip is a number or None", lambda: Layer(W, clip=clip))
+    bad(TypeError, "clip must be a number or None", lambda: Layer(W, clip=clip))
 
 
 def test_clip_that_vanishes_in_the_cast():
-    bad(ValueError, "becomes 0 as float32", lambda: Layer(W, clip=1e-60, dtype="FP32"))
+    bad(ValueError, "rounds to 0 in float32", lambda: Layer(W, clip=1e-60, dtype="FP32"))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +91,7 @@ def test_clip_that_vanishes_in_the_cast():
     [(0, ValueError), (-2, ValueError), (1.5, TypeError), (True, TypeError), ("2", TypeError)],
 )
 def test_nthreads(nthreads, error):
-    bad(error, "nthreads is", lambda: infer([W], X, nthreads=nthreads))
+    bad(error, "nthreads must be", lambda: infer([W], X, nthreads=nthreads))
 
 
 @pytest.mark.parametrize("option", [{"bias": 0.0}, {"clip": 1}, {"bias_rule": "all"}])
@@ -100,20 +110,20 @@ def test_options_beside_a_network(option):
 def test_options_with_unknown_values():
     bad(
         ValueError,
-        "bias_rule is 'all' or 'entries', not 'some'",
+        "bias_rule must be 'all' or 'entries', not 'some'",
         lambda: Layer(W, bias_rule="some"),
     )
     bad(ValueError, "activation is 'relu' or 'identity'", lambda: Layer(W, activation="tanh"))
-    bad(ValueError, "layer 0: bias_rule is", lambda: infer([W], X, bias_rule="none"))
+    bad(ValueError, "layer 0: bias_rule must be", lambda: infer([W], X, bias_rule="none"))
 
 
 def test_bias_of_the_wrong_shape():
     bad(ValueError, r"bias has shape \(2,\) but the layer has 3 neurons", lambda: Layer(W, [1, 2]))
     bad(ValueError, r"bias= has 2 items for 1 layers", lambda: infer([W], X, bias=[0, 0]))
     bad(ValueError, r"layer 1: bias has shape", lambda: infer([W, W], X, bias=[0, [1, 2]]))
-    bad(TypeError, r"bias: real numbers are needed", lambda: Layer(W, "0.5"))
-    bad(TypeError, r"bias= is one number", lambda: infer([W], X, bias="0.5"))
-    bad(TypeError, r"bias= is one number",
+    bad(TypeError, r"bias must contain real numbers", lambda: Layer(W, "0.5"))
+    bad(TypeError, r"bias= must be a number", lambda: infer([W], X, bias="0.5"))
+    bad(TypeError, r"bias= must be a number",
         lambda: infer([W], X, bias=gb.Vector.from_coo([0], [1.0], size=3)))  # fmt: skip
 
 
@@ -126,30 +136,30 @@ def test_a_matrix_in_place_of_a_list():
     for one in (W, sp.csr_array(W), gb.Matrix.from_dense(W)):
         bad(
             TypeError,
-            r"layers is one matrix; a list is needed: \[W\]",
+            r"layers must be a list of matrices, not one matrix; pass \[W\]",
             lambda one=one: infer(one, X),
         )
 
 
 def test_mixed_lists():
-    bad(TypeError, "layer 1 is a Layer among matrices", lambda: infer([W, Layer(W)], X))
-    bad(TypeError, "layer 0: weights: .* is needed, not str", lambda: Network(["W"]))
+    bad(TypeError, "layer 1 is a Layer but others are matrices", lambda: infer([W, Layer(W)], X))
+    bad(TypeError, "layer 0: weights must be .*, not str", lambda: Network(["W"]))
 
 
 @pytest.mark.parametrize("features", [[[1, 2, 3]], None, "X", {}])
 def test_features_of_the_wrong_kind(features):
-    bad(TypeError, "features: a graphblas.Matrix, a SciPy", lambda: infer([W], features))
+    bad(TypeError, "features must be a graphblas.Matrix, a SciPy", lambda: infer([W], features))
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3, 1), ()])
 def test_features_of_the_wrong_rank(shape):
-    bad(ValueError, "features: .-D", lambda: infer([W], np.ones(shape)))
+    bad(ValueError, "features must have two dimensions", lambda: infer([W], np.ones(shape)))
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, object, "U3", np.longdouble, "M8[s]"])
 def test_values_of_no_use(dtype):
     A = np.ones((3, 3)).astype(dtype)
-    bad(TypeError, "weights: values of dtype", lambda: Layer(A))
+    bad(TypeError, "weights must contain real numbers of at most 64 bits", lambda: Layer(A))
 
 
 @pytest.mark.parametrize("dtype", ["INT8", bool, "FC32", "nonsense", 7, np.float16])
@@ -246,7 +256,7 @@ def test_more_rows_than_memory_has_room_for():
     tall = gb.Matrix.from_coo([0, 2**40], [1, 2], [1.0, 0.0], nrows=2**50, ncols=3)
     bad(MemoryError, r"features: 1125899906842624 x 3: row pointers alone need 8,388,608 GiB",
         lambda: infer([W], tall))  # fmt: skip
-    bad(MemoryError, "weights: 1125899906842624 rows", lambda: Layer(tall))
+    bad(MemoryError, "weights have 1125899906842624 rows", lambda: Layer(tall))
     bad(MemoryError, "weights: .*column pointers", lambda: Layer(tall.T))
     bad(MemoryError, "Y: .*row pointers", lambda: gbdnn.argmax(tall))
     bad(MemoryError, "features", lambda: infer([W], sp.coo_array((2**50, 3))))
@@ -260,22 +270,26 @@ def test_more_rows_than_memory_has_room_for():
 def test_scipy_arrays_with_indices_out_of_range(kind, index):
     A = sp.csr_array(np.eye(4)).asformat(kind)
     (A.coords[1] if kind == "coo" else A.indices)[2] = index
-    bad(ValueError, "weights: a corrupt SciPy array", lambda: Layer(A))
-    bad(ValueError, "features: a corrupt SciPy array", lambda: infer([np.eye(4)], A))
+    bad(ValueError, "weights: invalid SciPy array", lambda: Layer(A))
+    bad(ValueError, "features: invalid SciPy array", lambda: infer([np.eye(4)], A))
 
 
 def test_scipy_pointers_out_of_range():
     A = sp.csr_array(W)
     A.indptr[1] = 7
-    bad(ValueError, "layer 0: weights: a corrupt SciPy array", lambda: infer([A], X))
+    bad(ValueError, "layer 0: weights: invalid SciPy array", lambda: infer([A], X))
 
 
 def test_masked_arrays():
     masked = np.ma.MaskedArray(W, mask=W > 0)
-    bad(TypeError, "weights: a masked array", lambda: Layer(masked))
-    bad(TypeError, "features: a masked array", lambda: infer([W], masked))
-    bad(TypeError, "bias: a masked array", lambda: Layer(W, masked[0]))
-    bad(TypeError, "bias: a masked array", lambda: infer([W], X, bias=masked[0][:1]))
+    bad(TypeError, "weights: masked arrays are not supported", lambda: Layer(masked))
+    bad(TypeError, "features: masked arrays are not supported", lambda: infer([W], masked))
+    bad(TypeError, "bias: masked arrays are not supported", lambda: Layer(W, masked[0]))
+    bad(
+        TypeError,
+        "bias: masked arrays are not supported",
+        lambda: infer([W], X, bias=masked[0][:1]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,26 +303,30 @@ def test_masked_arrays():
     ],
 )
 def test_bias_of_no_use(bias, error):
-    bad(error, "bias: ", lambda: Layer(W, bias))
+    bad(error, "bias( must|:)", lambda: Layer(W, bias))
 
 
 def test_numbers_of_any_size():
     assert Layer(W, 10**30).bias == 1e30
-    bad(ValueError, "clip: a number of 1329 bits", lambda: Layer(W, clip=10**400))
-    bad(ValueError, r"clip: 1e\+39 does not fit float32", lambda: Layer(W, clip=1e39, dtype="FP32"))
-    bad(ValueError, "nthreads is at most 2147483647", lambda: infer([W], X, nthreads=2**31))
+    bad(ValueError, "clip: an integer of 1329 bits", lambda: Layer(W, clip=10**400))
+    bad(
+        ValueError,
+        r"clip: 1e\+39 does not fit into float32",
+        lambda: Layer(W, clip=1e39, dtype="FP32"),
+    )
+    bad(ValueError, "nthreads must be at most 2147483647", lambda: infer([W], X, nthreads=2**31))
 
 
 @pytest.mark.parametrize("layers", [None, 3, Layer(W)])
 def test_a_network_of_no_list(layers):
-    bad(TypeError, "layers is a Network or a list of matrices, not", lambda: Network(layers))
+    bad(TypeError, "layers must be a Network or a list of matrices, not", lambda: Network(layers))
 
 
 def test_options_of_the_wrong_kind():
-    bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: Layer(W, bias_rule=np.ones(2)))
-    bad(ValueError, "bias_rule is 'all' or 'entries'", lambda: infer([W], X, bias_rule=""))
-    bad(TypeError, "callback is callable or None, not 5", lambda: infer([W], X, callback=5))
-    bad(TypeError, "neurons is a whole number", lambda: gbdnn.radixnet([1024], 1))
+    bad(ValueError, "bias_rule must be 'all' or 'entries'", lambda: Layer(W, bias_rule=np.ones(2)))
+    bad(ValueError, "bias_rule must be 'all' or 'entries'", lambda: infer([W], X, bias_rule=""))
+    bad(TypeError, "callback must be callable or None, not 5", lambda: infer([W], X, callback=5))
+    bad(TypeError, "neurons must be an integer", lambda: gbdnn.radixnet([1024], 1))
 
 
 @pytest.mark.parametrize("option", [{"bias_rule": "some"}, {"clip": -1}, {"dtype": "INT8"}])
@@ -359,5 +377,7 @@ def test_an_expression_is_the_matrix_that_it_makes(tmp_path):
     assert gbdnn.infer([A], A @ A).isequal(gbdnn.infer([A], X))
     assert gbdnn.infer([A @ A], A).isequal(gbdnn.infer([X], A))
     for layers, features, name in (([A], A | A, "features"), ([A | A], A, "layer 0: weights")):
-        with pytest.raises(errors.ArgumentTypeError, match=f"{name}: .* a monoid or semiring"):
+        with pytest.raises(
+            errors.ArgumentTypeError, match=f"{name} must be .* a monoid or semiring"
+        ):
             gbdnn.infer(layers, features)

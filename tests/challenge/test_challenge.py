@@ -87,7 +87,7 @@ def test_truth_past_the_images(files):
 
 
 def test_more_inputs_than_official_images(files):
-    with pytest.raises(ValueError, match=r"images-1024.tsv: inputs is at most 300, not 400"):
+    with pytest.raises(ValueError, match=r"images-1024.tsv: inputs must be at most 300, not 400"):
         challenge.official(files, 1024, 12, inputs=400)
 
 

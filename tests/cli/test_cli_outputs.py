@@ -119,8 +119,8 @@ def test_faults_of_the_run_are_one_line(small):
         fails("infer", small, small / features, "-o", small / "Y.tsv", *options, match=match)
         assert not (small / "Y.tsv").exists()
 
-    refused("clip: 1e+39 does not fit float32", "--clip", "1e39")
-    refused("nthreads is at most", "--nthreads", 2**31)
+    refused("clip: 1e+39 does not fit into float32", "--clip", "1e39")
+    refused("nthreads must be at most", "--nthreads", 2**31)
     refused("'much' is not a size", "--memory", "much")
     refused("File name too long", features="x" * 300)
     (small / "wide.tsv").write_text("1\t5\t1\n")

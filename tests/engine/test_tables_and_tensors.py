@@ -100,7 +100,11 @@ class Flat(Held):
     ("kind", "error", "message"),
     [
         (Words, errors.ArgumentTypeError, "Words does not contain real numbers only"),
-        (Elsewhere, errors.ArgumentTypeError, "no array can be made of .*Elsewhere: can't convert"),
+        (
+            Elsewhere,
+            errors.ArgumentTypeError,
+            "cannot convert .*Elsewhere to an array: can't convert",
+        ),
         (Flat, errors.ShapeError, "1-D, shape"),
         (lambda: Held, errors.ArgumentTypeError, "features: a graphblas.Matrix"),
     ],

@@ -269,7 +269,7 @@ def test_errors():
         (errors.ShapeError, "nodes is a Vector of size 2; A has 3 nodes",
          lambda: graph.infer([W], X, A, nodes=gb.Vector(bool, 2))),
         (errors.ArgumentError, "aggregate is", lambda: graph.infer([W], X, A, aggregate="median")),
-        (errors.ArgumentError, "nthreads is at least 1",
+        (errors.ArgumentError, "nthreads must be at least 1",
          lambda: graph.infer([W], X, A, nthreads=0)),
         (errors.ArgumentTypeError, "callback is callable",
          lambda: graph.infer([W], X, A, callback=1)),

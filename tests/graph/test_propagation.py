@@ -150,7 +150,7 @@ def test_errors(engine):
         graph.propagate(X, X)
     with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A is 3 x 3: a row per node"):
         graph.propagate(A, X.T)
-    with pytest.raises(errors.ArgumentError, match="hops is at least 0"):
+    with pytest.raises(errors.ArgumentError, match="hops must be at least 0"):
         graph.propagate(A, X, hops=-1)
     with pytest.raises(errors.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
         graph.propagate(A, X, aggregate="mean")

@@ -41,7 +41,7 @@ def test_the_batch_is_named():
 def test_mistakes_at_once():
     with pytest.raises(errors.ShapeError, match="layer 1"):
         gbdnn.infer_batches([np.eye(2), np.eye(3)], [])
-    with pytest.raises(TypeError, match="batches is an iterable"):
+    with pytest.raises(TypeError, match="batches must be an iterable"):
         gbdnn.infer_batches([np.eye(2)], 5)
     with pytest.raises(TypeError, match="cannot be combined with a Network"):
         gbdnn.infer_batches(network(CASE.layers), [], bias=1.0)

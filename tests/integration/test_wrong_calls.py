@@ -423,7 +423,7 @@ def test_an_address_is_no_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (gbdnn.load, lambda path: gbdnn.save(X, path)):
         for address in ("s3://bucket/net", Path("gs://bucket/net")):
-            with pytest.raises(errors.ArgumentError, match=r"is an address.*Object stores"):
+            with pytest.raises(errors.ArgumentError, match=r"is a URL.*Object stores"):
                 call(address)
     assert not list(tmp_path.iterdir())
     gbdnn.save(X, "run:3")  # a name with a colon is a name

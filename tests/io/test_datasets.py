@@ -68,7 +68,7 @@ def test_sparse_matrices(tmp_path, form):
         ({"indices": np.array([0.0, 1.0])}, "indices are integers within the shape, not float64"),
         ({"indices": np.array([0, 2])}, "indices has 2; indices are from 0 to below 2"),
         ({"indices": np.array([0, 2**32])}, "indices are integers within the shape"),
-        ({"indptr": np.array([0, -1, 2])}, "indptr falls from 0 to -1"),
+        ({"indptr": np.array([0, -1, 2])}, "indptr decreases from 0 to -1"),
         ({"data": None}, "KeyError: 'data'"),
         ({"format": np.array(b"dia"), "data": np.ones((1, 2)), "offsets": np.array([2**32])},
          "offsets"),

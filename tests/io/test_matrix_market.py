@@ -49,7 +49,7 @@ def test_a_folder_with_a_fault(tmp_path):
     io.write_matrix_market(NET, tmp_path)
     with pytest.raises(errors.ArgumentError, match=r"bias= cannot .*n2-l1-bias.mtx"):
         io.read_matrix_market(tmp_path, bias=1.0)
-    with pytest.raises(errors.ArgumentError, match=r"^clip is finite"):
+    with pytest.raises(errors.ArgumentError, match=r"^clip must be finite"):
         io.read_matrix_market(tmp_path, clip=-1)
     with pytest.raises(errors.OutputError, match=r"holds n2-l2.mtx of another network"):
         io.write_matrix_market(NET[:1], tmp_path)

@@ -134,7 +134,7 @@ def test_the_limit_can_be_raised(tmp_path):
         read(tmp_path / name, unpacked_limit=5000)
         with pytest.raises(FormatError, match=TOO_MUCH.format(".*", 150)):
             read(tmp_path / name, unpacked_limit=150)
-        with pytest.raises(ArgumentTypeError, match="unpacked_limit is a whole number, not '1'"):
+        with pytest.raises(ArgumentTypeError, match="unpacked_limit must be an integer, not '1'"):
             read(tmp_path / name, unpacked_limit="1")
     (tmp_path / "x.tsv").write_bytes(text)
     assert io.read_tsv(tmp_path / "x.tsv", unpacked_limit=1).nvals == 49  # plain: no limit

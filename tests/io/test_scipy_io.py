@@ -154,7 +154,7 @@ def refused(A, match):
         lambda: gbdnn.categories(A),
         lambda: io.from_scipy([A]),
     ):
-        with pytest.raises(errors.ArgumentError, match=f"a corrupt SciPy array: .*{match}"):
+        with pytest.raises(errors.ArgumentError, match=f"invalid SciPy array: .*{match}"):
             call()
 
 
@@ -162,7 +162,7 @@ def refused(A, match):
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("indptr", [0, 1, 2, 0, 4], "indptr falls from 2 to 0 at item 3"),
+        ("indptr", [0, 1, 2, 0, 4], "indptr decreases from 2 to 0 at item 3"),
         ("indptr", [1, 1, 2, 3, 4], "indptr starts at 1, not 0"),
         ("indptr", [0, 1, 2, 2, 3], "indptr ends at 3, not at the number of entries, 4"),
         ("indptr", [0, 1, 2, 3, 2**31 - 1], "indptr ends at 2147483647"),

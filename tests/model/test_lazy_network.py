@@ -147,7 +147,7 @@ def test_astype_casts_what_is_read(lazy):
 def test_a_cast_that_overflows_names_the_layer():
     big = Layer(np.array([[1e300]]))
     lazy = Network.lazy([big.info], lambda k: big).astype("FP32")
-    with pytest.raises(ArgumentError, match="layer 0: weights: 1e\\+300 does not fit float32"):
+    with pytest.raises(ArgumentError, match="layer 0: weights: 1e\\+300 does not fit into float32"):
         lazy[0]
 
 
@@ -168,21 +168,21 @@ def test_shapes_and_dtypes_are_checked_at_once(source):
         Network.lazy([NET[0], NET[2]], source)
     with pytest.raises(ArgumentError, match="layer 1 is float64 but layer 0 is float32"):
         Network.lazy([NET[0], NET[1].astype("FP64")], source)
-    with pytest.raises(ArgumentTypeError, match="layer 0: a LayerInfo is needed, not int"):
+    with pytest.raises(ArgumentTypeError, match="infos: item 0 must be a LayerInfo, not int"):
         Network.lazy([1], source)
 
 
 @pytest.mark.parametrize(
     ("other", "error", "message"),
     [
-        (Layer(np.eye(2)), ShapeError, r"layer 0: was read with shape \(2, 2\), not \(3, 3\)"),
-        (Layer(np.ones((3, 3))), FormatError, "layer 0: was read with edges 9, not 3"),
+        (Layer(np.eye(2)), ShapeError, r"layer 0: read returned shape \(2, 2\), not \(3, 3\)"),
+        (Layer(np.ones((3, 3))), FormatError, "layer 0: read returned edges 9, not 3"),
         (Layer(np.eye(3, dtype="f4")), FormatError, "layer 0: .* dtype float32, not float64"),
         (Layer(np.eye(3), 0.5), FormatError, "layer 0: .* lowest_bias 0.5, not 0.0"),
         (Layer(np.eye(3), [0, 0, 1]), FormatError, "layer 0: .* highest_bias 1.0, not 0.0"),
-        (Layer(np.eye(3), clip=1), FormatError, "layer 0: was read with clip 1.0, not None"),
-        (Layer(np.eye(3) * 2), FormatError, "layer 0: was read with gain 2, not 1"),
-        ("layer", ArgumentTypeError, "layer 0: a Layer is to be read, not str"),
+        (Layer(np.eye(3), clip=1), FormatError, "layer 0: read returned clip 1.0, not None"),
+        (Layer(np.eye(3) * 2), FormatError, "layer 0: read returned gain 2, not 1"),
+        ("layer", ArgumentTypeError, "layer 0: read must return a Layer, not str"),
     ],
 )
 def test_a_layer_that_is_another_one(other, error, message):

@@ -88,7 +88,7 @@ def test_an_input_that_does_not_fit_is_refused_with_the_number():
 
 
 def test_a_lazy_network_needs_a_reader():
-    with pytest.raises(errors.ArgumentTypeError, match="read is a callable, not int"):
+    with pytest.raises(errors.ArgumentTypeError, match="read must be callable, not int"):
         gbdnn.Network.lazy([gbdnn.Layer(np.eye(2)).info], 3)
 
 
@@ -114,5 +114,5 @@ def test_what_cannot_be_shown_is_named():
         def __repr__(self):
             raise ValueError("assignment destination is read-only")
 
-    with pytest.raises(errors.ArgumentTypeError, match=r"clip is .* object of type .*Unshown"):
+    with pytest.raises(errors.ArgumentTypeError, match=r"clip must be .* object of type .*Unshown"):
         gbdnn.infer([np.eye(2)], np.eye(2), clip=Unshown())

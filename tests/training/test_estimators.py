@@ -166,7 +166,7 @@ def test_optimizers():
         ({"rewire": "rigel"}, '"set" or "rigl"'),
         ({"density": 0}, "density"),
         ({"batch_size": 0}, "batch_size"),
-        ({"hidden": (0,)}, "hidden is at least 1"),
+        ({"hidden": (0,)}, "hidden must be at least 1"),
     ):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=match):
             SparseClassifier(**few | wrong).fit(X, Y)
