@@ -1,8 +1,8 @@
 """The command line: ``gbdnn challenge``, ``infer``, ``train``, ``generate``, ``convert``, ``info``.
 
-The commands are thin wrappers of the Python functions. Exit codes: 0 on success; 1 if a check
-FAILED; 2 for wrong usage, bad input or an output that cannot be written, with one line on standard
-error; 3 for a fault of gbdnn itself; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
+The commands are thin wrappers of the Python functions. Exit codes: 0 for success; 1 for a failed
+check; 2 for usage errors, invalid input and output that cannot be written, with a one-line message
+on standard error; 3 for internal errors; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
 """
 
 import sys

@@ -23,15 +23,22 @@ def challenge(
         Path | None,
         Option(metavar="DIR", help="Folder of official files (default: a generated network)."),
     ] = None,
-    neurons: Annotated[int, Option(help="1024, 4096, 16384 or 65536.")] = 1024,
-    layers: Annotated[int, Option(min=1, help="120, 480, 1920 or any other number.")] = 120,
+    neurons: Annotated[int, Option(help="Neurons per layer: 1024, 4096, 16384 or 65536.")] = 1024,
+    layers: Annotated[
+        int, Option(min=1, help="Number of layers; 120, 480 or 1920 in the challenge.")
+    ] = 120,
     images: Annotated[
         Path | None,
-        Option(metavar="PATH", help="IDX file, or folder with MNIST's (default: digits)."),
+        Option(
+            metavar="PATH",
+            help="IDX file, or folder with those of MNIST (default: scikit-learn's digits).",
+        ),
     ] = None,
     inputs: Annotated[
         int | None,
-        Option(min=1, help="Number of inputs; shifted copies, if there are fewer images."),
+        Option(
+            min=1, help="Number of inputs; if there are fewer images, shifted copies are added."
+        ),
     ] = None,
     seed: Annotated[
         int | None, Option(min=0, help="Seed of the generated network (default: 0).")
@@ -41,16 +48,19 @@ def challenge(
     nthreads: options.NThreads = None,
     deduplicate: Annotated[
         bool,
-        Option("--deduplicate", help="Compute equal inputs once; the edge rate is then effective."),
+        Option(
+            "--deduplicate",
+            help="Compute equal inputs once; the edge rate is then an effective one.",
+        ),
     ] = False,
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
-    check: Annotated[bool, Option(help="Compare the categories with the truth.")] = True,
+    check: Annotated[bool, Option(help="Compare the categories with the expected ones.")] = True,
     json_file: Annotated[
         Path | None, Option("--json", metavar="FILE", help="Write the outcome as JSON.")
     ] = None,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Plot one further run, not timed: .png, .svg or .pdf."),
+        Option(metavar="FILE", help="Plot an additional, untimed run: .png, .svg or .pdf."),
     ] = None,
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
@@ -58,9 +68,9 @@ def challenge(
 ) -> int:
     """Run a Graph Challenge problem and check its categories.
 
-    Default: a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797 digits,
-    checked against SciPy in FP64. Workers read the network from the folder for temporary files
-    (TMPDIR) before the clock starts.
+    By default, runs a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797
+    digits and compares with SciPy in FP64. Workers read the network from a temporary folder (in
+    TMPDIR) before timing starts.
 
     \b
     Examples:

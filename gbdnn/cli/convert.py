@@ -21,31 +21,33 @@ def convert(
     ] = None,
     to: Annotated[
         FormatName | None,
-        Option("--to", help="Format of OUT (default: by its ending, else a store)."),
+        Option("--to", help="Format of OUT (default: from its suffix, else store)."),
     ] = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
     bias_rule: Annotated[
-        Literal["entries", "all"] | None, Option(help="tsv (entries), matrix-market (all).")
+        Literal["entries", "all"] | None,
+        Option(help="Bias rule: tsv (default: entries), matrix-market (all)."),
     ] = None,
     clip: options.Clip = None,
     last_activation: Annotated[
-        Literal["relu", "identity"] | None, Option(help="matrix-market (relu), torch (identity).")
+        Literal["relu", "identity"] | None,
+        Option(help="Last activation: matrix-market (relu), torch (identity)."),
     ] = None,
     logits: Annotated[
-        bool, Option("--logits", help="onnx: omit a final Softmax, LogSoftmax or Sigmoid.")
+        bool, Option("--logits", help="onnx: drop a final Softmax, LogSoftmax or Sigmoid.")
     ] = False,
     dtype: options.DType = None,
     lossy: Annotated[
-        bool, Option("--lossy", help="Omit what the format of OUT cannot store.")
+        bool, Option("--lossy", help="Drop properties that the format of OUT cannot store.")
     ] = False,
     force: outputs.Force = False,
 ) -> None:
     """Convert a network to another format.
 
-    The formats are store, tsv, matrix-market, onnx and torch. tsv is a folder of the challenge's
-    files, torch a file of torch.save(model.state_dict()). Options supply what the format of IN does
-    not store. OUT is written as a whole or not at all.
+    The formats are store, tsv (a folder of the challenge's files), matrix-market, onnx and torch (a
+    file written by torch.save(model.state_dict())). Options supply properties that the format of IN
+    does not store. OUT is written atomically.
 
     \b
     Examples:

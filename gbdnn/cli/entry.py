@@ -1,4 +1,4 @@
-"""The command line: its commands, error messages, signals and exit codes."""
+"""Entry point of the command line: commands, error messages, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line, and exit."""
     for number in _ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _end)
@@ -68,27 +68,27 @@ def main() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """End the command by an exception, so that every ``finally`` block runs."""
+    """Raise an exception, so that every ``finally`` block runs."""
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
 def _end_other_ranks(code: int) -> None:
-    """End the other ranks of a pipeline, which would wait for this one."""
+    """Abort the other ranks of a pipeline, which would wait for this one."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and "--pipeline" in sys.argv and mpi.COMM_WORLD.size > 1:
         mpi.COMM_WORLD.Abort(code)
 
 
 def _failure(err: Exception) -> tuple[int, str]:
-    """Return the exit code and the message of an error; print the traceback of a fault."""
+    """Return the exit code and message of an error; print the traceback of an internal error."""
     if isinstance(err, typer.Abort):
         return _INTERRUPTED, "interrupted"
     if isinstance(err, typer.TyperException):
         return _BAD_INPUT, err.format_message()
     if isinstance(err, MemoryError | gb.exceptions.OutOfMemory) and not isinstance(err, GbdnnError):
-        return _BAD_INPUT, "out of memory; use fewer inputs or a smaller --memory"
+        return _BAD_INPUT, "out of memory; use fewer inputs, or reduce --memory"
     if isinstance(err, GbdnnError | OSError):
         return _BAD_INPUT, str(err)
     traceback.print_exception(err)

@@ -1,4 +1,4 @@
-"""``gbdnn generate``: generate networks and features, without a download."""
+"""``gbdnn generate``: generate networks and features."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gbdnn.io.conversion import write
 
 def generate(
     out: Annotated[Path, Argument(metavar="OUT", help="Output: a store, a file or a folder.")],
-    neurons: Annotated[int, Option(help="1024, 4096, 16384 or 65536.")] = 1024,
+    neurons: Annotated[int, Option(help="Neurons per layer: 1024, 4096, 16384 or 65536.")] = 1024,
     layers: Annotated[int | None, Option(min=1, help="Number of layers (default: 120).")] = None,
     seed: Annotated[
         int | None, Option(min=0, help="Seed of the permutations (default: 0).")
@@ -27,19 +27,21 @@ def generate(
         str | None,
         Option(
             metavar="IMAGES",
-            help="Generate features instead, from an IDX file or scikit-learn's 'digits'.",
+            help="Generate features from these images: an IDX file, or 'digits' (scikit-learn).",
         ),
     ] = None,
     inputs: Annotated[
         int | None,
-        Option(min=1, help="Number of inputs; shifted copies, if there are fewer images."),
+        Option(
+            min=1, help="Number of inputs; if there are fewer images, shifted copies are added."
+        ),
     ] = None,
     to: outputs.To = None,
     force: outputs.Force = False,
 ) -> None:
     """Generate a network of the Graph Challenge, or features for one.
 
-    A network may be larger than memory. `gbdnn convert` writes other formats than a store and tsv.
+    The network may be larger than memory. Use `gbdnn convert` for formats other than store and tsv.
 
     \b
     Examples:

@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 
 
 def infer(
-    network: Annotated[Path, Argument(metavar="NETWORK", help="In any format of gbdnn convert.")],
-    features: Annotated[Path, Argument(metavar="FEATURES", help=f"{KINDS}.")],
+    network: Annotated[
+        Path, Argument(metavar="NETWORK", help="Network, in any format of gbdnn convert.")
+    ],
+    features: Annotated[Path, Argument(metavar="FEATURES", help=f"Features: {KINDS}.")],
     out: Annotated[
-        Path, Option("--out", "-o", metavar="OUT", help="Output: a store, or a file of text.")
+        Path, Option("--out", "-o", metavar="OUT", help="Output: a store or a text file.")
     ],
     to: outputs.To = None,
     inputs: Annotated[
-        int | None, Option(min=1, help="tsv: number of inputs, if the last ones are empty.")
+        int | None, Option(min=1, help="Number of inputs of a tsv file whose last rows are empty.")
     ] = None,
     categories: Annotated[
-        bool, Option("--categories", help="Write the inputs with an activation that is not 0.")
+        bool, Option("--categories", help="Write the inputs with a nonzero activation.")
     ] = False,
     argmax: Annotated[
-        bool, Option("--argmax", help="Write the number, from 0, of each largest activation.")
+        bool, Option("--argmax", help="Write the 0-based index of each input's largest activation.")
     ] = False,
     bias: options.Bias = None,
     clip: options.Clip = None,
@@ -50,17 +52,20 @@ def infer(
     mpi: pools.Mpi = False,
     pipeline: Annotated[
         bool,
-        Option("--pipeline", help="Share out the layers: mpiexec -n 4 gbdnn infer ... --pipeline"),
+        Option(
+            "--pipeline",
+            help="Split the layers over MPI ranks: mpiexec -n 4 gbdnn infer ... --pipeline",
+        ),
     ] = False,
     force: Annotated[
-        bool, Option("--force", "--restart", help="Replace what OUT holds, finished or not.")
+        bool, Option("--force", "--restart", help="Replace existing output, complete or not.")
     ] = False,
 ) -> None:
     """Run features through a network and write the activations.
 
-    A network and features in stores may be larger than memory. Activations are written into a
-    store part by part: if the command is interrupted, the same command computes the missing parts.
-    Text is tab-separated as in the challenge's files, one line per category or label.
+    Networks and features in stores may be larger than memory. A store is written part by part;
+    after an interruption, the same command computes the missing parts. Text output is tab-separated
+    as in the challenge's files, with one line per entry, category or label.
 
     \b
     Examples:
@@ -73,7 +78,7 @@ def infer(
     options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi, pipeline=pipeline)
     stored = outputs.is_store(out, to)
     if argmax and stored:
-        raise ArgumentError("--argmax writes text; use a name that ends in .tsv, or --to tsv")
+        raise ArgumentError("--argmax writes text; use a name that ends in .tsv, or pass --to tsv")
     settings: dict[str, Any] = {"engine": engine, "memory": memory, "nthreads": nthreads}
     what = "labels" if argmax else "categories" if categories else "activations"
     in_parts = stored and what == "activations" and not pipeline
@@ -114,20 +119,20 @@ def infer(
 
 
 def _rank() -> int:
-    """Return the number of this rank of MPI; the first one reads features and writes."""
-    mpi = require("mpi4py.MPI", "mpi", "--pipeline needs mpi4py and an MPI")
+    """Return the MPI rank of this process; rank 0 reads features and writes the output."""
+    mpi = require("mpi4py.MPI", "mpi", "--pipeline needs mpi4py and MPI")
     return int(mpi.COMM_WORLD.rank)
 
 
 def _features(path: Path, net: gbdnn.Network, inputs: int | None) -> Any:
-    """Return features from a file, or those of a store, which are not read yet."""
+    """Return features from a file, or lazily from a store."""
     if path.is_dir() and inputs is None:
         return open_features(path)
     return read_features(path, nrows=inputs, ncols=net.shape[0], dtype=net.dtype)
 
 
 def _write(Y: gb.Matrix, path: Path, what: str, stored: bool) -> str:
-    """Write activations, categories or labels, and return what was written."""
+    """Write activations, categories or labels, and return a summary."""
     if what == "labels":
         write_columns({"label": gbdnn.argmax(Y)}, path)
         return f"labels of {Y.nrows} inputs"

@@ -1,4 +1,4 @@
-"""``gbdnn info``: describe a network, features or categories, and the memory of a run."""
+"""``gbdnn info``: describe a network, features, categories or the machine."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 def info(
     path: Annotated[
         Path | None,
-        Argument(metavar="PATH", help="A network in any format, any store, or features as tsv."),
+        Argument(
+            metavar="PATH",
+            help="A network in any format, a store, a training run, or features as tsv.",
+        ),
     ] = None,
-    inputs: Annotated[int, Option(min=1, help="Number of inputs of the run.")] = 60_000,
+    inputs: Annotated[int, Option(min=1, help="Number of inputs, to estimate memory.")] = 60_000,
     memory: options.Memory = "512MiB",
     check: Annotated[
         bool, Option("--check", help="Read a whole store and verify its checksums.")
@@ -47,8 +50,8 @@ def info(
 ) -> None:
     """Describe a network, features, or the machine.
 
-    Prints layers, edges, density, bytes, and how `gbdnn infer` divides its working memory. Layers
-    of a store are read only with --check.
+    Prints layers, edges, density, size, and how `gbdnn infer` uses its memory budget. Reads the
+    layers of a store only with --check.
 
     \b
     Examples:
@@ -62,7 +65,7 @@ def info(
             FUSED.load(np.dtype(name))
         facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.code()}
     elif path is None:
-        raise ArgumentError("missing argument PATH (or use --machine)")
+        raise ArgumentError("missing argument PATH; pass a path or --machine")
     elif path.is_file() and path.name.lower().endswith(TSV):
         facts = {"path": str(path), "format": "tsv", "kind": "features"} | _features(read_tsv(path))
     elif holds_run(path):
@@ -78,7 +81,7 @@ def info(
 def _described(
     path: Path, inputs: int, memory: int, check: bool, bar: Bar
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what a network or a store holds, and the table of a network's layers."""
+    """Return facts about a network or a store, and the table of a network's layers."""
     form, given = chosen(path, {})
     kind = store_kind(path) if form == "store" else "network"
     if check and form != "store":
@@ -119,7 +122,7 @@ def _network(net: Network, inputs: int, memory: int) -> dict[str, Any]:
 
 
 def _memory(net: Network, inputs: int, memory: int) -> dict[str, Any]:
-    """Return how `infer` divides the working memory for so many inputs."""
+    """Return how `infer` uses its memory budget for this number of inputs."""
     found: dict[str, Any] = {"inputs": inputs, "budget": memory}
     if not len(net):
         return found
@@ -138,7 +141,7 @@ def _features(X: Any) -> dict[str, Any]:
 
 
 def _shown(facts: dict[str, Any]) -> dict[str, str]:
-    """Return facts as text for people."""
+    """Return facts as human-readable text."""
     shown = {}
     for name, fact in facts.items():
         if isinstance(fact, dict):

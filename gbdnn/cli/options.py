@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
-from gbdnn.arrays.checks import as_bytes
+from gbdnn.arrays.checks import as_bytes, as_nthreads
 from gbdnn.errors import ArgumentError
 
 
@@ -18,22 +18,31 @@ def size(text: str) -> int:
         raise BadParameter(str(err)) from err
 
 
+def threads(number: int | None) -> int | None:
+    """Return a number of threads; -1 means all cores."""
+    return as_nthreads(number)
+
+
 NThreads = Annotated[
-    int | None, Option(min=1, help="Number of threads; of each worker, if there are workers.")
+    int | None,
+    Option(callback=threads, help="Threads (of each worker, if any); -1 for all cores."),
 ]
 Engine = Annotated[
     Literal["auto", "graphblas", "fused", "sparse", "full"],
-    Option(help="auto: the fastest kernel; graphblas: sparse or full; the others force one."),
+    Option(help="auto: fastest available; graphblas: no numba; others: force this kernel."),
 ]
 Memory = Annotated[
-    Any, Option(parser=size, metavar="SIZE", help="Working memory: bytes, 512MiB, 8GiB.")
+    Any,
+    Option(
+        parser=size, metavar="SIZE", help="Memory budget, in bytes or with a unit: 512MiB, 8GiB."
+    ),
 ]
 Layers = Annotated[
     int | None, Option(min=1, help="Read only the first layers (default: all layers).")
 ]
 Bias = Annotated[
     float | None,
-    Option(help="tsv (default: the challenge's, 0 for other sizes), matrix-market (0)."),
+    Option(help="Bias of all neurons: tsv (default: the challenge's, else 0), matrix-market (0)."),
 ]
 Clip = Annotated[
     float | None,
@@ -45,7 +54,7 @@ DType = Annotated[
 
 
 def reading(**given: Any) -> Any:
-    """Return the options given for reading a network, as `gbdnn.load` takes them."""
+    """Return the options that were given, as options of `gbdnn.load`."""
     found = {name: value for name, value in given.items() if value is not None}
     if found.get("clip") == float("inf"):
         found["clip"] = None

@@ -1,4 +1,4 @@
-"""Outputs of commands: their formats, and what is not replaced without ``--force``."""
+"""Outputs of commands: their formats, and protection of existing files without ``--force``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gbdnn.io.store import require_storable
 if TYPE_CHECKING:
     from pathlib import Path
 
-Force = Annotated[bool, Option("--force", help="Replace a store or a file that exists.")]
+Force = Annotated[bool, Option("--force", help="Replace an existing store or file.")]
 To = Annotated[
     Literal["store", "tsv"] | None,
     Option("--to", help="Format of OUT (default: tsv if OUT ends in .tsv or .tsv.gz, else store)."),
@@ -23,7 +23,7 @@ To = Annotated[
 
 
 def is_store(path: Path, to: str | None) -> bool:
-    """Return whether features or activations are written as a store, not as lines of text."""
+    """Return whether features or activations are written as a store instead of text."""
     if to is not None:
         return to == "store"
     with output_errors(path):
@@ -35,9 +35,9 @@ def is_store(path: Path, to: str | None) -> bool:
 
 
 def require_free(path: Path, *, stored: bool, force: bool, resumes: bool = False) -> None:
-    """Raise OutputError if `path` cannot be written, or something would be replaced.
+    """Raise OutputError if `path` cannot be written, or exists and `force` is False.
 
-    A command that `resumes` may find the parts of an unfinished run.
+    With `resumes`, the folder may contain parts of an unfinished run.
     """
     if stored:
         require_storable(path, resumes=resumes)

@@ -1,4 +1,4 @@
-"""What commands print, and the progress bar."""
+"""Output to the terminal, and the progress bar."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def say(message: str) -> None:
-    """Print a message; a reader that has closed the pipe is not an error."""
+    """Print a message, ignoring a closed pipe."""
     try:
         echo(message, file=sys.stdout)
     except BrokenPipeError:
@@ -27,12 +27,12 @@ def say(message: str) -> None:
 
 
 def say_error(message: str) -> None:
-    """Print a message on standard error, in one line."""
+    """Print a one-line message to standard error."""
     echo(f"gbdnn: {' '.join(message.split())}", file=sys.stderr)
 
 
 def show_compiling() -> None:
-    """Print a line on a terminal when the fused kernel is compiled, which takes some seconds."""
+    """Print a line to a terminal when the fused kernel is compiled."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -59,14 +59,14 @@ def in_bytes(size: float) -> str:
 
 
 def kernels(edges: Mapping[str, float]) -> str:
-    """Return the kernels that computed edges, with their shares."""
+    """Return the kernels and their percentages of the edges."""
     shares = sorted(((x, kernel) for kernel, x in edges.items() if x), reverse=True)
     total = sum(edges.values())
     return ", ".join(f"{kernel} {x / total:.0%}" for x, kernel in shares) or "no edges"
 
 
 class Bar(Progress):
-    """A bar for the current step, shown if standard output and standard error are a terminal."""
+    """A bar for the current step, shown if standard output and error are terminals."""
 
     def __init__(self) -> None:
         console = Console(stderr=True)
@@ -77,18 +77,18 @@ class Bar(Progress):
         )
 
     def begin(self, step: str) -> None:
-        """Show another step, of unknown length until `show` is called."""
+        """Begin a step, of unknown length until `show` is called."""
         for task in self.task_ids:
             self.remove_task(task)
         self.add_task(step, total=None)
 
     def show(self, done: float, total: float | None) -> None:
-        """Show how much of the current step is done."""
+        """Update the progress of the current step."""
         self.update(self.task_ids[-1], completed=done, total=total)
 
     @contextmanager
     def inference(self) -> Iterator[RunProgress]:
-        """Show how much of a run in the ``with`` block is done."""
+        """Show the progress of a run in the ``with`` block."""
         self.begin("inference")
         with watched(RunProgress()) as self._run:
             try:
@@ -97,7 +97,7 @@ class Bar(Progress):
                 self._run = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Return what is drawn, several times per second."""
+        """Return what to draw; called several times per second."""
         if self._run is not None and (part := self._run.fraction):
             self.show(part, 1.0)
         return super().get_renderables()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import outputs
+from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError, DivergenceError
 from gbdnn.io import read_features, read_labels
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 
 def train(
-    features: Annotated[Path, Argument(metavar="FEATURES", help=f"{KINDS}; images become 0 to 1.")],
+    features: Annotated[
+        Path, Argument(metavar="FEATURES", help=f"{KINDS}; images are scaled to 0 to 1.")
+    ],
     labels: Annotated[
-        Path, Argument(metavar="LABELS", help="IDX, .npy, .npz, or text with a label per line.")
+        Path, Argument(metavar="LABELS", help="IDX, .npy, .npz, or text with one label per line.")
     ],
     out: Annotated[Path, Option("--out", "-o", metavar="NET", help="Output: a store.")],
     begin: Annotated[
         Path | None,
-        Option("--from", metavar="NET", help="Start from this network, not from a random one."),
+        Option("--from", metavar="NET", help="Start from this network instead of a random one."),
     ] = None,
     hidden: Annotated[
         str | None,
@@ -42,12 +44,12 @@ def train(
     ] = None,
     epochs: Annotated[int, Option(min=1, help="Number of passes over the inputs.")] = 20,
     batch_size: Annotated[int | None, Option(min=1, help="Inputs per step (default: 128).")] = None,
-    optimizer: Annotated[OptimizerName, Option(help="With a cosine schedule.")] = "sgd",
+    optimizer: Annotated[OptimizerName, Option(help="Optimizer, with a cosine schedule.")] = "sgd",
     learning_rate: Annotated[
         float | None, Option(help="Initial learning rate (default: sgd 0.05, adam 0.001).")
     ] = None,
     rewire: Annotated[
-        RewiringName | None, Option(help="Move edges while training (default: no).")
+        RewiringName | None, Option(help="Rewire the network during training (default: no).")
     ] = None,
     validation: Annotated[
         float | None, Option(help="Fraction of the inputs held out for validation.")
@@ -56,10 +58,12 @@ def train(
         int | None, Option(min=1, help="Stop after this number of epochs without improvement.")
     ] = None,
     seed: Annotated[int, Option(min=0, help="Seed of edges, weights and batches.")] = 0,
-    nthreads: Annotated[int | None, Option(min=1, help="Threads (default: one per core).")] = None,
+    nthreads: Annotated[
+        int | None, Option(callback=options.threads, help="Threads (default: one per core).")
+    ] = None,
     checkpoint: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Written after each epoch; the same command continues it."),
+        Option(metavar="FILE", help="Save after each epoch; the same command resumes from it."),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -69,8 +73,7 @@ def train(
 ) -> None:
     """Train a sparse network to classify inputs.
 
-    The network is written into a store. Prints a line per epoch with the loss, the accuracy and
-    the number of edges.
+    Writes the network to a store, and prints loss, accuracy and number of edges for each epoch.
 
     \b
     Examples:
@@ -107,7 +110,7 @@ def train(
                 seed=seed, nthreads=nthreads, checkpoint=checkpoint,
                 callback=report,
             )  # fmt: skip
-        except DivergenceError as err:  # whose message ends with advice for Python
+        except DivergenceError as err:  # the message ends with advice for Python users
             raise DivergenceError(str(err).partition(" (err.run")[0], err.run) from err
         gbdnn.save(run.network, out)
     if plot is not None:

@@ -1,4 +1,4 @@
-"""Workers of a command: processes of this machine, a Dask cluster, or the ranks of MPI."""
+"""Workers of a command: local processes, a Dask cluster or MPI ranks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _MPI = "mpiexec -n 5 python -m mpi4py.futures -m gbdnn ... --mpi"
 
-Workers = Annotated[int | None, Option(min=1, help="Compute in this number of processes.")]
+Workers = Annotated[int | None, Option(min=1, help="Number of worker processes.")]
 Scheduler = Annotated[
-    str | None, Option(metavar="ADDRESS", help="Compute on a Dask cluster, tcp://host:8786.")
+    str | None, Option(metavar="ADDRESS", help="Compute on a Dask cluster: tcp://host:8786.")
 ]
-Mpi = Annotated[bool, Option("--mpi", help=f"Compute on the ranks of MPI: {_MPI}")]
+Mpi = Annotated[bool, Option("--mpi", help=f"Compute on MPI ranks: {_MPI}")]
 
 
 @contextmanager
 def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[Any]:
-    """Yield the executor that the options describe, or None, and close it afterwards."""
+    """Yield the executor for these options, or None, and close it afterwards."""
     if workers is not None:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
@@ -52,7 +52,7 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
             yield client
     elif mpi:
         if "mpi4py.futures" not in sys.modules:
-            raise ArgumentError(f"--mpi needs to be started as {_MPI}")
+            raise ArgumentError(f"--mpi requires the command {_MPI}")
         with require("mpi4py.futures", "mpi", "--mpi needs mpi4py").MPIPoolExecutor() as pool:
             yield pool
     else:
@@ -60,7 +60,7 @@ def executor(workers: int | None, scheduler: str | None, mpi: bool) -> Iterator[
 
 
 def _end_with_parent() -> None:
-    """Make a worker ignore Ctrl-C, which its command handles, and end when the command ends."""
+    """Make a worker ignore Ctrl-C, which the command handles, and exit with the command."""
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
 
@@ -72,9 +72,9 @@ def _end_with_parent() -> None:
 
 
 def summary(records: Sequence[BatchStats]) -> str:
-    """Return how many batches the workers computed, and how evenly."""
+    """Return the number of batches and the balance of the workers."""
     if not records:
-        return "no batches were left to compute"
+        return "no batches left to compute"
     found = balance(records)
     seconds = found.seconds
     return (

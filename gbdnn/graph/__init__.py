@@ -1,4 +1,4 @@
-"""Graph convolutions: products of a graph's matrix, features of its nodes, and layers.
+"""Graph convolutions: layers that aggregate the features of a node's neighbours.
 
 Y' = min(max(A Y W + Y V + b, 0), clip)
 """
@@ -11,5 +11,5 @@ __all__ = ["Convolution", "infer", "normalized", "propagate"]
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return list(__all__)

@@ -1,4 +1,4 @@
-"""A layer of a graph's network: what nodes gather, what they have, weights for both."""
+"""A graph convolution: weights for neighbour features and for a node's own features."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Convolution:
     Parameters
     ----------
     weights : Matrix, SciPy sparse or 2-D ndarray, shape (features before, features), optional
-        W, applied to what a node gathers. Without it the layer is ``Y V + b``: no edge is followed.
-    bias : float or vector of as many values as there are features after it, default 0.0
+        W, applied to aggregated neighbour features. Without it, the layer is ``Y V + b``.
+    bias : float or vector of length features, default 0.0
+        As for `gbdnn.Layer`.
     self_weights : Matrix, SciPy sparse or 2-D ndarray of the same shape, optional
         V, applied to a node's own features.
     activation, clip, dtype
@@ -34,16 +35,16 @@ class Convolution:
     Attributes
     ----------
     layer : Layer
-        Of W, or of V where there is no W, with bias, activation and clip.
-    self_weights : Layer, optional
-        Of V, where there is a W, too.
+        Layer of W (of V without W) with bias, activation and clip.
+    self_weights : Layer or None
+        Layer of V if there is also a W.
     gathers : bool
         Whether there is a W.
 
     Raises
     ------
     ShapeError, ArgumentError, ArgumentTypeError
-        As `gbdnn.Layer`; or W and V are of two shapes, or there is neither.
+        As for `gbdnn.Layer`; or W and V differ in shape or dtype, or both are missing.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class Convolution:
         self.gathers, self.self_weights = weights is not None, None
         first = self_weights if weights is None else weights
         if first is None:
-            raise ArgumentTypeError("a convolution has weights, or self_weights=, or both")
+            raise ArgumentTypeError("a convolution needs weights, self_weights= or both")
         self.layer = Layer(first, bias, activation=activation, clip=clip, dtype=dtype)
         if self.gathers and self_weights is not None:
             with naming("self_weights"):
@@ -84,7 +85,7 @@ class Convolution:
 
     @classmethod
     def of(cls, layer: Layer) -> Convolution:
-        """Return ``A Y W + b`` of a layer, which is shared."""
+        """Return the convolution ``A Y W + b`` of a layer, without a copy."""
         made = cls.__new__(cls)
         made.layer, made.self_weights, made.gathers = layer, None, True
         return made
@@ -105,23 +106,25 @@ class Convolution:
 
 
 def as_convolutions(layers: Any, dtype: Any) -> list[Convolution]:
-    """Return convolutions that fit each other, of a Network or of a list of anything alike."""
+    """Return the convolutions of a Network or list after checking that they fit each other."""
     if isinstance(layers, Network) or is_matrix(layers):
         found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
         found = []
-        for k, item in enumerate(as_list(layers, "layers is a Network or a list of Convolutions")):
+        for k, item in enumerate(
+            as_list(layers, "layers must be a Network or list of Convolutions")
+        ):
             with naming(f"layer {k}"):
                 if isinstance(item, Layer):
                     item = Convolution.of(item)
                 elif not isinstance(item, Convolution):
                     item = Convolution(item, dtype=dtype)
                 found.append(item if dtype is None else item.astype(dtype))
-        Network([each.layer for each in found])  # they fit each other
+        Network([each.layer for each in found])  # raises if they do not fit
     for k, each in enumerate(found):
         if not FULL.is_exact(each.layer) and 0 not in each.layer.shape:
             raise ArgumentError(
-                f"layer {k}: the bias rule 'entries' with a positive bias, or without a ReLU, is"
-                " not for graph convolutions"
+                f"layer {k}: graph convolutions do not support the bias rule 'entries' with a"
+                " positive bias, or without a ReLU"
             )
     return found

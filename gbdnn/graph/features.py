@@ -1,4 +1,4 @@
-"""Features of nodes: a caller's matrix as an array, and an array as the answer."""
+"""Features of nodes: conversion of a caller's matrix to an array, and of the result back."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["as_answer", "as_array", "as_graph", "is_shared", "kind_of", "source_of"]
 
-_AT_ONCE = 4096  # rows that are read at once
+_AT_ONCE = 4096  # rows per read
 
 
 def as_graph(G: Any, what: str, *, transposed: bool = False) -> Any:
-    """Return the matrix of a graph, converted if it is one of networkx: G(i, j) is the edge i to j.
+    """Return the matrix of a graph, in which G(i, j) is the edge from i to j.
 
-    With `transposed`, the matrix of a networkx graph is the one that brings i's features to j.
+    Networkx graphs are converted; with `transposed`, to the transpose.
     """
     networkx = sys.modules.get("networkx")
     if networkx is not None and isinstance(G, networkx.Graph):
@@ -37,22 +37,22 @@ def as_graph(G: Any, what: str, *, transposed: bool = False) -> Any:
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:
-    """Return how many features nodes have, and of what dtype, or raise if X is of other nodes."""
+    """Return the number and dtype of features; raise if X does not have a row per node."""
     is_stored = hasattr(X, "sparse_rows") and not is_matrix(X)
     nrows, ncols = (X.nrows, X.ncols) if is_stored else shape_of(X, "X")
     if nrows != nodes:
-        raise ShapeError(f"X is {nrows} x {ncols} but A is {nodes} x {nodes}: a row per node")
+        raise ShapeError(f"X is {nrows} x {ncols} but A, {nodes} x {nodes}, has {nodes} nodes")
     return int(ncols), dtype_of(X)
 
 
 def source_of(X: Any, features: int, dtype: np.dtype) -> RowSource:
-    """Return the features as what rows are read from, in a dtype; they are finite."""
-    reader = gb.Matrix(dtype, nrows=features, ncols=1)  # a layer that reads so many features
+    """Return the features as a source of rows in a dtype, with checks that they are finite."""
+    reader = gb.Matrix(dtype, nrows=features, ncols=1)  # a layer with this number of inputs
     return as_source(X, Network([Layer(reader, copy=False)]))
 
 
 def as_array(X: Any, some: np.ndarray | None = None) -> np.ndarray:
-    """Return a source's rows, or those of some nodes (ascending), as an array by rows."""
+    """Return all rows of a source, or those of some nodes (ascending), as a C-ordered array."""
     is_dense = hasattr(X, "dense_rows")
     if is_dense and some is None:
         found = np.ascontiguousarray(X.dense_rows(0, X.nrows))
@@ -69,18 +69,18 @@ def as_array(X: Any, some: np.ndarray | None = None) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         total = found.sum()
     if not np.isfinite(total):
-        _ = X.largest  # looks at each value, and raises where one is not finite
+        _ = X.largest  # raises if a value is not finite
     return found
 
 
 def is_shared(Y: Any, X: Any) -> bool:
-    """Whether an array is a caller's."""
+    """Whether an array may share memory with a caller's."""
     both = isinstance(X, np.ndarray) and isinstance(Y, np.ndarray)
     return both and np.may_share_memory(X, Y)
 
 
 def as_answer(Y: np.ndarray) -> gb.Matrix:
-    """Return an array, which is given up, as a matrix that stores no zero."""
+    """Return an array as a matrix without stored zeros, taking ownership."""
     answer = DenseAnswer(0, 0, Y.dtype)
     answer.values = Y if Y.base is None and Y.flags.carray else Y.copy()
     answer.present = np.empty(Y.shape, bool)

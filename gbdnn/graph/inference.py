@@ -1,10 +1,10 @@
-"""Inference over a graph: layers of convolutions, on all nodes or on some.
+"""Inference with graph convolutions, for all nodes or some of them.
 
     Y' = min(max(A Y W + Y V + b, 0), clip)
 
-Every product with A is computed on as few features as it can be: before the weights, (A Y) W, in
-blocks of nodes; or after them, A (Y W), where sums start at ``Y V + b`` and end as activations in
-one pass. Rows depend on each other: nothing is dropped between two products with A.
+Each product with A is computed on the smaller number of features: before the weights, as (A Y) W in
+blocks of nodes, or after them, as A (Y W), in one pass that starts the sums at ``Y V + b`` and ends
+with the activation. Rows depend on each other, so no rows are dropped between layers.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["infer"]
 
-_WIDEST = 1 << 16  # nodes of a block
+_WIDEST = 1 << 16  # maximum nodes of a block
 _NARROWEST = 64
-_AT_ONCE = 1 << 15  # nodes that are multiplied by sparse weights, at most
+_AT_ONCE = 1 << 15  # maximum nodes per product with sparse weights
 
 
 def infer(
@@ -78,54 +78,52 @@ def infer(
     nthreads: int | None = None,
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
-    """Return the activations of nodes after the last layer of graph convolutions.
+    """Return the activations of nodes after the last graph convolution.
 
     Parameters
     ----------
     layers : Network, or list of Convolution, Layer, or matrices (features before, features)
-        A Layer is ``A Y W + b`` with its activation and clip; a bare matrix has a ReLU.
+        A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
-        A row per node. Sparse features stay sparse where the first layer's weights come first.
+        One row per node.
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
-        ``A(j, i)`` brings i's features to j: what `normalized` returns, or the transpose of a
-        graph. A networkx graph is transposed for you: an edge from i to j brings i's features to j;
-        nodes are numbered in the order of ``list(A)``.
+        ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
+        the transpose of an adjacency matrix. Networkx graphs are transposed automatically, with
+        nodes in the order of ``list(A)``.
     nodes : array_like of int, boolean mask of length nodes, or Vector, optional
-        Nodes whose activations are returned; of a Vector, its entries that are not 0. Only what
-        they depend on is computed: their neighbours, and as many hops more as layers gather.
+        Nodes whose activations are returned, for a Vector those of its nonzero entries. Only these
+        nodes and their neighbourhoods are computed. Default: all nodes.
     aggregate : {"sum", "max", "min"}, default "sum"
-        In place of ``A Y`` the largest or smallest of the neighbours' activations, whatever A's
-        values; 0 for nodes without neighbours. They are computed by GraphBLAS alone.
+        ``"max"`` and ``"min"`` replace ``A Y`` by the maximum or minimum over neighbours, computed
+        by GraphBLAS; the values of A are ignored, and nodes without neighbours get 0.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        As for `gbdnn.infer`: the weights decide.
+        As for `gbdnn.infer`.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        What computes the products with A and with the weights. ``"graphblas"`` computes all of them
-        in GraphBLAS and needs no numba. ``"fused"`` forces compiled code; ``"sparse"`` and
-        ``"full"`` force that kernel for the weights, and GraphBLAS for A. ``"auto"`` picks the
-        fastest available code, which is NumPy's product if 40 % of the weights or more are stored.
+        ``"auto"`` uses the fastest available code; for weights of at least 40 % density, this is
+        NumPy's product. ``"graphblas"`` uses only GraphBLAS and needs no numba. ``"fused"`` forces
+        compiled code. ``"sparse"`` and ``"full"`` force this kernel for the weights, and GraphBLAS
+        for A.
     memory : int or str, optional
-        Budget in bytes, or with a unit as ``"1GiB"``, for the products of one layer (default: no
-        limit). With less, neighbours are aggregated before the weights, a block of nodes at a time.
-        The activations of all nodes before and after a layer and a copy of A, or of the rows that
-        `nodes` need, come on top.
+        Budget in bytes, or with a unit, for the products of one layer; if it is too small, (A Y) W
+        is computed in blocks of nodes. It does not include activations of all nodes or a copy of A.
+        Default: no limit.
     nthreads : int, optional
-        Threads of products with A and with sparse weights, as for `gbdnn.infer`. NumPy's
-        products, which only ``engine="auto"`` uses, run on NumPy's threads.
+        As for `gbdnn.infer`. NumPy's products use NumPy's threads.
     callback : callable, optional
-        Called with a `LayerStats` after each layer; its kernel is that of the product with A.
+        Called with a `LayerStats` after each layer, whose kernel is that of the product with A.
 
     Returns
     -------
     graphblas.Matrix, shape (nodes, features after the last layer)
-        A new Matrix, which stores no zero, with a row per node, or per item of `nodes`.
+        A new Matrix without stored zeros, with a row per node or per item of `nodes`.
 
     Raises
     ------
     ShapeError
-        A is not square, X has another number of rows, or a layer does not fit.
+        A is not square, X does not have one row per node, or a layer does not fit.
     ArgumentError, ArgumentTypeError
-        A value that is read is not finite, an option is invalid, or `memory` cannot hold a block of
-        64 nodes; the message names the bytes needed.
+        A value is not finite, an option is invalid, or `memory` is too small for 64 nodes; the
+        message states the required bytes.
     NonFiniteError
         A sum overflowed; the message names the layer.
 
@@ -134,8 +132,7 @@ def infer(
     GCN is a Network and ``normalized(G)``; GraphSAGE is ``Convolution(W, self_weights=V)`` and
     ``normalized(G, "mean")``; GIN is ``Convolution(W, self_weights=(1 + eps) * W)``,
     ``Convolution(self_weights=W2)`` and ``G.T``. T. Kipf, M. Welling, ICLR 2017; W. Hamilton,
-    R. Ying, J. Leskovec, NIPS 2017; K. Xu
-    et al., "How Powerful are Graph Neural Networks?", ICLR 2019.
+    R. Ying, J. Leskovec, NIPS 2017; K. Xu et al., ICLR 2019.
 
     Examples
     --------
@@ -191,7 +188,7 @@ def infer(
 
 
 class _Run:
-    """The layers of one call; parameters as for `infer`."""
+    """State of one call; parameters as for `infer`."""
 
     def __init__(
         self, aggregate: Aggregate, engine: Engine, memory: int | None, nthreads: int | None
@@ -200,7 +197,7 @@ class _Run:
         self._memory = sys.maxsize if memory is None else memory
 
     def may_multiply_first(self, layer: Convolution, step: Step) -> bool:
-        """Whether Y W may come before the product with A, and fits the memory."""
+        """Whether Y W can be computed before the product with A within `memory`."""
         if step.rows is None:
             return True
         product = step.rows.ncols * layer.layer.ncols * layer.layer.dtype.itemsize
@@ -211,7 +208,7 @@ class _Run:
     ) -> tuple[np.ndarray, str]:
         """Return the activations after a layer, and the kernel of its product with A.
 
-        Those before it are taken from the list.
+        The activations before it are removed from the list `before`, to free their memory.
         """
         info, rows, Y = layer.layer, step.rows, before.pop()
         if rows is None:
@@ -235,7 +232,7 @@ class _Run:
     def _weights_first(
         self, k: int, layer: Convolution, step: Step, held: list[Any], gather: Gather
     ) -> np.ndarray:
-        """A (Y W): sums start at Y V + b and end as activations."""
+        """Compute A (Y W): sums start at Y V + b and end as activations."""
         info, Y = layer.layer, held.pop()
         nodes, features, dtype = gather.rows.nrows, info.ncols, info.dtype
         T = self._times(k, Y, info, np.empty((gather.rows.ncols, features), dtype))
@@ -257,7 +254,7 @@ class _Run:
     def _edges_first(
         self, k: int, layer: Convolution, step: Step, Y: np.ndarray, gather: Gather, width: int
     ) -> np.ndarray:
-        """(A Y) W, so many nodes at a time."""
+        """Compute (A Y) W in blocks of `width` nodes."""
         info, count = layer.layer, gather.rows.nrows
         Z = np.empty((count, info.ncols), info.dtype)
         block = np.empty((width, info.nrows), info.dtype)
@@ -275,7 +272,7 @@ class _Run:
         return Z
 
     def _times(self, k: int, Y: Any, layer: Layer, out: np.ndarray) -> np.ndarray:
-        """Write Y W: under engine="auto" by NumPy if W and Y are dense, else by the chain."""
+        """Write Y W to `out`: by NumPy if engine="auto" and both are dense, else by `infer`."""
         if self._engine == "auto" and isinstance(Y, np.ndarray) and _is_dense(layer):
             with np.errstate(over="ignore", invalid="ignore"):
                 return np.matmul(Y, layer.prepared(_dense), out=out)
@@ -301,7 +298,7 @@ def _is_dense(layer: Layer) -> bool:
 
 
 def _multiplies_first(info: Layer, rows: SparseRows) -> bool:
-    """Whether A (Y W) takes less time than (A Y) W."""
+    """Whether A (Y W) is expected to be faster than (A Y) W."""
     row = info.edges * (costs.MACHINE.product if _is_dense(info) else costs.MACHINE.fused)
     gathered = rows.nvals * costs.MOVE
     later = rows.ncols * row + gathered * info.ncols
@@ -309,7 +306,7 @@ def _multiplies_first(info: Layer, rows: SparseRows) -> bool:
 
 
 def _finish(k: int, layer: Layer, Z: np.ndarray) -> None:
-    """Z = min(max(Z + b, 0), clip), in place."""
+    """Compute Z = min(max(Z + b, 0), clip) in place."""
     Z += _bias(layer)
     require_finite(k, layer, Z)
     np.clip(Z, *_limits(layer), out=Z)
@@ -325,7 +322,7 @@ def _limits(layer: Layer) -> tuple[float, float]:
 
 
 def _rows(Y: RowSource, start: int, stop: int) -> SparseRows:
-    """Return rows that count from 0."""
+    """Return rows with ids from 0."""
     rows = Y.sparse_rows(start, stop)
     return SparseRows(rows.indptr, rows.columns, rows.values, rows.ncols)
 
@@ -336,5 +333,5 @@ def _dense(layer: Layer) -> np.ndarray:
 
 
 def _chain(layer: Layer) -> Network:
-    """Return a network of the product alone."""
+    """Return a network that computes only the product with the weights."""
     return Network([Layer(layer.W, activation="identity")])

@@ -1,4 +1,4 @@
-"""The nodes that an answer for some nodes depends on, layer by layer."""
+"""The nodes on which the result for some nodes depends, layer by layer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Step", "as_nodes", "steps"]
 
 
 class Step(NamedTuple):
-    """What a layer reads of the graph: rows of A, a column per row of its features.
+    """The part of a graph that a layer reads: rows of A, with one column per row of features.
 
-    ``own`` are the rows of features that nodes have themselves; None if all of them, in order.
+    ``own`` are the rows of the nodes' own features; None for all in order.
     """
 
     rows: SparseRows | None
@@ -32,39 +32,39 @@ class Step(NamedTuple):
 
 
 def as_nodes(nodes: Any, count: int) -> np.ndarray:
-    """Return the ids of nodes, which may be given as a mask or a Vector."""
+    """Return the ids of nodes, given as ids, a mask or a Vector."""
     complete(nodes)
     if is_object(nodes) and type(nodes).__module__ == "graphblas.core.vector":
         if nodes.size != count:
-            raise ShapeError(f"nodes is a Vector of size {nodes.size}; A has {count} nodes")
+            raise ShapeError(f"nodes is a Vector of size {nodes.size} but A has {count} nodes")
         ids, values = nodes.to_coo()
         return ids.astype(np.int64)[values != 0]
     ids = as_array(nodes, "nodes")
     if ids.dtype.kind == "b":
         if ids.shape != (count,):
-            raise ShapeError(f"nodes is a mask of shape {ids.shape}; A has {count} nodes")
+            raise ShapeError(f"nodes is a mask of shape {ids.shape} but A has {count} nodes")
         return np.flatnonzero(ids)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
-        raise ArgumentTypeError("nodes are a Vector, a boolean mask, or a list of whole numbers")
+        raise ArgumentTypeError("nodes must be a Vector, a boolean mask or a list of integers")
     if ids.size and not 0 <= ids.min() <= ids.max() < count:
         bad = ids.min() if ids.min() < 0 else ids.max()
-        raise ArgumentError(f"nodes: {bad}, of {count} nodes that are counted from 0")
+        raise ArgumentError(f"nodes contains {bad}; ids must be from 0 to {count - 1}")
     return ids.astype(np.int64)
 
 
 def steps(
     A: MatrixLike, dtype: np.dtype, layers: Sequence[Convolution], ids: np.ndarray | None
 ) -> tuple[list[Step], np.ndarray | None]:
-    """Return what each layer reads, and the nodes whose features the first one reads.
+    """Return the step of each layer, and the nodes whose features the first layer reads.
 
     Parameters
     ----------
     A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
     dtype : float32 or float64
-        Of the rows.
+        Dtype of the rows.
     layers : sequence of Convolution
     ids : ndarray of int64, optional
-        Nodes that the answer is for, ascending; None for all.
+        Nodes of the result, ascending; None for all.
     """
     if ids is None:
         rows = as_rows(A, what="A", dtype=dtype)
@@ -88,7 +88,7 @@ def steps(
 
 
 def _taking(A: MatrixLike, dtype: np.dtype) -> Callable[[np.ndarray], SparseRows]:
-    """Return what takes rows of A: these alone are copied and looked at, but SciPy's."""
+    """Return a function that takes rows of A; only SciPy arrays are copied and checked whole."""
     complete(A)
     if is_scipy(A):
         return as_rows(A, what="A", dtype=dtype).take

@@ -1,4 +1,4 @@
-"""Normalised adjacency matrices, and features propagated along the edges of a graph."""
+"""Normalised adjacency matrices, and propagation of features along the edges of a graph."""
 
 from __future__ import annotations
 
@@ -38,42 +38,39 @@ def normalized(
     self_loops: bool | None = None,
     dtype: Any = None,
 ) -> gb.Matrix:
-    r"""Return the matrix A of a graph with which ``A Y`` brings features along the edges.
+    r"""Return the normalised matrix A of a graph, so that ``A Y`` aggregates neighbour features.
 
     Parameters
     ----------
     G : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
-        ``G(i, j)`` is an edge from node i to node j, as in GraphBLAS and networkx; a value is its
-        weight, >= 0. Of a networkx graph, nodes are numbered in the order of ``list(G)``, and
-        weights are its attribute ``weight`` (1 where there is none). Any dtype and orientation;
-        where values are bool, or all the same one, none but that is read. Stored zeros are no
-        edges. It is not changed.
+        ``G(i, j)`` is the weight, at least 0, of the edge from node i to node j, as in GraphBLAS
+        and networkx. Any dtype; stored zeros are not edges. Nodes of a networkx graph are numbered
+        in the order of ``list(G)``, and its attribute ``weight`` has the weights (default: 1).
     kind : {"symmetric", "mean"}, default "symmetric"
-        ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D has the degrees, the
-        sums of weights of the edges that each node gathers: those that point to it, and its loop.
+        ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D is the diagonal matrix
+        of weighted in-degrees, including loops.
     self_loops : bool, optional
-        Whether to put 1 on the diagonal where no loop is stored; existing loops keep their weight.
-        Default: for ``"symmetric"`` alone.
+        Whether to add loops of weight 1 to nodes without one. Default: only for ``"symmetric"``.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of A (default: FP64 stays, all else becomes FP32).
+        Of A. Default: FP64 for FP64, otherwise FP32.
 
     Returns
     -------
     graphblas.Matrix, shape (nodes, nodes)
-        New, row-wise. ``A(j, i)`` brings i's features to j. The row of a node without edges is
-        empty: it gathers 0.
+        New, row-wise. ``A(j, i)`` propagates features from node i to node j. Rows of nodes without
+        incoming edges are empty.
 
     Raises
     ------
     ShapeError
         G is not square.
     ArgumentError
-        A weight is negative, or not finite.
+        A weight is negative or not finite.
 
     Notes
     -----
     T. Kipf, M. Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR
-    2017 (symmetric, as PyTorch Geometric's ``GCNConv`` has it); W. Hamilton, R. Ying, J. Leskovec,
+    2017 (symmetric, as in PyTorch Geometric's ``GCNConv``); W. Hamilton, R. Ying, J. Leskovec,
     "Inductive Representation Learning on Large Graphs", NIPS 2017 (mean).
 
     Examples
@@ -90,7 +87,7 @@ def normalized(
     require_square(G, "G")
     columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
     if columns.nvals and columns.values.min() < 0:
-        raise ArgumentError(f"G: a weight of {columns.values.min():g}; weights are >= 0")
+        raise ArgumentError(f"G: weights must be at least 0, not {columns.values.min():g}")
     scalar = columns.dtype.type
     # A = G^T
     A = columns.matrix()
@@ -114,10 +111,10 @@ def normalized(
 
 
 def require_square(A: MatrixLike, name: str) -> int:
-    """Return the number of nodes, or raise ShapeError if the matrix is not square."""
+    """Return the number of nodes; raise ShapeError if the matrix is not square."""
     nrows, ncols = shape_of(A, name)
     if nrows != ncols:
-        raise ShapeError(f"{name} is {nrows} x {ncols}; a graph has a row and a column per node")
+        raise ShapeError(f"{name} must be square, not {nrows} x {ncols}")
     return nrows
 
 
@@ -132,51 +129,48 @@ def propagate(
     engine: Engine = "auto",
     nthreads: int | None = None,
 ) -> Any:
-    """Return ``A^hops X``: what nodes gather from their neighbours, and these from theirs.
+    """Return ``A^hops X``: features aggregated over neighbourhoods of `hops` hops.
 
     Parameters
     ----------
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
-        ``A(j, i)`` brings i's features to j: what `normalized` returns, or the transpose of a
-        graph. A networkx graph is transposed for you: an edge from i to j brings i's features to j;
-        nodes are numbered in the order of ``list(A)``.
+        As for `infer`.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features)
-        Full in memory, of whatever kind it is.
+        Converted to a dense array.
     hops : int, default 1
-        How often.
+        Number of products with A.
     all_hops : bool, default False
-        Whether to return ``[X, A X, A^2 X, ...]`` side by side, shape (nodes, (hops + 1) x
+        Whether to return the columns of ``X, A X, A^2 X, ...``, shape (nodes, (hops + 1) x
         features).
     aggregate : {"sum", "max", "min"}, default "sum"
-        ``"max"`` and ``"min"`` of the neighbours' features, whatever A's values; 0 for nodes
-        without neighbours. They are computed by GraphBLAS alone.
+        As for `infer`.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        What to compute in (default: that of X; all but FP64 becomes FP32).
+        Of the computation. Default: FP64 if X is FP64, otherwise FP32.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        ``"fused"`` forces compiled code, ``"auto"`` picks the fastest available code. All others
-        compute the products in GraphBLAS and need no numba.
+        ``"fused"`` forces compiled code; ``"auto"`` uses the fastest available code. The others use
+        GraphBLAS.
     nthreads : int, optional
-        As for `gbdnn.infer`. The bits of the answer do not depend on it.
+        As for `gbdnn.infer`. The result has the same bits for any number of threads.
 
     Returns
     -------
     ndarray or graphblas.Matrix
-        An array for an array; else a new Matrix, which stores no zero.
+        An array if X is an array, else a new Matrix without stored zeros.
 
     Raises
     ------
     ShapeError
-        A is not square, or X has another number of rows.
+        A is not square, or X does not have one row per node.
     ArgumentError, ArgumentTypeError
-        A value is not finite, or an option has no meaning.
+        A value is not finite, or an option is invalid.
     NonFiniteError
         A sum overflowed; the message names the hop.
 
     Notes
     -----
-    Features that a classifier learns from as from any other: F. Wu et al., "Simplifying Graph
-    Convolutional Networks", ICML 2019 (SGC); F. Frasca et al., "SIGN: Scalable Inception Graph
-    Neural Networks", 2020 (``all_hops=True``).
+    Use the result as features of any classifier: F. Wu et al., "Simplifying Graph Convolutional
+    Networks", ICML 2019 (SGC); F. Frasca et al., "SIGN: Scalable Inception Graph Neural Networks",
+    2020 (``all_hops=True``).
 
     Examples
     --------

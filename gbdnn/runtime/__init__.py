@@ -1,1 +1,1 @@
-"""What runs beneath: GraphBLAS and its first use, threads, cores, packages that may be missing."""
+"""Runtime: initialisation of GraphBLAS, threads, cores, optional packages."""

@@ -1,4 +1,4 @@
-"""Which cores this process may use: by its affinity, and by the quota of its control group."""
+"""The cores available to this process, by its CPU affinity and its cgroup quota."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ _MOUNTED = Path("/sys/fs/cgroup")
 
 
 def cores(*, bound: bool = True, limited: bool = True) -> int:
-    """Return how many cores there are for this process, at least 1.
+    """Return the number of cores available to this process, at least 1.
 
     Parameters
     ----------
     bound : bool
-        Whether cores count that this process is not bound to; other processes of the machine may
-        be bound to them.
+        Whether to respect the CPU affinity of this process.
     limited : bool
-        Whether the quota counts.
+        Whether to respect the quota.
 
     Returns
     -------
@@ -32,8 +31,8 @@ def cores(*, bound: bool = True, limited: bool = True) -> int:
 
     Notes
     -----
-    A container's share of the processors is a quota of its control group (Linux, version 1 or 2):
-    microseconds of all cores within each period; part of a core counts as one.
+    The quota of a container is that of its control group (Linux cgroups, version 1 or 2), in
+    microseconds per period; fractions of a core are rounded up.
     """
     there = (bound and len(usable())) or os.cpu_count() or 1
     quota = _quota(_SELF, _MOUNTED) if limited else None
@@ -41,17 +40,17 @@ def cores(*, bound: bool = True, limited: bool = True) -> int:
 
 
 def usable() -> set[int]:
-    """Return the numbers of the cores that threads of this process may run on; none on macOS.
+    """Return the cores in the CPU affinity of this process; none on macOS.
 
-    An OpenMP runtime that is to bind threads (``OMP_PROC_BIND``, ``OMP_PLACES``) binds the one that
-    calls it, and all that this one starts afterwards, to a single place: that does not count.
+    An OpenMP runtime that binds threads (``OMP_PROC_BIND``, ``OMP_PLACES``) binds the calling
+    thread, and the threads that it starts later, to a single place. That binding is ignored.
     """
     now = _affinity()
     return _AT_FIRST if is_binding() and now < _AT_FIRST else now
 
 
 def is_binding() -> bool:
-    """Whether OpenMP's threads are to be bound."""
+    """Whether OpenMP is configured to bind threads."""
     return any(os.environ.get(name, "false").lower() not in ("", "false") for name in _BINDING)
 
 
@@ -64,7 +63,7 @@ _AT_FIRST = _affinity()
 
 
 def _quota(of_process: Path, mounted: Path) -> float | None:
-    """Return the smallest quota of a process's control group and those it is in, in cores."""
+    """Return the smallest quota of a process's control group and its ancestors, in cores."""
     found = []
     with contextlib.suppress(OSError, ValueError):
         for line in of_process.read_text(encoding="utf-8").splitlines():
@@ -75,7 +74,7 @@ def _quota(of_process: Path, mounted: Path) -> float | None:
                 top, read = mounted / "cpu", _of_version_1
             else:
                 continue
-            # A path from outside the container does not exist in it; its root does.
+            # The path may be that outside the container, which does not exist inside.
             inner = [part for part in path.split("/") if part]
             for depth in range(len(inner) + 1):
                 folder = top.joinpath(*inner[:depth])
@@ -92,7 +91,7 @@ def _of_version_2(folder: Path) -> tuple[int, int]:
 
 
 def _of_version_1(folder: Path) -> tuple[int, int]:
-    """Return quota and period; a quota of -1 is none."""
+    """Return quota and period; a quota of -1 means no limit."""
     quota, period = (
         int((folder / f"cpu.cfs_{name}_us").read_text(encoding="utf-8"))
         for name in ("quota", "period")

@@ -1,13 +1,13 @@
-"""GraphBLAS, initialised once: ``gb`` is the package ``graphblas`` for all of gbdnn.
+"""Initialisation of GraphBLAS: ``gb`` is the package ``graphblas`` for all of gbdnn.
 
-python-graphblas initialises itself at the first access to one of its attributes, and loads its
-modules and operators as they are asked for, without a lock. Here the first access, from whatever
-thread, takes a lock and loads all that gbdnn uses. ``import gbdnn`` accesses nothing, so that
-``graphblas.init`` may follow it.
+python-graphblas initialises itself at the first access to an attribute, and loads modules and
+operators on demand without a lock. Here the first access from any thread takes a lock and loads
+everything that gbdnn uses. ``import gbdnn`` accesses no attribute, so ``graphblas.init`` may be
+called afterwards.
 
-A forked child does not inherit GraphBLAS's OpenMP threads, and waits for them for ever if its
-parent has started them: by a sparse run on two threads or more. Whether it has cannot be asked.
-Where it may have, the first access in the child raises.
+A forked child does not inherit GraphBLAS's OpenMP threads and waits for them forever if its parent
+has started them, that is, has run GraphBLAS on two or more threads. There is no way to query this,
+so the first access in the child raises if the parent may have started them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _OPERATORS = (
     "semiring.any_plus", "semiring.plus_second", "semiring.any_times", "semiring.max_second",
     "semiring.min_second",
 )  # fmt: skip
-_LONG, _WIDEST = 20, 100  # items and characters that an error shows
+_LONG, _WIDEST = 20, 100  # most items and characters shown in an error
 _DTYPES = ("BOOL", "INT64", "UINT64", "FP32", "FP64")
 
 
 class _GraphBLAS:
-    """The package ``graphblas``; attributes are kept after the first access."""
+    """The package ``graphblas``; attributes are cached after the first access."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -49,9 +49,9 @@ class _GraphBLAS:
     def __getattr__(self, name: str) -> Any:
         if self._forked:
             raise ForkError(
-                "this process was forked from one in which GraphBLAS runs on several threads, which"
-                " do not exist here: start processes with 'spawn' or 'forkserver', as in"
-                " multiprocessing.get_context('spawn')"
+                "GraphBLAS cannot be used in a process that was forked after GraphBLAS had been"
+                " initialised with several threads; start processes with 'spawn' or 'forkserver',"
+                " as in multiprocessing.get_context('spawn')"
             )
         with self._lock:
             if not any(module in self.__dict__ for module in _MODULES):
@@ -72,14 +72,14 @@ class _GraphBLAS:
                     found[dtype]
 
     def before_fork(self) -> None:
-        """Note whether a child could not use GraphBLAS."""
+        """Record whether a child would be unable to use GraphBLAS."""
         params = graphblas._init_params
         self._unusable = self._forked or bool(
-            params and graphblas.ss.config["nthreads"] != 1  # 0: as many as there are cores
+            params and graphblas.ss.config["nthreads"] != 1  # 0: one per core
         )
 
     def after_fork(self) -> None:
-        """Begin anew in the child."""
+        """Reset the state in the child."""
         forked = self._unusable
         self.__dict__.clear()
         self.__init__()  # type: ignore[misc]
@@ -87,9 +87,9 @@ class _GraphBLAS:
 
 
 def _heed_quota() -> None:
-    """Have GraphBLAS's default of threads, a thread for each core, end at the quota.
+    """Limit GraphBLAS's default number of threads, one per core, to the quota.
 
-    A number that the caller has set stays.
+    A number set by the caller is kept.
     """
     config, everywhere, most = graphblas.ss.config, cores(limited=False), cores()
     if "OMP_NUM_THREADS" not in os.environ and config["nthreads"] == everywhere > most:
@@ -103,19 +103,18 @@ else:
     os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
 
 COMPLETION = threading.RLock()
-"""Held while a caller's object is touched that may have pending work."""
+"""Held while accessing a caller's object that may have pending work."""
 
-_NUMBERS = {int, float, bool, np.float64, np.float32, np.int64}  # of which lists may be long
+_NUMBERS = {int, float, bool, np.float64, np.float32, np.int64}  # lists of these may be long
 
 
 def is_object(x: object) -> bool:
-    """Whether `x` is an object of GraphBLAS's: a matrix, vector, scalar, or an expression of these.
+    """Whether `x` is a GraphBLAS matrix, vector or scalar, a transpose, or an expression.
 
-    A transpose counts, and so do the expressions that become an object where they are read
-    (``2 * A``, ``A[:10, :]``), unlike ``A @ B``, which does not say by which semiring.
+    Includes expressions that can be evaluated (``2 * A``, ``A[:10, :]``), but not ``A @ B``, which
+    lacks a semiring.
     """
-    # A foreign object never makes GraphBLAS initialise: without the module there is no object, nor
-    # while it is loaded.
+    # Do not initialise GraphBLAS: if the module is not (completely) loaded, no object exists.
     module: Any = sys.modules.get("graphblas.core.matrix")
     transposed = getattr(module, "TransposedMatrix", None)
     return transposed is not None and isinstance(
@@ -124,19 +123,18 @@ def is_object(x: object) -> bool:
 
 
 def complete(x: Any) -> None:
-    """Finish the pending work of a caller's GraphBLAS objects, which threads may then read at once.
+    """Complete pending work of GraphBLAS objects, so that several threads can read them.
 
-    GraphBLAS finishes pending work where an object is first read, even by a function that only
-    counts its entries, or shows it: two threads that do so at once corrupt it. So this comes before
-    anything else that reads an object; what is not an object stays as it is; lists, tuples and
-    expressions may have some in them.
+    GraphBLAS completes pending work when an object is first read, even to count its entries or to
+    print it; two threads that do so at once corrupt the object. So call this before any other read.
+    Lists, tuples and expressions are searched for objects; other values are ignored.
     """
     if isinstance(x, list | tuple):
         if not set(map(type, x)) <= _NUMBERS:
             for each in x:
                 complete(each)
         return
-    if type(x).__module__.startswith("graphblas.core."):  # what an expression is of
+    if type(x).__module__.startswith("graphblas.core."):  # operands of an expression
         for name in ("args", "left", "right", "parent"):
             complete(getattr(x, name, None))
     if is_object(x):
@@ -146,7 +144,7 @@ def complete(x: Any) -> None:
 
 
 def shown(x: object) -> str:
-    """Return how an error shows a caller's value: arrays and long values by their type."""
+    """Return the text for a value in an error message: arrays and long values by their type."""
     kind = f"an object of type {type(x).__module__}.{type(x).__qualname__}".replace("builtins.", "")
     if hasattr(x, "shape") and not isinstance(x, type | np.generic):
         return kind
@@ -155,6 +153,6 @@ def shown(x: object) -> str:
     with COMPLETION:
         try:
             text = repr(x)
-        except Exception:  # of a class of anybody's: python-graphblas draws tables with pandas
+        except Exception:  # any class: python-graphblas prints with pandas
             return kind
     return text if len(text) <= _WIDEST else kind

@@ -1,4 +1,4 @@
-"""Packages that gbdnn does not require."""
+"""Optional packages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gbdnn.errors import MissingPackageError
 def require(package: str, extra: str, why: str) -> Any:
     """Return a module of an optional package, such as ``"scipy.sparse"``.
 
-    If it cannot be imported, a MissingPackageError says why it is needed, and the pip line: `extra`
-    is the extra of gbdnn that brings it.
+    If it cannot be imported, raise a MissingPackageError with the reason `why` and the pip command
+    of gbdnn's extra `extra`.
     """
     try:
         return importlib.import_module(package)
-    except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError if it finds no MPI
+    except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError without MPI
         raise MissingPackageError(f'{why}: pip install "gbdnn[{extra}]"') from err

@@ -1,4 +1,4 @@
-"""What the processor is: its name, its vectors, its caches, as the system tells them."""
+"""Properties of the processor: its name, vector instructions and caches."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def name() -> str:
 
 
 def vectors() -> str:
-    """Return what its vectors are: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``."""
+    """Return the vector instructions: ``"AVX-512"``, ``"AVX2"`` or ``"NEON"``."""
     if platform.machine() in ("aarch64", "arm64"):
         return "NEON"
     return "AVX-512" if "avx512f" in _cpuinfo().get("flags", "").split() else "AVX2"
 
 
 def cache_bytes(level: int, default: int) -> int:
-    """Return the size of a core's data cache of a level; `default` where the system is silent."""
+    """Return the size of a core's data cache of a level; `default` if unknown."""
     for each in sorted(_CACHES.glob("index*")):
         try:
             found, kind, size = (
@@ -52,7 +52,7 @@ def cache_bytes(level: int, default: int) -> int:
 
 @cache
 def _cpuinfo() -> dict[str, str]:
-    """Return what the system says of the first processor; nothing where it is not Linux."""
+    """Return the first entry of /proc/cpuinfo; nothing on other systems than Linux."""
     found: dict[str, str] = {}
     if _CPUINFO.exists():
         for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():

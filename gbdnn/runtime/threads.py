@@ -1,4 +1,4 @@
-"""Threads: how many GraphBLAS may use during a call, and work that runs on several at once."""
+"""Threads: GraphBLAS's number of threads during a call, and a pool of Python threads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_THREADS", "available", "engaged", "on_threads", "unbind"]
 
-MOST_THREADS = 2**31 - 1  # GraphBLAS holds it in a C int
+MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
 
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
-    """Engage a GraphBLAS Context of `nthreads` threads for the length of a ``with`` block.
+    """Engage a GraphBLAS Context of `nthreads` threads for a ``with`` block.
 
     None leaves the caller's Context and configuration in force.
     """
@@ -31,16 +31,15 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
 
 
 def available() -> int:
-    """Return the threads that GraphBLAS may use now: the engaged Context's, or the configured."""
+    """Return GraphBLAS's number of threads, of the engaged Context or the configuration."""
     return int(gb.ss.Context(engage=False)["nthreads"])
 
 
 def unbind() -> None:
-    """Let this thread run on all cores of the process, where OpenMP's threads are to be bound.
+    """Let this thread run on all cores of the process even if OpenMP binds threads.
 
-    They are bound for the products within GraphBLAS. Threads of Python's begin where the one that
-    started them is bound, and OpenMP binds each to its first place when it first calls GraphBLAS:
-    all would share one core.
+    Python threads inherit the binding of the thread that starts them, and OpenMP binds each one to
+    its first place at the first call of GraphBLAS, so all of them would share one core.
     """
     if is_binding() and hasattr(os, "sched_setaffinity"):
         with engaged(1):
@@ -50,7 +49,7 @@ def unbind() -> None:
 
 
 class _Helper:
-    """A thread that runs one job after the other."""
+    """A thread that runs jobs from a queue."""
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -62,7 +61,7 @@ class _Helper:
             self.jobs.get()()
 
 
-_idle: list[_Helper] = []  # append and pop are done under Python's lock
+_idle: list[_Helper] = []  # append and pop are atomic
 os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -73,30 +72,30 @@ def on_threads(
     stop: Callable[[], object],
     all_needed: bool = False,
 ) -> None:
-    """Call ``work(0)``, ``work(1)``, ... at once, each on a thread of its own; wait for all.
+    """Call ``work(0)``, ``work(1)``, ... concurrently, each on its own thread, and wait for all.
 
-    This thread is one of them, unless `all_needed`; the others are kept for the next call, since
-    to start one takes 0.1 ms.
+    The calling thread runs ``work(0)`` unless `all_needed`. The others are kept for the next call,
+    because starting a thread takes 0.1 ms.
 
     Parameters
     ----------
     nthreads : int
-        How many calls.
+        Number of calls.
     work : callable
-        Gets its number.
+        Receives its number.
     stop : callable
-        Makes all calls of `work` end soon; called when one of them has raised, or this thread is
+        Makes all calls of `work` end soon. Called if one of them raises, or if this thread is
         interrupted.
     all_needed : bool
-        Whether the calls wait for each other: then all begin, whatever happens to this thread, or
-        none does, if a thread cannot be started. Else there may be fewer of them.
+        Whether the calls wait for each other. Then either all of them begin, even if this thread is
+        interrupted, or none, if a thread cannot be started. Otherwise some may be omitted.
 
     Raises
     ------
     BaseException
-        The first one that was raised, when all calls have ended.
+        The first exception, raised after all calls have ended.
     RuntimeError
-        A thread that is needed cannot be started.
+        `all_needed`, and a thread cannot be started.
     """
     helpers: list[_Helper] = []
     first = 0 if all_needed else 1
@@ -116,7 +115,7 @@ def on_threads(
             work(0)
     except BaseException as error:
         errors.append(error)
-        for call in calls:  # those that have begun do so once
+        for call in calls:  # a call runs only once
             call.begin()
         stop()
     for call in calls:
@@ -133,7 +132,7 @@ def on_threads(
 
 
 class _Call:
-    """One call of `on_threads`, by a helper."""
+    """A call of `on_threads` on another thread."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class _Call:
         self._helper.jobs.put(self._run)
 
     def withdraw(self) -> None:
-        """Have it ended if it has not begun: all the work is done."""
+        """Cancel the call if it has not begun, because all work is done."""
         try:
             self._left.pop()
         except IndexError:
@@ -164,7 +163,7 @@ class _Call:
     def _run(self) -> None:
         try:
             number = self._left.pop()
-        except IndexError:  # withdrawn, or a second time
+        except IndexError:  # withdrawn, or already run
             return
         try:
             self._work(number)

@@ -113,7 +113,7 @@ def test_options_with_unknown_values():
         "bias_rule must be 'all' or 'entries', not 'some'",
         lambda: Layer(W, bias_rule="some"),
     )
-    bad(ValueError, "activation is 'relu' or 'identity'", lambda: Layer(W, activation="tanh"))
+    bad(ValueError, "activation must be 'relu' or 'identity'", lambda: Layer(W, activation="tanh"))
     bad(ValueError, "layer 0: bias_rule must be", lambda: infer([W], X, bias_rule="none"))
 
 

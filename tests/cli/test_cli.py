@@ -8,6 +8,7 @@ from shell import as_process, fails, run, well
 
 import gbdnn
 from gbdnn.io import write_categories, write_network, write_tsv
+from gbdnn.runtime.cores import cores
 
 COMMANDS = ("challenge", "infer", "train", "generate", "convert", "info")
 FEW = ["challenge", "--layers", 6, "--inputs", 40]
@@ -51,6 +52,8 @@ def test_options_of_the_challenge(tmp_path):
     assert [problem[each] for each in ("neurons", "layers", "inputs", "seed")] == [4096, 9, 50, 4]
     assert (outcome["nthreads"], len(outcome["seconds"])) == (1, 3)
     assert outcome["kernels"] == {"full": 1.0}
+    well(*FEW, "--no-check", "--nthreads", -1, "--json", report)
+    assert json.loads(report.read_text())["nthreads"] == cores()
     printed = well(*FEW, "--engine", "sparse", "--no-check", "--deduplicate")
     assert "engine      sparse, kernels sparse 100%\n" in printed
     assert "EFFECTIVE: equal inputs computed once" in printed

@@ -101,13 +101,15 @@ def test_small_graphs(nodes):
 
 
 def test_errors():
-    with pytest.raises(errors.ShapeError, match="G is 2 x 3; a graph has a row and a column"):
+    with pytest.raises(errors.ShapeError, match="G must be square, not 2 x 3"):
         graph.normalized(np.ones((2, 3)))
-    with pytest.raises(errors.ArgumentError, match="a weight of -2"):
+    with pytest.raises(errors.ArgumentError, match="weights must be at least 0, not -2"):
         graph.normalized(np.array([[0, -2.0], [1, 0]]))
     with pytest.raises(errors.ArgumentError, match="G: contains nan"):
         graph.normalized(np.array([[0, np.nan], [1, 0]]))
-    with pytest.raises(errors.ArgumentError, match="kind is 'symmetric' or 'mean', not 'random'"):
+    with pytest.raises(
+        errors.ArgumentError, match="kind must be 'symmetric' or 'mean', not 'random'"
+    ):
         graph.normalized(np.eye(2), "random")
-    with pytest.raises(errors.ArgumentTypeError, match="self_loops is True or False"):
+    with pytest.raises(errors.ArgumentTypeError, match="self_loops must be True or False"):
         graph.normalized(np.eye(2), self_loops=1)

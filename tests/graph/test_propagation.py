@@ -148,13 +148,13 @@ def test_errors(engine):
     X, A = np.ones((3, 2)), np.eye(3)
     with pytest.raises(errors.ShapeError, match="A is 3 x 2; a graph has"):
         graph.propagate(X, X)
-    with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A is 3 x 3: a row per node"):
+    with pytest.raises(errors.ShapeError, match="X is 2 x 3 but A, 3 x 3, has 3 nodes"):
         graph.propagate(A, X.T)
     with pytest.raises(errors.ArgumentError, match="hops must be at least 0"):
         graph.propagate(A, X, hops=-1)
-    with pytest.raises(errors.ArgumentError, match="aggregate is 'sum', 'max' or 'min'"):
+    with pytest.raises(errors.ArgumentError, match="aggregate must be 'sum', 'max' or 'min'"):
         graph.propagate(A, X, aggregate="mean")
-    with pytest.raises(errors.ArgumentError, match="engine is 'auto', 'graphblas'"):
+    with pytest.raises(errors.ArgumentError, match="engine must be 'auto', 'graphblas'"):
         graph.propagate(A, X, engine="numpy")
     with pytest.raises(errors.ArgumentTypeError, match="X: "):
         graph.propagate(A, "X")

@@ -362,7 +362,7 @@ def test_probabilities_are_left_out_where_that_is_said(tmp_path, nodes):
         io.read_onnx(path)
     for net in (io.read_onnx(path, logits=True), gbdnn.load(path, logits=True)):
         np.testing.assert_array_equal(gbdnn.infer(net, X).to_dense(fill_value=0), X @ W + b)
-    with pytest.raises(errors.ArgumentTypeError, match="logits is True or False"):
+    with pytest.raises(errors.ArgumentTypeError, match="logits must be True or False"):
         io.read_onnx(path, logits="yes")
 
 

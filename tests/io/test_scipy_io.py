@@ -126,7 +126,7 @@ def test_iso_weights_come_out_whole():
         (
             lambda: io.from_scipy([W0], last_activation="tanh"),
             errors.ArgumentError,
-            "last_activation is 'relu' or 'identity', not 'tanh'",
+            "last_activation must be 'relu' or 'identity', not 'tanh'",
         ),
         (lambda: io.to_scipy([W0]), errors.ArgumentTypeError, "a Network is needed"),
         (

@@ -267,7 +267,7 @@ def test_to_torch_and_the_bias_rules():
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
         with pytest.raises(errors.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
             io.to_torch(bad)
-    with pytest.raises(errors.ArgumentError, match="layout is 'strided' or 'sparse_csr'"):
+    with pytest.raises(errors.ArgumentError, match="layout must be 'strided' or 'sparse_csr'"):
         io.to_torch(net, layout="dense")
     with pytest.raises(errors.ArgumentTypeError, match="a Network is needed"):
         io.to_torch([net])

@@ -111,7 +111,8 @@ def test_reordering_changes_no_answer_and_no_edge():
 
 def test_engine_without_meaning():
     with pytest.raises(
-        ValueError, match="engine is 'auto', 'graphblas', 'fused', 'sparse' or 'full', not 'dense'"
+        ValueError,
+        match="engine must be 'auto', 'graphblas', 'fused', 'sparse' or 'full', not 'dense'",
     ):
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 

@@ -524,7 +524,7 @@ def wrong_calls():
         "validation data": (T, "validation", (net, X, y), {"validation": (X, y, y, y)}),
         "validation weights": (S, "validation: sample_w", (net, X, y), {"validation": (X, y, [1])}),
         "validation labels": (A, "validation: y: label 5", (net, X, y), {"validation": (X, label)}),
-        "random": (A, "validation is 'stratified'", (net, X, y), {"validation": "random"}),
+        "random": (A, "validation must be 'stratified'", (net, X, y), {"validation": "random"}),
         "stratified": (A, "requires labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
         "patience": (A, "requires validation data", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
