@@ -1,4 +1,4 @@
-"""Stores, data sets, the challenge's files; SciPy, Matrix Market, PyTorch, ONNX."""
+"""Reading and writing: stores, data sets, challenge files, SciPy, Matrix Market, PyTorch, ONNX."""
 
 from gbdnn.io.challenge.network import iter_layers, write_network
 from gbdnn.io.challenge.tsv import read_categories, read_tsv, write_categories, write_tsv
@@ -6,7 +6,7 @@ from gbdnn.io.conversion import convert
 from gbdnn.io.datasets import read_features, read_idx, read_labels
 from gbdnn.io.frameworks.matrix_market import read_matrix_market, write_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx, write_onnx
-from gbdnn.io.frameworks.scipy import from_scipy, to_scipy
+from gbdnn.io.frameworks.scipy import to_scipy
 from gbdnn.io.frameworks.torch import from_torch, read_torch, to_torch, write_torch
 from gbdnn.io.store import (
     StoredFeatures,
@@ -17,7 +17,6 @@ from gbdnn.io.store import (
 __all__ = [
     "StoredFeatures",
     "convert",
-    "from_scipy",
     "from_torch",
     "iter_layers",
     "open_features",
@@ -42,5 +41,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Show what is public, and that alone."""
+    """List the public names only."""
     return sorted(__all__)

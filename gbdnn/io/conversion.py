@@ -1,4 +1,4 @@
-"""Convert networks between formats, and find out what a format does not store."""
+"""Conversion of networks between formats, and the properties that a format cannot store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Assumed:
-    """What a reader assumes, without options, where the format does not store a property."""
+    """Defaults of a reader for properties that the format does not store."""
 
     weights_only: bool = False  # bias and dtype are not stored: the challenge's bias, FP32
     bias_rule: str = "all"
@@ -71,10 +71,10 @@ def convert(
     progress: Progress = None,
     **options: Unpack[ReadOptions],
 ) -> list[str]:
-    """Convert a network from one format into another.
+    """Convert a network from one format to another.
 
-    Layers are converted one by one from the challenge's files to a store, and from a store to any
-    format except ONNX and PyTorch.
+    Only one layer at a time is in memory for conversions from the challenge's files to a store, and
+    from a store to any format except ONNX and PyTorch.
 
     Parameters
     ----------
@@ -83,20 +83,20 @@ def convert(
     target : path-like
         A store or a file is replaced atomically; another folder must be new or empty.
     to : {"store", "tsv", "matrix-market", "onnx", "torch"}, optional
-        Format of the target; default: by its ending, else a store.
+        Format of the target. Default: from its suffix, or a store.
     lossy : bool, default False
-        Whether to leave out what the target's format cannot store, instead of raising an error.
+        Whether to drop properties that the target's format cannot store; otherwise they raise an
+        error.
     progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers have been written. If the challenge's
-        files are converted to a format other than a store, it is also called for the layers that
-        are read.
+        Called as ``progress(k, count)`` after each layer is written, and, unless the target is a
+        store, after each of the challenge's files is read.
     **options
-        Of the source, as for `load`.
+        Options of the source, as for `load`.
 
     Returns
     -------
     list of str
-        What was left out, such as ``"clip 32 (layer 0)"``.
+        The dropped properties, such as ``"clip 32 (layer 0)"``.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def convert(
     OutputError
         The target cannot be written.
     MissingFileError, FormatError, MissingPackageError
-        As `load`.
+        As for `load`.
 
     Examples
     --------
@@ -133,17 +133,17 @@ def convert(
     lost = losses(net, form)
     if lost and not lossy:
         raise ArgumentError(
-            f"{target}: {no_place(lost, form)}; lossy=True (in the shell --lossy) leaves it"
-            " out, and it must then be passed when the network is read"
+            f"{target}: {no_place(lost, form)}; pass lossy=True (in the shell --lossy) to drop it,"
+            " and pass it as an option when the network is read"
         )
     write(net, target, form, progress=progress)
     return lost
 
 
 def write(net: Network, path: Path, form: FormatName, *, progress: Progress = None) -> None:
-    """Write a network; a lazy one layer by layer, except to ONNX and PyTorch.
+    """Write a network in a format, a lazy one layer by layer, except to ONNX and PyTorch.
 
-    A store or a file is replaced; another folder must be new or empty.
+    A store or a file is replaced; any other folder must be new or empty.
     """
     if form == "store":
         write_store(net, path, progress)
@@ -161,7 +161,7 @@ def write(net: Network, path: Path, form: FormatName, *, progress: Progress = No
 
 
 def losses(net: Network, form: FormatName) -> list[str]:
-    """Return what a format does not store, each with its first layer, as ``"FP64 (layer 0)"``."""
+    """Return the properties that a format cannot store, as ``"FP64 (layer 0)"``."""
     found: dict[str, str] = {}
     if assumed := _ASSUMED.get(form):
         for k, info in enumerate(net.infos):
@@ -171,7 +171,7 @@ def losses(net: Network, form: FormatName) -> list[str]:
 
 
 def no_place(lost: list[str], form: FormatName) -> str:
-    """Return the message that a format cannot store these properties."""
+    """Return the error message for properties that a format cannot store."""
     return f"the format {form} cannot store {', '.join(lost)}; a store can"
 
 
@@ -184,7 +184,7 @@ def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[s
             yield "bias", f"a bias of {low:g}{several}"
         if info.dtype != np.float32:
             yield "dtype", "FP64"
-    # With a ReLU and a bias <= 0 both rules are the same.
+    # With a ReLU and biases of at most 0, both rules give the same result.
     same = info.activation == "relu" and high <= 0
     if not same and (low or high) and info.bias_rule != assumed.bias_rule:
         yield "rule", f"the bias rule {info.bias_rule}"

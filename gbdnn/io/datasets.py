@@ -1,4 +1,4 @@
-"""Features and labels, in the formats that data sets come in."""
+"""Features and labels in common formats of data sets."""
 
 from __future__ import annotations
 
@@ -41,43 +41,41 @@ def read_features(
     dtype: Any = None,
     unpacked_limit: int | None = None,
 ) -> gb.Matrix:
-    """Read features from a file or a store, of any format that data sets come in.
+    """Read features from a file or a store.
 
     Parameters
     ----------
     path : path-like
-        Told by its name: ``.npy``, an array whose first dimension is that of the inputs; ``.npz``,
-        one such array, or what `scipy.sparse.save_npz` wrote; ``.mtx``, Matrix Market. A folder is
-        a store. Files that begin like IDX, or have ``idx`` in their name, are images, an input
-        each; all others the challenge's tab-separated lines. Text and IDX may be gzip.
+        A folder is a store. Files: ``.npy``, an array with one input per row; ``.npz``, one such
+        array or a file of `scipy.sparse.save_npz`; ``.mtx``, Matrix Market. Files with ``idx`` in
+        their name or an IDX header contain images. Other files contain the challenge's
+        tab-separated lines. Text and IDX may be compressed with gzip.
     nrows, ncols : int, optional
-        The shape. Tab-separated files do not tell it (default: the largest index); of others it is
-        compared with what they tell.
+        Shape, compared with that of the file. Tab-separated files do not contain it (default: the
+        largest index).
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
-        What tab-separated values, and the bytes of images, become; others stay what they are.
+        Of tab-separated values and images of bytes. Other values keep their dtype.
     unpacked_limit : int, optional
-        Largest number of bytes that a compressed file may unpack to, the row pointers of a sparse
-        ``.npz`` included. Default: 64 MiB, or 100 times the size of the file if that is more.
+        As for `read_idx`; includes the row pointers of a sparse ``.npz``.
 
     Returns
     -------
     graphblas.Matrix, shape (inputs, neurons)
-        Arrays and images are full, all others sparse. Images' bytes are divided by 255, and
-        dimensions behind the first become one. `open_features` opens a store that is larger than
-        memory.
+        Full for arrays and images, otherwise sparse. Images are flattened, bytes divided by 255.
+        For stores larger than memory, use `open_features`.
 
     Raises
     ------
     MissingFileError, MissingPackageError
-        There is no such file; polars (text), SciPy (sparse matrices) or safetensors (stores) is not
-        installed.
+        The file does not exist; polars (text), SciPy (sparse matrices) or safetensors (stores) is
+        not installed.
     FormatError
-        A file is damaged, cut off, or does not hold what its name promises; or it unpacks to more
-        than `unpacked_limit`.
+        The file is damaged, truncated or in another format, or it unpacks to more than
+        `unpacked_limit`.
     ShapeError
-        An array of fewer than two dimensions, or of another shape than `nrows` and `ncols`.
+        The array has fewer than two dimensions, or its shape differs from `nrows` and `ncols`.
     TooLargeError
-        There is no memory for what the file tells.
+        The content does not fit into memory.
 
     Examples
     --------
@@ -100,21 +98,22 @@ def read_features(
         found = found.matrix()
     for n, want, name in zip(found.shape, wanted, ("rows", "columns"), strict=True):
         if want not in (None, n):
-            raise ShapeError(f"{file}: {found.shape[0]} x {found.shape[1]}, not {want} {name}")
+            raise ShapeError(
+                f"{file}: the shape is {found.shape[0]} x {found.shape[1]}, not {want} {name}"
+            )
     return found if isinstance(found, gb.Matrix) else _matrix(found)
 
 
 def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = None) -> np.ndarray:
-    r"""Read labels: a whole number from 0 for each input.
+    r"""Read labels: a nonnegative integer for each input.
 
     Parameters
     ----------
     path : path-like
-        ``.npy`` or ``.npz`` with one array, told by the name; IDX, told by its first bytes; else
-        text with a number in each line, the last one too ending in LF or CR LF. Text and IDX may be
-        gzip.
+        ``.npy`` or ``.npz`` with one array, IDX (detected by its header), or text with one number
+        per line, every line ending in LF or CR LF. Text and IDX may be compressed with gzip.
     unpacked_limit : int, optional
-        As for `read_features`.
+        As for `read_idx`.
 
     Returns
     -------
@@ -123,11 +122,11 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     Raises
     ------
     MissingFileError
-        There is no such file.
+        The file does not exist.
     FormatError
-        The file is damaged, or its values are not whole numbers from 0; of text, with the line.
+        The file is damaged, or a value is not a nonnegative integer; for text, with the line.
     ShapeError
-        Not one dimension.
+        The array is not 1-D.
 
     Examples
     --------
@@ -145,9 +144,9 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
     else:
         found = _lines(file, data)
     if not isinstance(found, np.ndarray) or found.ndim != 1:
-        raise ShapeError(f"{file}: labels have shape {found.shape}; one dimension is needed")
+        raise ShapeError(f"{file}: labels must have one dimension, not shape {found.shape}")
     if found.dtype.kind not in "iu":
-        raise FormatError(f"{file}: labels have dtype {found.dtype.name}; integers are needed")
+        raise FormatError(f"{file}: labels must be integers, not {found.dtype.name}")
     if len(found) and found.min() < 0:
         raise FormatError(f"{file}: label {found.min()} is negative")
     return found
@@ -159,10 +158,10 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
     Parameters
     ----------
     path : path-like
-        Plain or gzip, detected by its first bytes.
+        Plain or compressed with gzip, detected by its first bytes.
     unpacked_limit : int, optional
-        Largest number of bytes that gzip may unpack to; default: 64 MiB, or 100 times the size of
-        the file if that is more.
+        Maximum number of bytes after decompression. Default: 64 MiB, or 100 times the size of the
+        file if that is more.
 
     Returns
     -------
@@ -172,7 +171,7 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
     Raises
     ------
     MissingFileError, ReadError
-        There is no such file, or it cannot be read.
+        The file does not exist or cannot be read.
     FormatError
         The file is not IDX, is truncated, has bytes after the last element, or unpacks to more than
         `unpacked_limit`.
@@ -192,7 +191,7 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
     data = read_unzipped(file, as_limit(unpacked_limit))
     if data[:2] != b"\0\0" or len(data) < 4 or data[2] not in _TYPES:
         begin = f"begins with {data[:4].hex(' ')}" if data else "is empty"
-        raise FormatError(f"{file}: not an IDX file; the file {begin}")
+        raise FormatError(f"{file}: not an IDX file: it {begin}")
     dtype, rank = np.dtype(_TYPES[data[2]]), data[3]
     start = 4 + 4 * rank
     if len(data) < start:
@@ -211,7 +210,7 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
 
 
 def tells_shape(path: Path) -> bool:
-    """Whether features are in a format that has their shape: whether they are not tab-separated."""
+    """Whether the format of a file contains the shape, that is, is not tab-separated text."""
     name = path.name.lower()
     if _is_store(path):
         return True
@@ -222,7 +221,7 @@ def tells_shape(path: Path) -> bool:
     try:
         with open_checked(path) as file:
             return file.read(2) == b"\0\0"
-    except WRONG:  # its reader tells
+    except WRONG:  # its reader raises the error
         return False
 
 
@@ -242,12 +241,12 @@ def _found(path: Path, dtype: np.dtype, limit: int | None) -> Any:
 
 
 def _matrix(found: Any) -> gb.Matrix:
-    """Return an array, or a SciPy array, as a Matrix of the same dtype, half precision as FP32."""
+    """Return a NumPy or SciPy array as a Matrix of the same dtype; FP16 becomes FP32."""
     dtype = found.dtype.newbyteorder("=") if found.dtype != np.float16 else np.dtype("float32")
     found = found.astype(dtype, copy=False)
     if isinstance(found, np.ndarray):
         return gb.Matrix.ss.import_fullr(np.ascontiguousarray(found), take_ownership=True)
-    if found.format == "coo":  # there may be far more rows than entries
+    if found.format == "coo":  # may have far more rows than entries
         return gb.Matrix.from_coo(
             *found.coords,
             found.data,
@@ -266,7 +265,7 @@ def _is_store(path: Path) -> bool:
 
 def _rows(path: Path, found: np.ndarray) -> np.ndarray:
     if found.ndim < 2:
-        raise ShapeError(f"{path}: features have shape {found.shape}; two dimensions are needed")
+        raise ShapeError(f"{path}: features must have two dimensions, not shape {found.shape}")
     return found.reshape(len(found), math.prod(found.shape[1:]))
 
 
@@ -278,5 +277,5 @@ def _lines(path: Path, data: bytes) -> np.ndarray:
     for number, line in enumerate(lines, 1):
         if not _LABEL.fullmatch(line):
             text = line.decode(errors="replace")[:40]
-            raise FormatError(f"{path}, line {number}: {text!r} is not a whole number")
+            raise FormatError(f"{path}, line {number}: {text!r} is not a nonnegative integer")
     return np.array([int(line) for line in lines])

@@ -1,4 +1,4 @@
-"""Write files and folders that appear whole or not at all.
+"""Atomic writing of files and folders.
 
 A file is written under a temporary name in the folder of its target, flushed to the disk and then
 renamed onto the target, so that a reader sees either the old content or the new one. A process that
@@ -171,8 +171,7 @@ def _stat(path: Path) -> os.stat_result | None:
 def _own_output(file: os.stat_result) -> int | None:
     """Return the descriptor of standard output or error if `file` is one of them.
 
-    Such a file is written through the descriptor: renaming onto it would lose what the process
-    prints before and after.
+    Such a file is written through the descriptor; replacing it would lose other output.
     """
     for stream in (1, 2):
         with contextlib.suppress(OSError):
@@ -208,5 +207,5 @@ def _temporary(folder: Path) -> Path:
 
 
 def _compressed(file: BinaryIO) -> BinaryIO:
-    # The header has neither name nor time: the bytes depend on the content alone.
+    # No name and time in the header: the bytes depend only on the content.
     return cast("BinaryIO", gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0))

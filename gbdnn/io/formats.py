@@ -1,4 +1,4 @@
-"""What a path holds, and networks from any format: one table of the formats of networks."""
+"""Formats of networks: detection, options, and reading from any of them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Activation, BiasRule, Layer
 
 _SMALL = 1 << 26
-"""Bytes of a network up to which `load` reads it at once."""
+"""Networks of at most this number of bytes are read at once by `load`."""
 
 FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
 
 class ReadOptions(TypedDict, total=False):
-    """What a format does not store, and how much is read; None is the default, but of `clip`."""
+    """Options of reading. None means the default, except for `clip`."""
 
     format: FormatName | None
     layers: int | None
@@ -52,9 +52,9 @@ class _Format:
     """A format of networks."""
 
     options: str
-    """The `ReadOptions` that apply."""
+    """The `ReadOptions` that apply to the format."""
     endings: tuple[str, ...] = ()
-    """Endings of the name of a file that holds a network."""
+    """Suffixes of files that contain a network."""
     mark: str | None = None
     """Pattern of the files that identify a folder; None if a network is one file."""
     files: str = ""
@@ -91,49 +91,47 @@ def load(
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Any:
-    """Load what a store holds, a training run, or a network in any other format.
+    """Load a store, a training run, or a network in any other format.
 
     Parameters
     ----------
     path : path-like
-        A store's folder; a file of ONNX (``.onnx``), of a PyTorch ``state_dict`` (``.pt``,
-        ``.pth``), or Matrix Market (``.mtx``); a folder of Matrix Market's or the
-        challenge's files; a file that `save` or ``train(checkpoint=...)`` wrote.
+        A store; a file in ONNX (``.onnx``), PyTorch ``state_dict`` (``.pt``, ``.pth``) or Matrix
+        Market format (``.mtx``); a folder of Matrix Market or challenge files; a training run
+        written by `save` or ``train(checkpoint=...)``.
     verify : bool, default True
-        Whether the checksum of a store's shard is verified when the shard is first read. Indices
-        and values are checked in any case.
+        Whether to verify the checksum of each shard of a store when it is first read. Indices and
+        values are always checked.
     lazy : bool, optional
-        Whether the layers of a store are read when they are asked for (``net.loaded()`` reads all),
-        and not by this call. By default those of more than 64 MiB are. Executors send either kind
-        to their workers as the place of its store.
+        Whether to read layers of a store on demand. Default: only for networks of more than 64 MiB.
+        Workers of an executor read the network from its store in both cases.
     progress : callable, optional
         Called as ``progress(k, count)`` after each of the challenge's files.
     **options
-        ``format``, one of "store", "tsv" (the challenge's files), "matrix-market", "onnx" and
-        "torch" (default: told by the path's ending, or the files in the folder); ``layers``, the
-        number of layers to read, the first ones (default: all); ``dtype`` (default: the network's,
-        of the challenge's files FP32). And what the format does not store: ``neurons``, ``prefix``,
-        ``bias``, ``bias_rule``, ``clip`` and ``last_activation``, as for `iter_layers` (but the
-        bias is 0 for numbers of neurons that the challenge does not have), `read_matrix_market`
-        and `read_torch`; ``logits``, as for `read_onnx`.
+        ``format``: "store", "tsv" (the challenge's files), "matrix-market", "onnx" or "torch"
+        (default: detected). ``layers``: read only this number of layers. ``dtype``: default that of
+        the network, FP32 for the challenge's files. Properties that the format does not store:
+        ``neurons``, ``bias``, ``bias_rule`` and ``clip`` as for `iter_layers` (the bias is 0 for
+        sizes that the challenge does not have), ``prefix`` and ``last_activation`` as for
+        `read_matrix_market` and `read_torch`, ``logits`` as for `read_onnx`.
 
     Returns
     -------
     Network, graphblas.Matrix, ndarray of int64 or TrainingRun
-        Features and categories are read whole (`gbdnn.io.open_features` opens features larger than
-        memory), and so are networks in other formats.
+        Use `gbdnn.io.open_features` for features larger than memory.
 
     Raises
     ------
     MissingFileError
-        There is nothing of the kind; or, when a layer of a store is read, its shard is missing.
+        The path does not exist or contains no known format. When a layer is read: its shard is
+        missing.
     FormatError
-        What is there is damaged, of a newer version, or wrong; the message names file and layer. A
-        stored layer's arrays are checked when it is read.
+        The content is damaged or invalid, or has a newer version; the message names file and layer.
+        The arrays of a stored layer are checked when it is read.
     ArgumentError
-        An option does not apply to the format; or the folder holds several formats.
+        An option does not apply to the format, or a folder contains several formats.
     MissingPackageError
-        The packages that the format needs are not installed.
+        A package that the format needs is not installed.
 
     Examples
     --------
@@ -161,12 +159,12 @@ def load(
         found = store.load(path, verify=verify)
         if not isinstance(found, Network):
             if count is not None or given:
-                raise FormatError(f"{path}: the store holds no network")
+                raise FormatError(f"{path}: the store does not contain a network")
             return found
         net = found.astype(given["dtype"]) if given else found
     if count is not None and count > len(net):
         raise ArgumentError(
-            f"layers={count} (in the shell --layers {count}): {path} has {len(net)}"
+            f"layers={count} (in the shell --layers {count}): {path} has only {len(net)} layers"
         )
     net = net[:count]
     if lazy is None:
@@ -180,10 +178,10 @@ def read_network(
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[ReadOptions],
 ) -> Network:
-    """Return a network, a stored one lazily, or raise a FormatError if a store holds no network."""
+    """Return a network, lazily from a store; raise FormatError if it contains something else."""
     found = load(path, lazy=True, progress=progress, **options)
     if not isinstance(found, Network):
-        raise FormatError(f"{path}: the store holds no network")
+        raise FormatError(f"{path}: the store does not contain a network")
     return found
 
 
@@ -192,7 +190,7 @@ def read_tsv_layers(
     given: dict[str, Any],
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
-    """Yield the layers of the challenge's files, one at a time in memory."""
+    """Yield the layers in the challenge's files one by one."""
     n = given.get("neurons") or find_neurons(path)
     rest = {key: x for key, x in given.items() if key not in ("neurons", "layers")}
     options = {"bias": challenge_bias(n)} | rest
@@ -205,7 +203,7 @@ def challenge_bias(neurons: int) -> float:
 
 
 def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[FormatName, dict[str, Any]]:
-    """Return the format of the network at `path`, and the options given, all of which apply."""
+    """Return the format of the network at `path`, and its options after validation."""
     given: dict[str, Any] = {key: x for key, x in options.items() if x is not None or key == "clip"}
     word = given.pop("format", None)
     name = format_of(path) if word is None else cast("FormatName", as_word(word, "format", _NAMES))
@@ -242,19 +240,19 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     ]
     if not found:
         raise MissingFileError(
-            f"{path}: no store and no network; expected the file index.json of a store (without it"
-            " a store is unfinished), or files n<neurons>-l1.tsv, or <prefix>1.mtx"
+            f"{path}: no store and no network; expected a file index.json (missing in an unfinished"
+            " store), or files n<neurons>-l1.tsv or <prefix>1.mtx"
         )
     if len(found) > 1:
         raise ArgumentError(
-            f"{path}: the folder holds networks in the formats {' and '.join(found)}; pass format="
+            f"{path}: contains networks in the formats {' and '.join(found)}; pass format="
             " (in the shell --from)"
         )
     return found[0]
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file starts as a safetensors file does, as training runs do."""
+    """Return whether a file is a training run, by the header of safetensors files."""
     path = as_path(path)
     if not os.path.isfile(path) or of_ending(path):  # noqa: PTH113 -- no error for a long name
         return False
@@ -271,16 +269,16 @@ def target_format(path: Path) -> FormatName:
 
 
 def require_no_ending(path: Path, known: str) -> None:
-    """Raise ArgumentError if the name of a store that is not there yet ends like a file's."""
+    """Raise ArgumentError if the name of a new store has the suffix of a file."""
     if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
         raise ArgumentError(
             f"{path}: cannot infer the file format; pass to= (in the shell --to), or use {known};"
-            " the name of a store has no ending"
+            " the name of a store has no suffix"
         )
 
 
 def of_ending(path: Path) -> FormatName | None:
-    """Return the format that a file's name tells."""
+    """Return the format for the suffix of a file, or None."""
     name = path.name.lower()
     return next((each for each in _NAMES if name.endswith(FORMATS[each].endings)), None)
 

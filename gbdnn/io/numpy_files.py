@@ -1,8 +1,7 @@
-"""NumPy's files: an array in .npy, arrays by name in .npz; SciPy's sparse matrices in .npz.
+"""NumPy files: arrays in .npy and .npz, SciPy's sparse matrices in .npz.
 
-NumPy and SciPy read them, and unpickle nothing. What they let pass is refused here: an archive that
-unpacks to more than it should, bytes behind the last element, a checksum that nobody compares,
-indices that are cast.
+NumPy and SciPy read them without unpickling. In addition, the checks here refuse archives that
+unpack to too many bytes, bytes after the last element, wrong checksums and indices of wrong dtypes.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ def read_numpy(path: Path, limit: int | None = None) -> Any:
     Parameters
     ----------
     path : Path
-        Told to be .npy or .npz by its first bytes, not its name.
+        Detected as .npy or .npz by its first bytes.
     limit : int, optional
-        The most bytes that an archive may unpack to; default: see `most_unpacked`.
+        Maximum number of bytes after decompression. Default: see `most_unpacked`.
 
     Returns
     -------
-    ndarray of bool, whole or real numbers, in native byte order; or a SciPy sparse array
+    ndarray of bool, integers or floats in native byte order, or a SciPy sparse array
 
     Raises
     ------
     FormatError, TooLargeError, MissingFileError, MissingPackageError
-        The file is damaged, or holds something else; SciPy is not installed.
+        The file is damaged, in another format or missing; SciPy is not installed.
     """
     fault = "not a file of NumPy arrays"
     with open_checked(path, limit, fault) as file:
@@ -52,17 +51,17 @@ def read_numpy(path: Path, limit: int | None = None) -> Any:
         if start == _MAGIC:
             return _numbers(_array(file), "the array")
         if not start.startswith(_ZIP):
-            found = start.hex(" ") or "nothing: the file is empty"
-            raise FormatError(f"{path}: {fault}: it begins with {found}")
+            found = f"begins with {start.hex(' ')}" if start else "is empty"
+            raise FormatError(f"{path}: {fault}: it {found}")
         with zipfile.ZipFile(file) as archive:
             arrays = _arrays(archive)
         if {"format", "shape"} <= arrays.keys():
-            # Row pointers take 8 bytes for each row, however few the entries.
+            # Row pointers take 8 bytes per row, even without entries.
             require_unpacked(path, 8 * int(arrays["shape"].max(initial=0)), limit)
             return _sparse(file, arrays)
         if len(arrays) != 1:
             raise FormatError(
-                f"{path}: holds {len(arrays)} arrays ({', '.join(arrays) or 'none'}), not one"
+                f"{path}: contains {len(arrays)} arrays ({', '.join(arrays) or 'none'}), not one"
             )
         return _numbers(next(iter(arrays.values())), "the array")
 
@@ -71,7 +70,7 @@ def _arrays(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
     members = archive.infolist()
     names = [each.filename.removesuffix(".npy") for each in members]
     if len(set(names)) < len(names):
-        raise ValueError(f"two arrays of one name: {', '.join(names)}")
+        raise ValueError(f"duplicate names of arrays: {', '.join(names)}")
     found = {}
     for name, member in zip(names, members, strict=True):
         with archive.open(member) as stream:
@@ -80,9 +79,9 @@ def _arrays(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
 
 
 def _array(file: BinaryIO) -> np.ndarray:
-    """Return the array that is all of the rest of a file."""
+    """Return the array in the rest of a file, which must contain nothing else."""
     found: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
-    if file.read(1):  # at the end of a member its checksum is compared
+    if file.read(1):  # reading to the end of a member compares its checksum
         raise ValueError(f"bytes after the last element: {found.nbytes} bytes of {found.dtype}")
     return found
 
@@ -90,28 +89,28 @@ def _array(file: BinaryIO) -> np.ndarray:
 def _numbers(x: np.ndarray, name: str) -> np.ndarray:
     if x.dtype.kind not in "biuf" or x.itemsize > 8:
         raise ValueError(
-            f"{name}: real numbers of at most 64 bits are needed, not values of dtype {x.dtype}"
+            f"{name} must contain real numbers of at most 64 bits, not values of dtype {x.dtype}"
         )
     if x.dtype == bool and x.view(np.uint8).max(initial=0) > 1:
-        raise ValueError("a bool is a byte of 0 or 1")
+        raise ValueError("a bool must be a byte of 0 or 1")
     return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
 def _sparse(file: BinaryIO, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the sparse array that SciPy reads, every index of it checked."""
-    sparse = require("scipy.sparse", "files", ".npz of sparse matrices needs SciPy")
+    """Return the sparse array read by SciPy, with all indices checked."""
+    sparse = require("scipy.sparse", "files", "reading a sparse .npz needs SciPy")
     stored = arrays["data"].shape
     most = max(int(arrays["shape"].max(initial=0)), *stored, 0)
     for name in _INDICES:
-        # SciPy casts them to integers, of 32 bits if the shape fits.
+        # SciPy casts them to 32-bit integers if the shape fits.
         x = arrays.pop(name, np.zeros(0, int))
         if x.dtype.kind not in "iu" or (x.size and max(-int(x.min()), int(x.max())) > most):
-            raise ValueError(f"{name} are integers within the shape, not {x.dtype} {x!r:.80}")
+            raise ValueError(f"{name} must be integers within the shape, not {x.dtype} {x!r:.80}")
     arrays.clear()
     file.seek(0)
     A = sparse.load_npz(file)
     if A.ndim != 2 or A.data.shape != stored:
-        raise ValueError(f"of data of shape {stored}, {A.data.shape} belong to a matrix")
+        raise ValueError(f"data has shape {stored}, but the matrix has {A.data.shape}")
     _numbers(A.data, "data")
     A = checked_scipy(A)
     return getattr(sparse, f"{A.format}_array")(A)

@@ -1,4 +1,4 @@
-"""Reading files: regular files only, a bound on what they unpack to, errors that name the file."""
+"""Reading of regular files, with a limit on decompression and errors that name the file."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNPACKED = 64 << 20
-"""Bytes that any file may unpack to."""
+"""Every file may unpack to this number of bytes."""
 
 RATIO = 100
-"""Beyond `UNPACKED`: the largest ratio of unpacked bytes to the size of the file.
+"""Maximum ratio of unpacked bytes to the size of the file, for files beyond `UNPACKED`.
 
-Tables of numbers compress to between a third and a tenth of their size.
+Tables of numbers typically compress to between a third and a tenth of their size.
 """
 
 WRONG = (FormatError, MissingFileError, LookupError, TypeError, ValueError)
-"""Exceptions that mean that a file, or a description in it, is missing or damaged."""
+"""Exceptions for a missing or damaged file."""
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 _PIECE = 1 << 24  # bytes
@@ -50,11 +50,11 @@ def foreign_errors(path: object, fault: str) -> Iterator[None]:
     except MemoryError as err:
         raise TooLargeError(f"{path}: {str(err) or 'not enough memory'}") from err
     except BaseException as err:
-        # EINVAL: a damaged offset. An OSError without a number comes from a package.
+        # EINVAL: a damaged offset. Packages raise OSErrors without a number.
         number = err.errno if isinstance(err, OSError) else None
         if number is not None and number not in _NOT_THERE | {errno.EINVAL}:
             raise unreadable(path, cast("OSError", err)) from err
-        # A panic of a package written in Rust is not an Exception.
+        # A panic of a Rust package is not an Exception.
         if not isinstance(err, Exception) and type(err).__name__ != "PanicException":
             raise
         reason = " ".join(str(err).split()) or "no reason given"
@@ -89,26 +89,26 @@ def read_errors(path: object) -> Iterator[None]:
 def open_checked(
     path: Path, limit: int | None = None, fault: str = "cannot be read"
 ) -> Iterator[BinaryIO]:
-    """Open a regular file to read it, with a bound on what a compressed one unpacks to.
+    """Open a regular file for reading, with a limit on decompression.
 
     Parameters
     ----------
     path : Path
     limit : int, optional
-        Largest number of unpacked bytes; default: see `most_unpacked`.
+        Maximum number of bytes after decompression. Default: see `most_unpacked`.
     fault : str
-        Begins the message of a FormatError for an exception of another package in the block.
+        Prefix of the FormatError for an exception of another package in the block.
 
     Yields
     ------
     BinaryIO
-        The file; for gzip (detected by its first bytes) its decompressed content. A zip archive is
-        not decompressed, but refused if its members are larger than the limit.
+        The file; for gzip (detected by its first bytes) its decompressed content. Zip archives are
+        not decompressed, but refused if the total size of members exceeds the limit.
 
     Raises
     ------
     MissingFileError, ReadError, FormatError
-        There is no such file, it cannot be read, or it is not a regular file (a FIFO could block).
+        The file does not exist, cannot be read, or is not a regular file (a FIFO could block).
     """
     with _opened(path) as file, foreign_errors(path, fault):
         start = file.peek(2)  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def as_limit(unpacked_limit: Any) -> int | None:
-    """Return the argument ``unpacked_limit`` after a check."""
+    """Return the argument ``unpacked_limit`` after validation."""
     return (
         None if unpacked_limit is None else whole_number(unpacked_limit, "unpacked_limit", least=0)
     )
@@ -155,8 +155,8 @@ def require_unpacked(path: Path, needed: int, limit: int | None = None) -> None:
     most = most_unpacked(size, limit)
     if needed > most:
         raise FormatError(
-            f"{path}: {size} bytes unpack to more than the limit of {most}; if the file is right,"
-            " raise unpacked_limit= or save it uncompressed"
+            f"{path}: {size} bytes unpack to more than the limit of {most} bytes; if the file is"
+            " valid, raise unpacked_limit= or save it uncompressed"
         )
 
 
@@ -165,7 +165,7 @@ def _opened(path: Path) -> BinaryIO:
         mode = os.stat(path).st_mode  # noqa: PTH116 -- Path("") is Path(".")
         if not stat.S_ISREG(mode):
             kind = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
-            raise FormatError(f"{path}: is {kind}")
+            raise FormatError(f"{path} is {kind}")
         return path.open("rb")
 
 
@@ -180,7 +180,7 @@ def _decompressed(file: BinaryIO, path: Path, limit: int | None) -> bytes:
 
 
 def first_duplicate(*columns: np.ndarray) -> tuple[int, int]:
-    """Return the positions of the first line that equals an earlier one: (the earlier, it)."""
+    """Return the positions of the first duplicate: (of the earlier line, of the duplicate)."""
     order = np.lexsort(columns)  # stable: equal lines keep their order
     again = np.logical_and.reduce([x[order][1:] == x[order][:-1] for x in columns])
     pairs = np.stack([order[:-1][again], order[1:][again]])

@@ -212,8 +212,6 @@ def calls(tmp_path_factory):
         "gbdnn.io.StoredFeatures.matrix": (stored.matrix, {}, {}),
         "gbdnn.io.StoredFeatures.sparse_rows": (stored.sparse_rows, {"start": 0, "stop": 2}, {}),
         "gbdnn.io.StoredFeatures.batches": (stored.batches, {"inputs": 2}, {}),
-        "gbdnn.io.from_scipy": (io.from_scipy, {
-            "layers": [W], **of_compile, "last_activation": "relu"}, lists),
         "gbdnn.io.iter_layers": (
             io.iter_layers, {
                 "directory": folder, "neurons": 1024, "layers": 1, **of_compile,

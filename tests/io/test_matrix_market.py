@@ -15,7 +15,7 @@ HEAD = "%%MatrixMarket matrix"
 EYE = f"{HEAD} coordinate real general\n2 2 2\n1 1 1\n2 2 1\n"
 W0 = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])
 W1 = np.array([[0.5, 0.0], [0.0, 0.25], [-1.0, 1 / 3]])
-NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
+NET = gbdnn.Network([W0, W1], bias=[[0.5, -0.5, 0.0], -0.3])
 
 
 def write(folder, **files):
@@ -31,7 +31,7 @@ def weights(folder):
 
 def test_files_come_in_the_order_of_their_numbers(tmp_path):
     square = [np.full((3, 3), float(k)) for k in range(1, 12)]
-    net = io.from_scipy(square)
+    net = gbdnn.Network(square)
     io.write_matrix_market(net, tmp_path)
     assert (tmp_path / "n3-l11.mtx").exists()
     assert io.read_matrix_market(tmp_path).isequal(net)
@@ -40,7 +40,7 @@ def test_files_come_in_the_order_of_their_numbers(tmp_path):
     assert io.read_matrix_market(tmp_path).isequal(net)
     assert io.read_matrix_market(tmp_path, bias=-0.5)[3].bias == -0.5
     files = [tmp_path / "n3-l3.mtx", tmp_path / "n3-l1.mtx"]
-    assert io.read_matrix_market(files).isequal(io.from_scipy([square[2], square[0]]))
+    assert io.read_matrix_market(files).isequal(gbdnn.Network([square[2], square[0]]))
     with pytest.raises(TypeError, match="prefix= cannot be combined with a list of files"):
         io.read_matrix_market(files, prefix="n3-l")
 
@@ -100,7 +100,7 @@ def test_lagraphs_folder(tmp_path):
     write(tmp_path, **{"neuron4-l120-categories_subset": "not read"})
     net = io.read_matrix_market(tmp_path, bias=-0.3, bias_rule="entries", clip=32)
     W = sp.coo_array(([0.0625] * 3, ([0, 1, 3], [0, 0, 2])), shape=(4, 4), dtype=np.float32)
-    assert net.isequal(io.from_scipy([W] * 11, bias=-0.3, bias_rule="entries", clip=32))
+    assert net.isequal(gbdnn.Network([W] * 11, bias=-0.3, bias_rule="entries", clip=32))
 
 
 def test_files_of_every_kind(tmp_path):

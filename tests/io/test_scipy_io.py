@@ -1,4 +1,4 @@
-"""Networks from and to SciPy's arrays."""
+"""Networks of SciPy's arrays, and back."""
 
 import itertools
 import subprocess
@@ -41,6 +41,12 @@ def networks(draw):
     return layers, options
 
 
+def network(pairs, **options):
+    """The network of pairs of weights and bias."""
+    weights, biases = zip(*pairs, strict=True)
+    return gbdnn.Network(weights, bias=biases, **options)
+
+
 def assert_same(net, expected):
     """Equal to the last bit, but that a number may have become a vector of it, or back."""
     assert len(net) == len(expected)
@@ -58,12 +64,12 @@ def assert_same(net, expected):
 @given(networks())
 def test_round_trips_are_exact(tmp_path_factory, problem):
     layers, options = problem
-    net = io.from_scipy(layers, **options)
+    net = network(layers, **options)
     for layer, (W, b) in zip(net, layers, strict=True):
         np.testing.assert_array_equal(layer.weights.to_dense(fill_value=0), W)
         np.testing.assert_array_equal(layer.bias, b)
         assert layer.edges == np.count_nonzero(W)
-    assert io.from_scipy(io.to_scipy(net), **options).isequal(net)
+    assert network(io.to_scipy(net), **options).isequal(net)
     folder = tmp_path_factory.mktemp("net")
     io.write_matrix_market(net, folder / "mtx")
     assert_same(io.read_matrix_market(folder / "mtx", **options), net)
@@ -72,7 +78,7 @@ def test_round_trips_are_exact(tmp_path_factory, problem):
 def test_the_answer_is_the_textbooks():
     X = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, -1.0]])
     b = np.array([0.5, 1.0, -0.25])
-    net = io.from_scipy([(W0, b), (sp.coo_array(W1), -1)], clip=2.0, last_activation="identity")
+    net = network([(W0, b), (sp.coo_array(W1), -1)], clip=2.0, last_activation="identity")
     oracle = [Dense(W0, b, clip=2.0), Dense(W1, -1.0, activation="identity")]
     got = gbdnn.infer(net, X).to_dense(fill_value=0)
     np.testing.assert_allclose(got, dense_inference(oracle, X), rtol=1e-15)
@@ -80,26 +86,26 @@ def test_the_answer_is_the_textbooks():
 
 
 def test_the_last_layer_alone_has_no_activation():
-    net = io.from_scipy([W0, W1], clip=3, last_activation="identity")
+    net = gbdnn.Network([W0, W1], clip=3, last_activation="identity")
     assert [(layer.activation, layer.clip) for layer in net] == [("relu", 3.0), ("identity", None)]
-    assert {layer.activation for layer in io.from_scipy([W0, W1])} == {"relu"}
+    assert {layer.activation for layer in gbdnn.Network([W0, W1])} == {"relu"}
 
 
 def test_bias_beside_bare_matrices():
-    net = io.from_scipy([W0, W1], bias=[-0.5, [1.0, 2.0]], dtype="FP32")
+    net = gbdnn.Network([W0, W1], bias=[-0.5, [1.0, 2.0]], dtype="FP32")
     assert net[0].bias == -0.5
     assert net[1].bias.tolist() == [1, 2]
     assert net.dtype == np.float32
-    assert io.from_scipy([(W0, None), W1])[0].bias == 0
-    assert len(io.from_scipy([])) == 0
+    assert gbdnn.Network([W0, W1])[0].bias == 0
+    assert len(gbdnn.Network([])) == 0
 
 
 def test_to_scipy_gives_copies():
-    net = io.from_scipy([(W0, [1.0, 2.0, 3.0])])
+    net = gbdnn.Network([W0], bias=[[1.0, 2.0, 3.0]])
     [(W, b)] = io.to_scipy(net)
     W.data[:] = 9
     b[:] = 9
-    assert net.isequal(io.from_scipy([(W0, [1.0, 2.0, 3.0])]))
+    assert net.isequal(gbdnn.Network([W0], bias=[[1.0, 2.0, 3.0]]))
 
 
 def test_iso_weights_come_out_whole():
@@ -111,28 +117,25 @@ def test_iso_weights_come_out_whole():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: io.from_scipy([W0, W0]), errors.ShapeError, "layer 1: weights are 2 x 3"),
-        (lambda: io.from_scipy([W0, W1 * np.nan]), errors.ArgumentError, "layer 1: .*nan"),
-        (lambda: io.from_scipy([W0, W1 * 1j]), errors.ArgumentTypeError, "layer 1: .*complex"),
-        (lambda: io.from_scipy([(W0, [1.0])]), errors.ShapeError, "layer 0: bias has shape"),
-        (lambda: io.from_scipy([(W0, 1)], bias=1), errors.ArgumentTypeError, "bias= beside pairs"),
-        (lambda: io.from_scipy(W0), errors.ArgumentTypeError, "layers is one matrix"),
+        (lambda: gbdnn.Network([W0, W0]), errors.ShapeError, "layer 1: weights are 2 x 3"),
+        (lambda: gbdnn.Network([W0, W1 * np.nan]), errors.ArgumentError, "layer 1: .*nan"),
+        (lambda: gbdnn.Network([W0, W1 * 1j]), errors.ArgumentTypeError, "layer 1: .*complex"),
+        (lambda: gbdnn.Network([W0], bias=[[1.0]]), errors.ShapeError, "layer 0: bias has shape"),
         (
-            lambda: io.from_scipy([gbdnn.Layer(W0)]),
+            lambda: gbdnn.Network([(W0, 1)]),
             errors.ArgumentTypeError,
-            "with Layers",
+            "weights must be .* not tuple",
         ),
-        (lambda: io.from_scipy(3), errors.ArgumentTypeError, "list of matrices or of pairs"),
         (
-            lambda: io.from_scipy([W0], last_activation="tanh"),
+            lambda: gbdnn.Network([W0], last_activation="tanh"),
             errors.ArgumentError,
             "last_activation must be 'relu' or 'identity', not 'tanh'",
         ),
-        (lambda: io.to_scipy([W0]), errors.ArgumentTypeError, "a Network is needed"),
+        (lambda: io.to_scipy([W0]), errors.ArgumentTypeError, "net must be a Network"),
         (
             lambda: io.write_matrix_market([W0], "x"),
             errors.ArgumentTypeError,
-            "a Network is needed",
+            "net must be a Network",
         ),
     ],
 )
@@ -141,7 +144,7 @@ def test_bad_arguments(call, error, message):
         call()
 
 
-NET = io.from_scipy([(W0, [0.5, -0.5, 0.0]), (W1, -0.3)])
+NET = gbdnn.Network([W0, W1], bias=[[0.5, -0.5, 0.0], -0.3])
 
 
 E = np.eye(4)
@@ -152,7 +155,7 @@ def refused(A, match):
         lambda: gbdnn.infer([A], E),
         lambda: gbdnn.infer([E], A),
         lambda: gbdnn.categories(A),
-        lambda: io.from_scipy([A]),
+        lambda: gbdnn.Network([A]),
     ):
         with pytest.raises(errors.ArgumentError, match=f"invalid SciPy array: .*{match}"):
             call()
@@ -167,10 +170,10 @@ def refused(A, match):
         ("indptr", [0, 1, 2, 2, 3], "indptr ends at 3, not at the number of entries, 4"),
         ("indptr", [0, 1, 2, 3, 2**31 - 1], "indptr ends at 2147483647"),
         ("indptr", np.arange(4), "indptr has 4 items, not 5"),
-        ("indptr", np.arange(5.0), "indptr is a 1-D array of integers, not 1-D of float64"),
-        ("indices", [0, 1, 4, 3], "indices has 4; indices are from 0 to below 4"),
-        ("indices", [0, 1, -1, 3], "indices has -1"),
-        ("indices", np.arange(3), "3 indices, and data of shape"),
+        ("indptr", np.arange(5.0), "indptr must be a 1-D array of integers, not 1-D of float64"),
+        ("indices", [0, 1, 4, 3], "indices contains 4; indices must be from 0 to 3"),
+        ("indices", [0, 1, -1, 3], "indices contains -1"),
+        ("indices", np.arange(3), "indices has 3 items, data has shape"),
     ],
 )
 def test_corrupt_compressed_arrays(form, name, value, fault):
@@ -192,10 +195,10 @@ def test_other_corrupt_arrays():
         refused(A, str(index))
     A = sp.lil_array(E)
     A.data[1] += [2.0] * 100_000
-    refused(A, "lists of other lengths")
+    refused(A, "lists of different lengths")
     A = sp.dia_array(E)
     A.offsets = np.array([0, 1])
-    refused(A, "2 offsets")
+    refused(A, "offsets has 2 items")
 
 
 @pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])

@@ -1,1 +1,1 @@
-"""The Graph Challenge's tab-separated files: matrices, categories, whole networks."""
+"""The Graph Challenge's tab-separated files: matrices, categories and networks."""

@@ -1,12 +1,12 @@
-"""The folders and names of the Graph Challenge's files.
+"""Folders and names of the Graph Challenge's files.
 
-The data set unpacks to these (plain or with ``.gz``)::
+The data set contains (plain or with ``.gz``)::
 
     MNIST/sparse-images-1024.tsv
     DNN/neuron1024/n1024-l1.tsv, n1024-l2.tsv, ...
     DNN/neuron1024-l120-categories.tsv
 
-Single archives unpack to parts of it: ``neuron1024/`` without ``DNN``, files without a folder.
+Single archives contain parts of it: ``neuron1024/`` without ``DNN``, or files without a folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
     Raises
     ------
     MissingFileError
-        Lists the places searched.
+        The message lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
@@ -56,8 +56,8 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     Parameters
     ----------
     directory : path-like
-        The data set's root, its ``DNN`` folder, the folder of the layers in that, or any folder
-        with the file.
+        The data set's root, its ``DNN`` folder, the folder with the layers, or any folder with the
+        file.
     neurons, layers : int
         Neurons per layer, number of layers.
 
@@ -69,7 +69,7 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     Raises
     ------
     MissingFileError
-        Lists the places searched.
+        The message lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     folders = ["DNN", "."]
@@ -91,17 +91,17 @@ def find_layers(
     neurons : int
         Neurons per layer.
     layers : int, optional
-        Number of layers, from the first; default: all that are there.
+        Number of layers to find. Default: all.
 
     Returns
     -------
     list of Path
-        ``n{neurons}-l1.tsv`` (or ``.tsv.gz``; a plain file has precedence) and so on in order.
+        ``n{neurons}-l1.tsv`` (or ``.tsv.gz``; plain files take precedence) and so on.
 
     Raises
     ------
     MissingFileError
-        Lists the places searched, or names the layer that is missing.
+        The message lists the places searched, or names the missing layer.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     count = None if layers is None else whole_number(layers, "layers", least=1)
@@ -135,9 +135,9 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
     Raises
     ------
     MissingFileError
-        There are no layers; describes the layout.
+        There are no layers; the message describes the layout.
     ArgumentError
-        There are layers of several sizes; lists them.
+        There are layers of several sizes; the message lists them.
     """
     root = _folder(directory)
     with read_errors(root):
@@ -152,7 +152,7 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
         )
     if len(sizes) > 1:
         listed = ", ".join(map(str, sizes))
-        raise ArgumentError(f"{root}: layers of {listed} neurons; say which (neurons)")
+        raise ArgumentError(f"{root}: contains layers of {listed} neurons; pass neurons=")
     return sizes[0]
 
 
@@ -174,21 +174,21 @@ def _first(what: str, root: Path, folders: list[str], name: str) -> Path:
 def _folder(directory: str | os.PathLike[str]) -> Path:
     root = as_path(directory, "directory")
     if not _is(Path.exists, root):
-        raise MissingFileError(f"{root}: the folder does not exist")
+        raise MissingFileError(f"{root}: no such folder")
     if not _is(Path.is_dir, root):
-        raise MissingFileError(f"{root}: is not a folder")
+        raise MissingFileError(f"{root}: not a folder")
     return root
 
 
 def _is(test: Callable[[Path], bool], path: Path) -> bool:
-    with read_errors(path):  # a folder on the way may not be entered
+    with read_errors(path):  # a parent folder may not be accessible
         return test(path)
 
 
 def numbered(folder: Path, name: re.Pattern[str]) -> dict[str, dict[int, Path]]:
-    """Return files by prefix and number, the groups in a pattern of their names.
+    """Return files by prefix and number, the two groups of the pattern `name`.
 
-    A plain file has precedence over one whose name has ``.gz`` after it.
+    Plain files take precedence over those with an additional ``.gz``.
     """
     with read_errors(folder):
         listing = sorted(folder.iterdir())
@@ -202,12 +202,12 @@ def numbered(folder: Path, name: re.Pattern[str]) -> dict[str, dict[int, Path]]:
 
 
 def in_order(files: dict[int, Path], numbers: range, prefix: str, ending: str) -> list[Path]:
-    """Return the files of these numbers; prefix and ending are for the error if one is missing."""
+    """Return the files of these numbers; prefix and suffix are for the error message."""
     for k in numbers:
         if k not in files:
             last = files[max(files)]
             raise MissingFileError(
-                f"{last.parent / f'{prefix}{k}{ending}'} is missing; the folder has {len(files)}"
-                f" layers, the last of them {last.name}"
+                f"{last.parent / f'{prefix}{k}{ending}'} is missing; the folder contains"
+                f" {len(files)} layers up to {last.name}"
             )
     return [files[k] for k in numbers]

@@ -37,48 +37,47 @@ def iter_layers(
     unpacked_limit: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Iterator[Layer]:
-    """Read a network layer by layer, from one tab-separated file each.
+    """Read a network layer by layer from one tab-separated file per layer.
 
-    One layer at a time is in memory: ``gbdnn.save(iter_layers(...), path)`` converts a network
-    larger than that.
+    Only one layer is in memory: ``gbdnn.save(iter_layers(...), path)`` converts a network that is
+    larger than memory.
 
     Parameters
     ----------
     directory : path-like
-        The data set's root, its ``DNN`` folder, or the folder with the layers: files
+        The data set's root, its ``DNN`` folder, or the folder with the layers, files
         ``n{neurons}-l1.tsv`` and so on, plain or gzip.
     neurons : int
         Neurons per layer, 1024, 4096, 16384 or 65536 in the challenge.
     layers : int, optional
-        Number of layers to read, from the first; default: all that are there.
+        Number of layers to read. Default: all.
     bias : float, optional
-        Default: the challenge's for this number of neurons, -0.30, -0.35, -0.40 or -0.45. Other
-        numbers of neurons need one.
+        Default: that of the challenge for this number of neurons, -0.30, -0.35, -0.40 or -0.45.
+        Required for other numbers of neurons.
     bias_rule : {"entries", "all"}, default "entries"
-        The challenge's; see `Layer`.
+        See `Layer`. ``"entries"`` is the rule of the challenge.
     clip : float or None, default 32
         Upper limit of the activations; None for no limit.
     dtype : {"FP32", "FP64"} or NumPy dtype, default "FP32"
         Of weights, bias and clip.
     unpacked_limit : int, optional
-        As for `read_tsv`, of each file.
+        As for `read_tsv`, for each file.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer: k of count layers have been read.
 
     Returns
     -------
     iterator of Layer
-        The files are located by the call, and each is read when its layer is asked for.
+        The files are located immediately, and read during iteration.
 
     Raises
     ------
     MissingFileError
-        There is no such folder, or a layer is missing; the message describes the layout.
+        A folder or layer does not exist; the message describes the layout.
     FormatError
-        A file does not hold what its format promises (raised when its layer is read); the message
-        names file and line.
+        A file is invalid; raised when its layer is read, with file and line.
     ArgumentError
-        No bias, and the challenge has none for this number of neurons.
+        `bias` is missing for a number of neurons that the challenge does not have.
 
     Examples
     --------
@@ -94,7 +93,7 @@ def iter_layers(
     """
     n = whole_number(neurons, "neurons", least=1)
     require_callable(progress, "progress")
-    # Raises for an invalid option, which is not a fault of the first file.
+    # Validates the options before the first file is read.
     Layer(
         np.empty((0, 0)), 0.0 if bias is None else bias, bias_rule=bias_rule, clip=clip, dtype=dtype
     )
@@ -139,12 +138,12 @@ def read_challenge_network(
     Returns
     -------
     Network
-        All layers are in memory.
+        In memory.
 
     Raises
     ------
     MissingFileError, FormatError, ArgumentError
-        As `iter_layers`.
+        As for `iter_layers`.
 
     Examples
     --------
@@ -179,18 +178,18 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     net : Network
-        Square layers of one size. The format holds no biases, bias rules and clips.
+        Square layers of one size. Biases, bias rules and clips are not stored.
     directory : path-like
         Created if it does not exist. Each file is written atomically.
 
     Raises
     ------
     ShapeError
-        A layer is not square (the format carries no shape); nothing is written.
+        A layer is not square; the format does not store shapes. Nothing is written.
     ArgumentTypeError
         `net` is not a Network.
     OutputError
-        A file cannot be written, or the folder has files of further layers.
+        A file cannot be written, or the folder contains more layers.
 
     Examples
     --------
@@ -202,7 +201,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     >>> sorted(file.name for file in folder.iterdir())
     ['n1024-l1.tsv', 'n1024-l2.tsv']
     """
-    require_kind(net, Network, "net: a Network is needed")
+    require_kind(net, Network, "net must be a Network")
     n = whole_number(net.shape[0], "neurons", least=1)
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):
@@ -210,8 +209,8 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     folder = made_folder(directory)
     if further := [k for k in layers_in(folder, n) if k > len(net)]:
         raise OutputError(
-            f"{folder}: holds layers {min(further)} to {max(further)} of another network of {n}"
-            f" neurons, this one has {len(net)} layers; choose another folder or remove them"
+            f"{folder}: contains layers {min(further)} to {max(further)} of another network of {n}"
+            f" neurons, but this one has {len(net)} layers; choose another folder or remove them"
         )
     for k, layer in enumerate(net, 1):
         write_tsv(layer.W, folder / f"n{n}-l{k}.tsv")

@@ -1,9 +1,9 @@
-"""Tables of numbers as text, plain or gzip: each line has 1-based indices and maybe a value.
+"""Tables of numbers as text, plain or gzip: lines of 1-based indices and an optional value.
 
-Fields are separated by one tab, lines end in LF or CR LF. An index is a whole number, a value a
-decimal number such as ``0.0625``, ``1`` or ``6.250000e-02``; both may have a sign.
+Fields are separated by one tab, lines end in LF or CR LF. Indices are integers, values decimal
+numbers such as ``0.0625``, ``1`` or ``6.250000e-02``; both may have a sign.
 
-polars parses the text; where it fails, Python finds the first bad line. SciPy's Matrix Market
+polars parses the text; if it fails, Python finds the first bad line. SciPy's Matrix Market
 parser takes half the time, but it accepts ``1.2.3`` and lines of four fields, refuses ``+1``,
 rounds float32 twice, and may crash on a text that ends in ``2e``.
 """
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 MAX_INDEX = 2**60
 """The largest dimension of a GraphBLAS matrix."""
 
-# Every byte that a good file can have: blanks, quotes, comments, words ("nan") and byte order
-# marks, some of which polars accepts, do not reach it.
+# All bytes of a valid file. polars accepts some blanks, quotes, comments, words ("nan") and byte
+# order marks, which are refused beforehand.
 _ALPHABET = b"0123456789+-.eE\t\r\n"
 _INDEX = re.compile(rb"[+-]?[0-9]+")
 _NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -39,7 +39,7 @@ _PIECE = 1 << 22  # bytes to parse at once: faster than a large file as a whole
 
 
 class Index(NamedTuple):
-    """A column of 1-based indices: its name, the largest one, and what an error calls that."""
+    """A column of 1-based indices: its name, the limit, and the name of the limit in errors."""
 
     name: str
     largest: int = MAX_INDEX
@@ -54,11 +54,11 @@ def read_columns(
     allow_empty: bool = False,
     limit: int | None = None,
 ) -> list[np.ndarray]:
-    """Read a table: columns of indices, 0-based uint64, then one of finite values if any.
+    """Read a table: columns of indices as 0-based uint64, then an optional column of finite values.
 
-    `dtype` is the values' own, float32 or float64; None if there are indices alone. A file of no
-    bytes is an empty table if `allow_empty`; `limit` is that of `read_unzipped`. A
-    FormatError names file, line (1-based) and fault.
+    `dtype` is that of the values, float32 or float64, or None without values. An empty file is an
+    empty table if `allow_empty`. `limit` is that of `read_unzipped`. A FormatError names the file,
+    the 1-based line and the fault.
     """
     data = read_unzipped(as_path(path), limit)
     if not data and not allow_empty:
@@ -74,7 +74,7 @@ def read_columns(
 def parsed_columns(
     data: bytes, indices: Sequence[Index], dtype: np.dtype | None
 ) -> tuple[list[np.ndarray] | None, int]:
-    """Return the columns of a text, or None and the start of the piece with the first fault."""
+    """Return the columns of a text, or None and the start of the piece with the first error."""
     if not data:
         empty = [np.empty(0, np.uint64) for _ in indices]
         return (empty if dtype is None else [*empty, np.empty(0, dtype)]), 0
@@ -119,7 +119,7 @@ def _parsed(
         return None
     schema = dict.fromkeys((x.name for x in indices), pl.UInt64)
     if dtype is not None:
-        # Not by way of Float64: text that is rounded twice may end one bit off.
+        # Not through Float64: rounding twice may change the last bit.
         schema["value"] = getattr(pl, dtype.name.capitalize())
     try:
         frame = pl.read_csv(data, separator="\t", has_header=False, schema=schema, quote_char=None)
@@ -144,18 +144,18 @@ def first_fault(
     *,
     allow_blank: bool = False,
 ) -> str:
-    """Return the number and the fault of the first bad line; `before` lines precede them."""
+    """Return number and fault of the first bad line, after `before` previous lines."""
     for number, line in enumerate(lines, before + 1):
         if allow_blank and not line.strip():
             continue
         if not line.endswith(b"\n"):
             return (
                 f": the file ends inside line {number} (no newline at its end); it is truncated,"
-                " or needs a newline at its end"
+                " or needs a final newline"
             )
         if fault := _line_fault(line[:-1].removesuffix(b"\r"), indices, dtype):
             return f", line {number}: {fault}"
-    return f", line {before + 1} or later: a number that cannot be read"
+    return f", line {before + 1} or later: cannot read a number"
 
 
 def _line_fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -> str | None:
@@ -168,12 +168,12 @@ def _line_fault(line: bytes, indices: Sequence[Index], dtype: np.dtype | None) -
     for field, (name, largest, limit) in zip(fields, indices, strict=False):
         digits = field.lstrip(b"+-").lstrip(b"0")
         if not _INDEX.fullmatch(field):
-            return f"the {name} {_show(field)} is not a whole number"
+            return f"the {name} {_show(field)} is not an integer"
         if not digits or field.startswith(b"-"):
             return f"the {name} is {_show(field)}; indices start at 1"
-        # int() refuses to read thousands of digits.
+        # int() refuses thousands of digits.
         if len(digits) > len(str(MAX_INDEX)) or int(digits) > largest:
-            return f"the {name} {_show(field)} is past {limit}, {largest}"
+            return f"the {name} {_show(field)} exceeds {limit}, {largest}"
     if dtype is None:
         return None
     field = fields[-1]

@@ -1,7 +1,7 @@
 """The Graph Challenge's files: matrices and categories as tab-separated text.
 
-A matrix has one line ``row<TAB>column<TAB>value`` per entry, in any order, and no shape; categories
-have one row number per line. Indices are 1-based in the files, 0-based in Python.
+Matrices have one line ``row<TAB>column<TAB>value`` per entry, in any order, without a shape.
+Categories have one row number per line. Indices are 1-based in files, 0-based in Python.
 """
 
 from __future__ import annotations
@@ -39,31 +39,30 @@ def read_tsv(
     Parameters
     ----------
     path : path-like
-        Lines ``row<TAB>column<TAB>value`` with 1-based indices, plain or gzip (told by its first
-        bytes). Every line ends in LF or CR LF.
+        Lines ``row<TAB>column<TAB>value`` with 1-based indices, all ending in LF or CR LF. Plain or
+        compressed with gzip.
     nrows, ncols : int, optional
-        Shape of the result; default: the largest index.
+        Shape of the result. Default: the largest indices.
     dtype : {"FP32", "FP64"}, default "FP32"
         Of the result.
     orientation : {"rowwise", "columnwise"}, default "rowwise"
-        Format of the result: rowwise (CSR) for features, columnwise (CSC) for weights.
+        Rowwise (CSR) for features, columnwise (CSC) for weights.
     unpacked_limit : int, optional
-        The most bytes that gzip may unpack to; default: 64 MiB, or 100 times the file's size if
-        that is more.
+        Maximum number of bytes after decompression. Default: 64 MiB, or 100 times the size of the
+        file if that is more.
 
     Returns
     -------
     Matrix, shape (nrows, ncols)
-        Without the file's zeros, which count for the shape; iso if all values are equal.
+        Without the zeros in the file, which count for the shape; iso if all values are equal.
 
     Raises
     ------
     FormatError
-        Names file, line and fault: a line of another form, an index below 1 or past the shape, a
-        value that is not finite or overflows `dtype`, a second entry at one place, an empty file,
-        one that is cut off, one that unpacks to more than `unpacked_limit`.
+        The file is empty, truncated, has invalid lines, indices, values or duplicate entries, or
+        unpacks to more than `unpacked_limit`. The message names file and line.
     MissingFileError, MissingPackageError
-        There is no such file; polars is not installed.
+        The file does not exist; polars is not installed.
 
     Examples
     --------
@@ -86,7 +85,7 @@ def read_tsv(
     if A.nvals < rows.size:
         first, second = first_duplicate(rows, cols)
         raise FormatError(
-            f"{path}, line {second + 1}: a second entry in row {rows[second] + 1},"
+            f"{path}, line {second + 1}: duplicate entry in row {rows[second] + 1},"
             f" column {cols[second] + 1}; the first is in line {first + 1}"
         )
     stored = values != 0
@@ -101,15 +100,15 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     matrix : Matrix
-        Of a boolean, integer or floating dtype, with finite values; not modified. Stored zeros are
-        not written. Without other entries the file is the line ``nrows<TAB>ncols<TAB>0``.
+        With real, finite values. Stored zeros are not written; without other entries, the file is
+        the line ``nrows<TAB>ncols<TAB>0``.
     path : path-like
         Written atomically; compressed with gzip if the name ends in ``.gz``.
 
     Raises
     ------
     ArgumentTypeError
-        `matrix` is not a GraphBLAS matrix, or its dtype is complex or user-defined.
+        `matrix` is not a GraphBLAS matrix, or is complex or user-defined.
     ArgumentError
         A value is not finite, or the matrix has no rows or no columns.
     OutputError, MissingPackageError
@@ -117,7 +116,7 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    A value has the digits that give the same bits when it is read in its own dtype.
+    Values are written with enough digits to be read with the same bits.
 
     Examples
     --------
@@ -126,21 +125,25 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     >>> import graphblas as gb, gbdnn
     >>> file = Path(tempfile.mkdtemp()) / "weights.tsv"
     >>> gbdnn.io.write_tsv(gb.Matrix.from_coo([0, 2], [1, 0], 0.0625), file)
-    >>> file.read_text()  # counted from 1
+    >>> file.read_text()  # 1-based
     '1\t2\t0.0625\n3\t1\t0.0625\n'
     """
-    require_kind(matrix, gb.Matrix, "matrix: a graphblas.Matrix is needed")
+    require_kind(matrix, gb.Matrix, "matrix must be a graphblas.Matrix")
     complete(matrix)
     if matrix.dtype.np_type.kind not in "biuf":
-        raise ArgumentTypeError(f"values of dtype {matrix.dtype}; real numbers are needed")
+        raise ArgumentTypeError(
+            f"matrix must contain real numbers, not values of dtype {matrix.dtype}"
+        )
     if 0 in matrix.shape:
-        raise ArgumentError(f"shape {matrix.shape}: the format needs a row and a column")
+        raise ArgumentError(
+            f"matrix must have at least one row and one column, not shape {matrix.shape}"
+        )
     A = gb.select.valuene(matrix, matrix.dtype.np_type.type(0)).new()
     A.ss.config["format"] = "by_row"
     rows, cols, values = A.to_coo()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
-        raise ArgumentError(f"the matrix contains {bad}; the format holds finite values")
+        raise ArgumentError(f"matrix contains {bad}; all values must be finite")
     if values.dtype == bool:
         values = values.astype(np.uint8)
     if values.size == 0:
@@ -157,16 +160,16 @@ def read_categories(
     allow_empty: bool = False,
     unpacked_limit: int | None = None,
 ) -> np.ndarray:
-    """Read categories: one 1-based number of an input per line.
+    """Read categories: one 1-based id of an input per line.
 
     Parameters
     ----------
     path : path-like
-        Plain or gzip, in any order.
+        Plain or compressed with gzip, in any order.
     ninputs : int, optional
-        Return only categories among the first `ninputs` inputs; default: all.
+        Return only categories among the first `ninputs` inputs. Default: all.
     allow_empty : bool, default False
-        Whether a file of no bytes is an empty list; otherwise it is an error.
+        Whether an empty file is valid.
     unpacked_limit : int, optional
         As for `read_tsv`.
 
@@ -178,9 +181,9 @@ def read_categories(
     Raises
     ------
     FormatError
-        Names file, line and fault: a duplicate is one.
+        The file is invalid or contains duplicates; the message names file and line.
     MissingFileError, MissingPackageError
-        There is no such file; polars is not installed.
+        The file does not exist; polars is not installed.
 
     Examples
     --------
@@ -208,12 +211,12 @@ def read_categories(
 
 
 def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
-    r"""Write categories, one 1-based number per line, sorted.
+    r"""Write categories, one 1-based id per line, sorted.
 
     Parameters
     ----------
     rows : array_like of int, shape (n,)
-        0-based ids without duplicates. An empty list gives a file of no bytes.
+        0-based ids without duplicates. An empty list gives an empty file.
     path : path-like
         Written atomically; compressed with gzip if the name ends in ``.gz``.
 
@@ -222,7 +225,7 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     ArgumentTypeError
         `rows` are not integers.
     ArgumentError
-        They are not 1-D, or one is negative or a duplicate.
+        `rows` is not 1-D, or an id is negative or a duplicate.
     OutputError, MissingPackageError
         The file cannot be written; polars is not installed.
 
@@ -233,24 +236,24 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
     >>> import gbdnn
     >>> file = Path(tempfile.mkdtemp()) / "categories.tsv"
     >>> gbdnn.io.write_categories([7, 3], file)
-    >>> file.read_text()  # counted from 1
+    >>> file.read_text()  # 1-based
     '4\n8\n'
     """
     complete(rows)
     try:
         ids = np.asarray(rows)
     except ValueError as err:
-        raise ArgumentError(f"categories: not a list of ids: {err}") from err
+        raise ArgumentError(f"categories must be a list of ids: {err}") from err
     if ids.ndim != 1:
-        raise ArgumentError(f"categories: shape {ids.shape}; a list of ids is needed")
+        raise ArgumentError(f"categories must have one dimension, not shape {ids.shape}")
     if ids.dtype.kind not in "iu" and ids.size:
-        raise ArgumentTypeError(f"categories: dtype {ids.dtype}; 0-based ids are integers")
+        raise ArgumentTypeError(f"categories must be integers, not {ids.dtype}")
     ids = np.sort(ids)
     if ids.size and (ids[0] < 0 or ids[-1] >= MAX_INDEX):
         bad = ids[0] if ids[0] < 0 else ids[-1]
-        raise ArgumentError(f"categories: {bad} is not an id; ids are 0 to {MAX_INDEX - 1}")
+        raise ArgumentError(f"categories contain {bad}; ids must be from 0 to {MAX_INDEX - 1}")
     if (twice := ids[1:][ids[1:] == ids[:-1]]).size:
-        raise ArgumentError(f"categories: {twice[0]} comes twice")
+        raise ArgumentError(f"categories contain the duplicate {twice[0]}")
     write_columns({"category": ids.astype(np.int64) + 1}, path)
 
 
@@ -268,7 +271,7 @@ def _build(
     shape: tuple[int, int],
     orientation: Literal["rowwise", "columnwise"],
 ) -> gb.Matrix:
-    """Return the matrix; of duplicates the first is taken."""
+    """Return the matrix, with the first of duplicate entries."""
     A = gb.Matrix(values.dtype, *shape)
     A.ss.config["format"] = _FORMATS[orientation]
     A.build(rows, cols, values, dup_op=gb.binary.first)

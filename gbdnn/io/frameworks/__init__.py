@@ -1,1 +1,1 @@
-"""Networks from and to SciPy, Matrix Market, PyTorch and ONNX."""
+"""Conversion of networks from and to SciPy, Matrix Market, PyTorch and ONNX."""

@@ -1,8 +1,7 @@
-"""A framework's chain of operations, grouped into layers.
+"""Conversion of a framework's chain of operations to layers.
 
 A layer is a product, its bias, and the ReLUs and clamps up to the next product. Batch normalisation
-is merged into the weights and bias of the product before it; behind an activation, or before the
-first product, into those of the product after it.
+is merged into the previous product, or, after an activation or at the start, into the next one.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
 
 
 def unsupported(name: str, why: str = "") -> ArgumentError:
-    """Return the error for an operation that layers cannot represent."""
+    """Return the error for an operation that cannot be converted to layers."""
     return ArgumentError(
-        f"unsupported {name}{': ' + why if why else ''}; a network is a chain of linear layers,"
-        " each with an optional ReLU and upper limit"
+        f"unsupported {name}{': ' + why if why else ''}; only chains of linear layers are"
+        " supported, each with an optional ReLU and upper limit"
     )
 
 
 class Chain:
-    """A builder of layers; `dtype` casts all of them."""
+    """A builder of layers, cast to `dtype` if given."""
 
     def __init__(self, dtype: Any) -> None:
         self._dtype = dtype
@@ -43,7 +42,7 @@ class Chain:
 
     @property
     def neurons(self) -> int | None:
-        """Columns of the latest product; None before the first."""
+        """Neurons of the latest product; None before the first."""
         return None if self._pending is None else int(self._pending[1].shape[1])
 
     def linear(self, W: Any, b: Any, name: str) -> None:
@@ -53,7 +52,10 @@ class Chain:
             factors, shifts, norm = self._scaling
             columns = as_columns(W, what=name)
             if len(factors) != columns.ncols:
-                raise ShapeError(f"{norm}: {len(factors)} neurons before {columns.ncols} inputs")
+                raise ShapeError(
+                    f"{norm} has {len(factors)} neurons but the next layer, {name}, has"
+                    f" {columns.ncols} inputs"
+                )
             rows = columns.columns.view(np.int64)
             neurons = np.repeat(np.arange(columns.nrows), columns.degrees)
             sums = np.bincount(neurons, columns.values * shifts[rows], columns.nrows)
@@ -65,39 +67,43 @@ class Chain:
     def add(self, b: np.ndarray, name: str) -> None:
         """Add a bias to the latest product."""
         if self._pending is None or not self._is_linear:
-            raise unsupported(name, "it does not follow a product")
+            raise unsupported(name, "it does not follow a linear layer")
         product, W, old = self._pending
         for each in (b, old):
             if each is not None and each.shape not in ((), (W.shape[1],)):
-                raise ShapeError(f"{name}: a bias of shape {each.shape} for {W.shape[1]} neurons")
+                raise ShapeError(
+                    f"{name}: bias has shape {each.shape} but the layer has {W.shape[1]} neurons"
+                )
         self._pending = product, W, b if old is None else old + b
 
     def scale(self, factors: np.ndarray, shifts: np.ndarray, name: str) -> None:
         """Multiply each neuron by a factor and add a shift."""
         if self._pending is None or not self._is_linear:
             if self._scaling is not None:
-                raise unsupported(name, "it follows another one")
+                raise unsupported(name, "it follows another normalisation")
             self._scaling = factors, shifts, name
             return
         product, W, old = self._pending
         columns = as_columns(W, what=name)
         if len(factors) != columns.nrows:
-            raise ShapeError(f"{name}: {len(factors)} factors for {columns.nrows} neurons")
+            raise ShapeError(
+                f"{name} has {len(factors)} factors but the layer has {columns.nrows} neurons"
+            )
         W = _with_values(columns, columns.values * np.repeat(factors, columns.degrees))
         bias = shifts if old is None else old * factors + shifts
         self._pending = product, W, bias.astype(columns.values.dtype)
 
     def clamp(self, low: float | None, high: float | None, name: str) -> None:
-        """Bound the activations; None or an infinity is not a bound. A ReLU is ``0, None``."""
+        """Limit the activations; None and infinities mean no limit. A ReLU is ``0, None``."""
         self._require_no_scaling()
         if self._pending is None:
-            raise unsupported(name, "an activation before the first linear layer")
+            raise unsupported(name, "it precedes the first linear layer")
         low = None if low is None or low == -math.inf else low
         high = None if high is None or high == math.inf else high
         if low not in (None, 0):
             raise unsupported(name, f"the lower bound is {low:g}, not 0")
         if high is not None and not high > 0:
-            raise unsupported(name, f"the upper bound is {high:g}, not above 0")
+            raise unsupported(name, f"the upper bound is {high:g}, not positive")
         if low == 0:
             self._activation = "relu"
         if high is not None:
@@ -116,7 +122,7 @@ class Chain:
 
     def _require_no_scaling(self) -> None:
         if self._scaling is not None:
-            raise unsupported(self._scaling[2], "there is no product before or after it")
+            raise unsupported(self._scaling[2], "there is no linear layer before or after it")
 
     def _finish(self) -> None:
         if self._pending is None:
@@ -135,17 +141,17 @@ class Chain:
 
 
 def _with_values(columns: SparseRows, values: np.ndarray) -> Any:
-    """Return weights with these values, in the dtype that they had."""
+    """Return weights with these values in the original dtype."""
     values = values.astype(columns.values.dtype)
     return SparseRows(columns.indptr, columns.columns, values, columns.ncols).matrix().T
 
 
 def add_everywhere(net: Network) -> None:
-    """Raise ArgumentError if a layer's answers under ``entries`` and ``all`` differ."""
+    """Raise ArgumentError if the results of a layer under ``entries`` and ``all`` may differ."""
     for k, layer in enumerate(net):
         harmless = layer.activation == "relu" and layer.highest_bias <= 0
         if layer.bias_rule == "entries" and not harmless and np.any(layer.bias):
             raise ArgumentError(
-                f"layer {k}: the bias rule 'entries' cannot be written, because its bias, up to"
-                f" {layer.highest_bias:g}, would be added to every neuron"
+                f"layer {k}: the format cannot store the bias rule 'entries' with a bias of up to"
+                f" {layer.highest_bias:g}, which would be added to every neuron"
             )

@@ -11,9 +11,9 @@ line of sizes, then as many lines as the sizes say::
     2 1 .0625
     4 3 .0625
 
-Fields are separated by blanks or tabs. The last line needs a newline: without it ``0.5`` may be
-what is left of ``0.5625``. SciPy's parser is not used: it accepts ``-1.fl``, and crashes on a text
-that ends in ``2e``.
+Fields are separated by blanks or tabs. The last line needs a newline, because otherwise ``0.5`` may
+be a truncated ``0.5625``. SciPy's parser is not used, because it accepts ``-1.fl`` and crashes on a
+text that ends in ``2e``.
 
 R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", NISTIR 5935, 1996.
 """
@@ -80,22 +80,22 @@ def read_matrix_market(
     Parameters
     ----------
     paths : path-like, or iterable of path-like
-        A folder with numbered files (``n1024-l1.mtx``, ``n1024-l2.mtx.gz``, ..., from 0 or 1
-        without gaps), or the files in order. Each is ``coordinate`` or ``array``; ``real``,
-        ``integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``. A layer's bias is in
-        ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
+        A folder with files numbered from 0 or 1 without gaps (``n1024-l1.mtx``,
+        ``n1024-l2.mtx.gz``, ...), or the files in order. Each is ``coordinate`` or ``array``;
+        ``real``, ``integer`` or ``pattern`` (values of 1); ``general`` or ``symmetric``. The bias
+        of a layer is in ``n1024-l1-bias.mtx``: one number (1 x 1), a row or a column.
     prefix : str, optional
-        Of the files' names (``"n1024-l"``), if the folder holds several.
+        Prefix of the files' names, such as ``"n1024-l"``, if the folder contains several networks.
     bias : float, optional
-        Of layers without a file for it; default: 0. (LAGraph's networks have -0.3.)
+        Of layers without a bias file. Default: 0; LAGraph's networks need -0.3.
     bias_rule, clip, last_activation
-        As for `from_scipy`; the files do not hold them. (LAGraph's: ``"entries"``, 32, relu.)
+        As for `Network`; the files do not contain them. LAGraph's networks need ``"entries"``, 32
+        and ``"relu"``.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for real values unless a comment says ``float``; FP32 for patterns, and for
-        integers that it represents exactly.
+        Default: FP64 for real values unless the header declares ``float``; FP32 for patterns, and
+        for integers that it represents exactly.
     unpacked_limit : int, optional
-        Largest number of bytes that a file may unpack to; default: 64 MiB, or 100 times its size if
-        that is more.
+        As for `read_idx`, for each file.
 
     Returns
     -------
@@ -104,14 +104,14 @@ def read_matrix_market(
     Raises
     ------
     MissingFileError, MissingPackageError
-        There is no such folder or file, or a number is missing; SciPy is not installed.
+        A folder, file or number does not exist; SciPy is not installed.
     FormatError
-        A file is not Matrix Market, is truncated, is of another kind (``complex``), has two entries
-        at one position or a value that is not finite. The message names the file, and the line if
-        it is known.
+        A file is not Matrix Market, is truncated, is of an unsupported kind (``complex``), has
+        duplicate entries, or a value is not finite. The message names the file and, if known, the
+        line.
     ArgumentError
-        The folder has files of several prefixes, there is both `bias` and a file with a bias, or an
-        option is invalid.
+        The folder has several prefixes, `bias` is given and there is a bias file, or an option is
+        invalid.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
 
@@ -126,18 +126,18 @@ def read_matrix_market(
     require_activation(last_activation)
     limit = as_limit(unpacked_limit)
     if prefix is not None and not isinstance(prefix, str):
-        raise ArgumentTypeError(f"prefix is a str, not {shown(prefix)}")
+        raise ArgumentTypeError(f"prefix must be a str, not {shown(prefix)}")
     options: dict[str, Any] = {
         "bias_rule": bias_rule,
         "dtype": None if dtype is None else as_dtype(dtype),
     }
-    # Raises for an invalid option, which is not a fault of the first file.
+    # Validates the options before the first file is read.
     Layer(np.empty((0, 0)), 0.0 if bias is None else bias, clip=clip, **options)
     scipy_sparse()
     if isinstance(paths, str | os.PathLike):
         files = _files(as_path(paths, "paths"), prefix)
     else:
-        require_iterable(paths, "paths is a folder, or a list of files")
+        require_iterable(paths, "paths must be a folder or a list of files")
         files = [as_path(path, f"paths: item {k}") for k, path in enumerate(paths)]
         if prefix is not None:
             raise ArgumentTypeError("prefix= cannot be combined with a list of files")
@@ -164,8 +164,8 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     Parameters
     ----------
     net : Network
-        The number in the names is that of its inputs. The format holds no bias rules, activations
-        and clips.
+        Bias rules, activations and clips are not stored. The first number in the names is the
+        number of inputs.
     directory : path-like
         Created if it does not exist. Each file is written atomically.
 
@@ -174,11 +174,11 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     ArgumentTypeError
         `net` is not a Network.
     OutputError, MissingPackageError
-        A file cannot be written, or the folder has files of further layers; SciPy is not installed.
+        A file cannot be written, or the folder has more layers; SciPy is not installed.
 
     Notes
     -----
-    A value has the digits that give the same bits when it is read in FP64; FP32 values, too.
+    Values are written with enough digits to be read with the same bits.
 
     Examples
     --------
@@ -190,14 +190,14 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     >>> sorted(file.name for file in folder.iterdir())
     ['n3-l1-bias.mtx', 'n3-l1.mtx']
     """
-    require_kind(net, Network, "net: a Network is needed")
+    require_kind(net, Network, "net must be a Network")
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
     old = numbered(folder, _LAYER).get(prefix, {})
     if further := [path.name for k, path in sorted(old.items()) if not 1 <= k <= len(net)]:
         raise OutputError(
-            f"{folder}: holds {further[0]} of another network, this one has {len(net)} layers;"
-            " choose another folder or remove it"
+            f"{folder}: contains {further[0]} of another network, but this one has {len(net)}"
+            " layers; choose another folder or remove the file"
         )
     for k, layer in enumerate(net, 1):
         file = folder / f"{prefix}{k}.mtx"
@@ -215,7 +215,7 @@ def _files(folder: Path, prefix: str | None) -> list[Path]:
         raise MissingFileError(f"{folder}: no layers; expected files {expected}")
     if len(found) > 1:
         raise ArgumentError(
-            f"{folder}: the folder has files of several networks; pass prefix=, one of "
+            f"{folder}: the folder contains several networks; pass prefix=, one of "
             + ", ".join(repr(name) for name in sorted(found))
         )
     [(name, files)] = found.items()
@@ -232,7 +232,7 @@ def _write(path: Path, A: Any, dtype: np.dtype) -> None:
 
 
 def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
-    """Return the bias of a layer, or None if there is no file of it."""
+    """Return the bias of a layer, or None if it has no file."""
     plain = _bias_file(weights)
     for path in (plain, plain.with_name(plain.name + ".gz")):
         try:
@@ -241,7 +241,9 @@ def _read_bias(weights: Path, limit: int | None) -> np.ndarray | None:
             continue
         A = parse(data, path)
         if 1 not in A.shape:
-            raise FormatError(f"{path}: shape {A.shape}; a bias has one row or one column")
+            raise FormatError(
+                f"{path}: a bias must have one row or one column, not shape {A.shape}"
+            )
         require_room(8 * max(A.shape), f"{path}: a bias of shape {A.shape}")
         dense: np.ndarray = A if isinstance(A, np.ndarray) else A.toarray()
         return dense.reshape(-1) if dense.size > 1 else dense.reshape(())
@@ -254,7 +256,7 @@ def _bias_file(weights: Path) -> Path:
 
 
 class _Head(NamedTuple):
-    """What precedes the entries."""
+    """The header of a file."""
 
     layout: str
     symmetry: str
@@ -268,8 +270,8 @@ class _Head(NamedTuple):
 def parse(data: bytes, path: Path) -> Any:
     """Return the content of a file as a COO array or an ndarray.
 
-    Values are float64, or float32 where the second line is ``%%GraphBLAS type float`` and where it
-    represents all integers; those of a pattern are int8.
+    Values are float64; float32 if the second line is ``%%GraphBLAS type float``, or if all values
+    are integers that it represents exactly; int8 for a pattern.
     """
     head = _head(data, path)
     indices = [Index("row", head.shape[0], "the number of rows")]
@@ -287,7 +289,7 @@ def parse(data: bytes, path: Path) -> Any:
         raise FormatError(f"{path}{fault}")
     if len(columns[-1]) != head.lines:
         raise FormatError(
-            f"{path}: {len(columns[-1])} entries, but the line of sizes promises {head.lines}"
+            f"{path}: found {len(columns[-1])} entries, but the size line states {head.lines}"
         )
     if head.is_integer:
         columns[-1] = _integers(columns[-1], path)
@@ -306,17 +308,21 @@ def _head(data: bytes, path: Path) -> _Head:
         )
     layout, field, symmetry = (word.decode().lower() for word in banner.groups())
     if (layout, field) == ("array", "pattern"):
-        raise FormatError(f"{path}, line 1: an array cannot be a pattern")
+        raise FormatError(f"{path}, line 1: the format array does not support the field pattern")
     comments = _COMMENTS.match(data, banner.end())
     start = comments.end() if comments else banner.end()
     sizes, line = _SIZES.match(data, start), data.count(b"\n", 0, start) + 1
     if sizes is None or (sizes[3] is None) != (layout == "array"):
-        raise FormatError(f"{path}, line {line}: a line of sizes is expected")
+        raise FormatError(f"{path}, line {line}: expected the size line")
     nrows, ncols, count = (int(size or b"0") for size in sizes.groups(b""))
     if max(nrows, ncols) > MAX_INDEX:
-        raise FormatError(f"{path}, line {line}: {nrows} x {ncols} is larger than {MAX_INDEX}")
+        raise FormatError(
+            f"{path}, line {line}: shape {nrows} x {ncols} exceeds the maximum of {MAX_INDEX}"
+        )
     if symmetry == "symmetric" and nrows != ncols:
-        raise FormatError(f"{path}, line {line}: {nrows} x {ncols} is not square, but symmetric")
+        raise FormatError(
+            f"{path}, line {line}: a symmetric matrix must be square, not {nrows} x {ncols}"
+        )
     if layout == "array":
         count = nrows * ncols if symmetry == "general" else nrows * (nrows + 1) // 2
     single = _FP32.match(data, banner.end()) and field == "real"
@@ -327,7 +333,7 @@ def _head(data: bytes, path: Path) -> _Head:
 def _integers(values: np.ndarray, path: Path) -> np.ndarray:
     """Return integers as float32 if it represents all of them."""
     if (np.rint(values) != values).any() or np.abs(values).max(initial=0) >= 2**53:
-        raise FormatError(f"{path}: a value is not an integer of less than 2^53")
+        raise FormatError(f"{path}: a value is not an integer below 2^53")
     single = values.astype(np.float32)
     return single if (single == values).all() else values
 
@@ -352,13 +358,13 @@ def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:
     if distinct.nnz < A.nnz:
         _, second = first_duplicate(rows, cols)
         raise FormatError(
-            f"{path}: a second entry in row {rows[second] + 1}, column {cols[second] + 1}"
+            f"{path}: duplicate entry in row {rows[second] + 1}, column {cols[second] + 1}"
         )
     return A
 
 
 def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
-    """Return values listed column by column; of a symmetric array, from the diagonal down."""
+    """Return the array for values by columns; for symmetric arrays, of the lower triangle."""
     if head.symmetry == "general":
         return values.reshape(head.shape[::-1]).T
     found = np.zeros(head.shape, values.dtype)

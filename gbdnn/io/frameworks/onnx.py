@@ -1,4 +1,4 @@
-"""ONNX files as a `Network`, and back."""
+"""Reading and writing of ONNX files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Layer
 
-_OPSET, _IR_VERSION = 13, 8  # of 2021: older readers know them, too
+_OPSET, _IR_VERSION = 13, 8  # of 2021, for older readers
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 
 
@@ -37,31 +37,29 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     Parameters
     ----------
     path : path-like
-        A model with one input, one output and a chain of these operators between them: Gemm, or
-        MatMul and Add, with constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip
-        with a lower bound of 0 or none; BatchNormalization, which is merged into a product;
-        Flatten, Reshape to ``(-1, n)``, Identity and Dropout, which have no effect. Constants may
-        be transposed, and in external files.
+        A model with one input, one output and a chain of these operators: Gemm, MatMul, Add, with
+        constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip with a lower bound of 0
+        or none; BatchNormalization (merged into a layer); Flatten, Reshape to ``(-1, n)``, Identity
+        and Dropout (ignored). Constants may be transposed and in external files.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for double, FP32 for float, float16 and bfloat16; the layers must agree.
+        Default: FP64 for double, FP32 for float, float16 and bfloat16; layers must agree.
     logits : bool, default False
-        Leave out a Softmax, LogSoftmax or Sigmoid after the last layer, with everything that
-        follows it. The network's answers are the inputs of that operator.
+        Drop a Softmax, LogSoftmax or Sigmoid after the last layer, and everything after it.
 
     Returns
     -------
     Network
-        Its bias rule is ``all``.
+        With the bias rule ``all``.
 
     Raises
     ------
     MissingFileError, MissingPackageError
-        There is no such file; the package onnx or SciPy is not installed.
+        The file does not exist; the package onnx or SciPy is not installed.
     FormatError
-        The file is not a valid ONNX model, or a file of external data is missing or too short.
+        The model is invalid, or a file of external data is missing or too short.
     ArgumentError
-        An operator is not supported (Conv, a skip connection, Softmax without `logits`), or a value
-        is not finite; the message names the operator and the node.
+        An operator is not supported (such as Conv, skip connections, Softmax without `logits`), or
+        a value is not finite; the message names operator and node.
     ShapeError
         Two layers, or a layer and its bias, do not fit.
 
@@ -81,36 +79,36 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
         model = onnx.load(opened, load_external_data=False)
         load_external(model.graph, file.parent)
     if not model.HasField("graph"):
-        raise FormatError(f"{file}: the file has no ONNX graph")
+        raise FormatError(f"{file}: the file contains no ONNX graph")
     with foreign_errors(file, "is not a valid ONNX model"), naming(file):
         net = read_graph(model, Chain(wanted), logits=logits).network()
-        # Shape inference does not know sparse initializers.
+        # Shape inference does not support sparse initializers.
         onnx.checker.check_model(str(file), full_check=not model.graph.sparse_initializer)
     return net
 
 
 def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
-    """Write a network as ONNX: a Gemm per layer, and its Relu or Clip.
+    """Write a network as ONNX: a Gemm and a Relu or Clip per layer.
 
     Parameters
     ----------
     net : Network
-        At least one layer. A layer under the bias rule ``entries`` needs a ReLU and no positive
-        bias, or no bias: then it gives the same answer under ``all``, ONNX's rule.
+        With at least one layer. ONNX adds biases to every neuron, so layers with the bias rule
+        ``entries`` must have no bias, or a ReLU and no positive bias.
     path : path-like
-        Written atomically. The input is ``inputs``, of shape (n, neurons), the output ``outputs``.
+        Written atomically. The input is named ``inputs``, the output ``outputs``.
     sparse : bool, default False
-        Write weights as sparse initialisers: smaller files, which some runtimes do not read.
+        Write weights as sparse initialisers: smaller files, but not all runtimes read them.
 
     Raises
     ------
     ArgumentError
-        There is no layer; a layer under ``entries`` has no equivalent; or the file would exceed
-        the format's limit of 2 GiB.
+        The network has no layers, a layer under ``entries`` has no equivalent, or the file would
+        exceed the format's limit of 2 GiB.
     ArgumentTypeError
         `net` is not a Network.
     OutputError, MissingPackageError
-        The file cannot be written; the packages onnx or SciPy are not installed.
+        The file cannot be written; the package onnx or SciPy is not installed.
     TooLargeError
         Dense weights do not fit into memory.
 
@@ -124,7 +122,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     >>> gbdnn.io.read_onnx(folder / "net.onnx").shape
     (3, 3)
     """
-    require_kind(net, Network, "net: a Network is needed")
+    require_kind(net, Network, "net must be a Network")
     as_path(path)
     as_flag(sparse, "sparse")
     onnx = _packages()
@@ -135,7 +133,7 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         12 * layer.edges if sparse else layer.dtype.itemsize * layer.nrows * layer.ncols
         for layer in net
     )
-    require_room(size, "ONNX: weights")
+    require_room(size, "dense weights")
     helper = onnx.helper
     element = helper.np_dtype_to_tensor_dtype(net[0].dtype)
     nodes, dense, thin = _nodes(onnx, net, sparse)
@@ -155,14 +153,14 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
         producer_version=__version__,
     )
     if model.ByteSize() > _LARGEST:
-        hint = "" if sparse else "; sparse=True takes the edges alone"
-        raise ArgumentError(f"{path}: an ONNX file holds less than 2 GiB{hint}")
+        hint = "" if sparse else "; pass sparse=True to write only the edges"
+        raise ArgumentError(f"{path}: an ONNX file must be smaller than 2 GiB{hint}")
     with whole_file(path) as file:
         file.write(model.SerializeToString(deterministic=True))
 
 
 def _nodes(onnx: Any, net: Network, sparse: bool) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the nodes of a graph, its dense constants and its sparse ones."""
+    """Return the nodes, dense constants and sparse constants of a graph."""
     helper = onnx.helper
     nodes: list[Any] = []
     dense: list[Any] = []
@@ -204,7 +202,7 @@ def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
     W = as_csc(layer).tocsr()
     W.sort_indices()
     rows, columns = W.tocoo().coords
-    places = rows.astype(np.int64) * layer.ncols + columns  # ascending, as ONNX demands
+    places = rows.astype(np.int64) * layer.ncols + columns  # ascending, as required by ONNX
     return onnx.helper.make_sparse_tensor(
         onnx.numpy_helper.from_array(W.data, name),
         onnx.numpy_helper.from_array(places, f"{name}_places"),
@@ -213,10 +211,10 @@ def _sparse(onnx: Any, layer: Layer, name: str) -> Any:
 
 
 def _packages() -> Any:
-    """Return the package onnx, with its helpers; SciPy is there too."""
+    """Return the package onnx with its submodules, after checking that SciPy is installed."""
     scipy_sparse()
     onnx, *_ = (
-        require(name, "onnx", "ONNX needs a package")
+        require(name, "onnx", "ONNX files need the package onnx")
         for name in ("onnx", "onnx.checker", "onnx.helper", "onnx.numpy_helper")
     )
     return onnx

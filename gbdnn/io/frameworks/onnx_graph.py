@@ -1,4 +1,4 @@
-"""The layers that an ONNX graph computes, or an error that names the operator and its node."""
+"""Conversion of an ONNX graph to layers, with errors that name operator and node."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class _Node(NamedTuple):
         """Return constant input `k` as floats of 32 or 64 bits."""
         x = self.given[k] if k < len(self.given) else None
         if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
-            raise unsupported(self.name, f"its {what} is not a dense constant of floats")
+            raise unsupported(self.name, f"its {what} is not a dense, constant float tensor")
         return x
 
     def bias(self, k: int, neurons: int | None) -> np.ndarray:
         """Return constant input `k` as a bias: 0-D, or one value per neuron."""
         b = self.array(k, what="bias")
         if b.ndim > 2 or b.size != (b.shape or (1,))[-1]:
-            raise unsupported(self.name, f"a bias of shape {b.shape}")
+            raise unsupported(self.name, f"its bias has shape {b.shape}")
         return b.reshape(() if b.size == 1 and neurons != 1 else b.shape[-1:])
 
     def weights(self) -> Any:
@@ -50,14 +50,14 @@ class _Node(NamedTuple):
         if self.place != 0 or B is None:
             raise unsupported(self.name, "its right factor is not constant")
         if B.ndim != 2 or B.dtype.kind != "f":
-            raise unsupported(self.name, f"weights of shape {B.shape} and dtype {B.dtype}")
+            raise unsupported(self.name, f"its weights have shape {B.shape} and dtype {B.dtype}")
         return B
 
 
 def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
-    """Add the layers of a model to `chain`; `logits` leaves out a Softmax or Sigmoid and the rest.
+    """Add the layers of a model to `chain`; `logits` drops a final Softmax or Sigmoid.
 
-    Nodes of a model are in an order in which each one comes after those that it reads.
+    The nodes of a model are in topological order.
     """
     from onnx import defs
 
@@ -65,8 +65,8 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not _OLDEST <= opset.version <= newest:
             raise ArgumentError(
-                f"operator set {opset.version}; {_OLDEST} to {newest} are supported by this version"
-                " of the package onnx"
+                f"unsupported operator set {opset.version}; this version of the package onnx"
+                f" supports {_OLDEST} to {newest}"
             )
     graph = model.graph
     constants: dict[str, Any] = {tensor.name: _dense(tensor) for tensor in graph.initializer}
@@ -74,7 +74,7 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
     # Models of before 2019 list their initializers among the inputs.
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
-        raise ArgumentError(f"the model has {len(inputs)} inputs, not one")
+        raise ArgumentError(f"the model must have one input, not {len(inputs)}")
     flow = inputs[0].name
     shape = [x.dim_value for x in inputs[0].type.tensor_type.shape.dim]
     is_flat = len(shape) in (0, 2)
@@ -91,14 +91,16 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
             if any(x.op_type in ("Gemm", "MatMul") for x in graph.node[k:]):
                 raise unsupported(name)
             if not logits:
-                raise unsupported(name, "logits=True (in the shell --logits) leaves it out")
+                raise unsupported(name, "pass logits=True (in the shell --logits) to drop it")
             return chain
         if operator not in _OPERATORS:
             raise unsupported(name)
         if moving != [flow]:
-            raise unsupported(name, f"it reads {', '.join(moving)}, the chain is at {flow}: a skip")
+            raise unsupported(
+                name, f"it reads {', '.join(moving)} instead of {flow}, a skip connection"
+            )
         if not is_flat and operator not in _PASSED:
-            raise unsupported(name, f"its input has {len(shape)} dimensions, not a row per input")
+            raise unsupported(name, f"its input has {len(shape)} dimensions, not two")
         is_flat = is_flat or operator in ("Flatten", "Reshape")
         given = [constants.get(x) for x in node.input]
         options = {x.name: _attribute(x) for x in node.attribute}
@@ -110,7 +112,7 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         flow = node.output[0]
     outputs = [value.name for value in graph.output]
     if outputs != [flow]:
-        raise ArgumentError(f"the outputs of the model are {', '.join(outputs)}, not {flow} alone")
+        raise ArgumentError(f"the outputs of the model are {', '.join(outputs)}, not only {flow}")
     return chain
 
 
@@ -127,10 +129,10 @@ def _gemm(chain: Chain, node: _Node) -> None:
 
 
 def _cast(chain: Chain, node: _Node) -> None:
-    """Accept the conversion of the input to float that exports of scikit-learn begin with."""
+    """Accept a cast to float, with which exports of scikit-learn begin."""
     del chain
     if node.options["to"] not in (1, 11):  # FLOAT, DOUBLE
-        raise unsupported(node.name, "it converts to a type other than float or double")
+        raise unsupported(node.name, "it casts to a type other than float or double")
 
 
 def _clip(chain: Chain, node: _Node) -> None:
@@ -153,14 +155,14 @@ def _dropout(chain: Chain, node: _Node) -> None:
 def _flatten(chain: Chain, node: _Node) -> None:
     del chain
     if node.options.get("axis", 1) != 1:
-        raise unsupported(node.name, f"axis {node.options['axis']}, not 1")
+        raise unsupported(node.name, f"its axis is {node.options['axis']}, not 1")
 
 
 def _reshape(node: _Node, shape: list[int], neurons: int) -> None:
-    """Check that a Reshape keeps a row per input: to (-1, n), (0, -1), or the number exported."""
+    """Check that a Reshape keeps one row per input: (-1, n), (0, -1) or the exported number."""
     to = node.given[1].tolist() if isinstance(node.given[1], np.ndarray) else []
     if len(to) != 2 or to[0] not in (-1, 0, *shape[:1]) or to[1] not in (-1, neurons or to[1]):
-        raise unsupported(node.name, f"a shape of {to}, not a row per input")
+        raise unsupported(node.name, f"its shape {to} does not keep one row per input")
 
 
 def _norm(chain: Chain, node: _Node) -> None:
@@ -168,7 +170,7 @@ def _norm(chain: Chain, node: _Node) -> None:
         raise unsupported(node.name, "it is in training mode")
     scale, shift, mean, variance = (node.array(k).astype(np.float64) for k in range(1, 5))
     if scale.ndim != 1 or not scale.shape == shift.shape == mean.shape == variance.shape:
-        raise ShapeError(f"{node.name}: {scale.size} factors and {mean.size} means")
+        raise ShapeError(f"{node.name}: has {scale.size} factors but {mean.size} means")
     factors = scale / np.sqrt(variance + node.options.get("epsilon", 1e-5))
     chain.scale(factors, shift - mean * factors, node.name)
 
@@ -189,7 +191,7 @@ _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
 
 
 def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
-    """Return the result of a node that reads constants only."""
+    """Return the result of a node with constant inputs."""
     options = {x.name: _attribute(x) for x in node.attribute}
     if node.op_type == "Constant":
         ((key, value),) = options.items()
@@ -201,7 +203,7 @@ def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
         return constants[node.input[0]]
     elif node.op_type == "Transpose" and options.get("perm", [1, 0]) == [1, 0]:
         return constants[node.input[0]].T
-    raise unsupported(name, "it computes with constants; fold them at the export")
+    raise unsupported(name, "it computes with constants; export the model with constant folding")
 
 
 def _attribute(attribute: Any) -> Any:
@@ -211,7 +213,7 @@ def _attribute(attribute: Any) -> Any:
 
 
 def _dense(tensor: Any) -> np.ndarray:
-    """Return a tensor; floats of 16 bits as float32, which holds their values."""
+    """Return a tensor; 16-bit floats as float32, which is exact."""
     from onnx import checker, numpy_helper
 
     checker.check_tensor(tensor)
@@ -226,7 +228,9 @@ def _sparse(tensor: Any) -> Any:
 
     name, shape = tensor.values.name, tuple(tensor.dims)
     if len(shape) != 2:
-        raise ShapeError(f"the sparse constant {name!r} has shape {shape}; two sizes are needed")
+        raise ShapeError(
+            f"the sparse constant {name!r} must have two dimensions, not shape {shape}"
+        )
     checker.check_sparse_tensor(tensor)
     values, places = _dense(tensor.values), _dense(tensor.indices)
     coordinates = np.unravel_index(places, shape) if places.ndim == 1 else places.T
@@ -234,9 +238,9 @@ def _sparse(tensor: Any) -> Any:
 
 
 def load_external(graph: Any, folder: Path) -> None:
-    """Read the external data of a graph's constants: the bytes that each tensor declares.
+    """Read the external data of a graph's constants, with the length that each shape implies.
 
-    The package onnx would read the rest of the file if an entry has no length.
+    Without a length, the package onnx would read the rest of the file.
     """
     from onnx import TensorProto
     from onnx.external_data_helper import load_external_data_for_tensor
@@ -248,7 +252,7 @@ def load_external(graph: Any, folder: Path) -> None:
         name = TensorProto.DataType.Name(tensor.data_type)
         found = {entry.key: entry.value for entry in tensor.external_data}
         if name not in _BYTES:
-            raise ValueError(f"external data of {tensor.name!r} have the type {name}")
+            raise ValueError(f"external data of {tensor.name!r} have unsupported type {name}")
         if len(found) < len(tensor.external_data) or not found.keys() <= _EXTERNAL:
             raise ValueError(f"unsupported external data of {tensor.name!r}: {found!r:.80}")
         needed = _BYTES[name] * math.prod(tensor.dims)

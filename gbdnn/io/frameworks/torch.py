@@ -1,7 +1,7 @@
-"""PyTorch's linear layers as a `Network` and back: a module, a ``state_dict``, or a file of one.
+"""Conversion between networks and PyTorch: modules, ``state_dict``, and files.
 
-PyTorch holds a weight as outputs x inputs; here it is inputs x outputs. `from_torch` does not
-import PyTorch: a caller with a module has done so.
+PyTorch's weights have shape (outputs, inputs), those of gbdnn (inputs, outputs). `from_torch` does
+not import PyTorch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation
 
-_SAFE = (2, 6)  # before, weights_only=True could be made to run code (CVE-2025-32434)
+_SAFE = (2, 6)  # earlier versions may run code in spite of weights_only=True (CVE-2025-32434)
 _PARAMETERS = {"weight", "bias", "weight_orig", "weight_mask", "bias_orig", "bias_mask"}
 
 
@@ -42,37 +42,36 @@ def from_torch(
     last_activation: Activation | None = None,
     dtype: Any = None,
 ) -> Network:
-    """Make a network of a PyTorch module, or of its ``state_dict``.
+    """Convert a PyTorch module, or its ``state_dict``, to a network.
 
     Parameters
     ----------
     source : torch.nn.Module or mapping of str to tensors
-        A module whose forward, as ``torch.fx`` traces it, is one chain of ``Linear``, ``ReLU``,
-        ``ReLU6``, ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``;
-        ``Identity``, ``Dropout``, ``Flatten`` and a view with a row per input
-        (``x.view(x.size(0), -1)``) have no effect. Or a ``state_dict`` of linear layers in the
-        order of their use, tensors or NumPy arrays. Weights may be sparse, in any layout; the masks
-        of ``torch.nn.utils.prune`` are applied. All arrays are copied.
+        A module that ``torch.fx`` can trace to a chain of ``Linear``, ``ReLU``, ``ReLU6``,
+        ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``; ``Identity``,
+        ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. Or a ``state_dict`` of
+        linear layers in order, with tensors or NumPy arrays. Weights may be sparse; masks of
+        ``torch.nn.utils.prune`` are applied. All arrays are copied.
     clip : float, optional
-        For a ``state_dict``, which has no activations: upper limit of every ReLU; default: no
-        limit.
+        Only for a ``state_dict``, which has no activations: upper limit of every ReLU.
     last_activation : {"identity", "relu"}, optional
-        For a ``state_dict``: of the last layer; default: ``"identity"``. All others have a ReLU.
+        Only for a ``state_dict``: activation of the last layer, default ``"identity"``. All other
+        layers get a ReLU.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: FP64 for double, FP32 for float, half and bfloat16; the layers must agree.
+        Default: FP64 for double, FP32 for float, half and bfloat16; layers must agree.
 
     Returns
     -------
     Network
-        Its bias rule is ``all``. Dropout has no effect, whatever the module's mode.
+        With the bias rule ``all``.
 
     Raises
     ------
     ArgumentError
-        A module, function or parameter is not supported (a convolution, a skip, a lower bound
-        other than 0); it is named. A value is NaN or infinite.
+        A module, function or parameter is not supported (such as convolutions, skip connections,
+        and lower bounds other than 0), or a value is not finite; the message names it.
     ArgumentTypeError
-        `source` is neither, or a module comes with options for a ``state_dict``.
+        `source` has another type, or is a module and options for a ``state_dict`` are given.
     ShapeError
         Two layers do not fit.
 
@@ -99,31 +98,32 @@ def from_torch(
         Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an invalid option
         return _from_state(source, clip, last, Chain(wanted)).network()
     raise ArgumentTypeError(
-        f"source: a torch.nn.Module or its state_dict is needed, not {type(source).__qualname__}"
+        f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__}"
     )
 
 
 def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
-    """Return a network as a ``torch.nn.Sequential`` of Linear, ReLU and Hardtanh.
+    """Convert a network to a ``torch.nn.Sequential`` of Linear, ReLU and Hardtanh.
 
     Parameters
     ----------
     net : Network
-        A layer under the bias rule ``entries`` needs a ReLU and no positive bias, or no bias: then
-        it gives the same answer under ``all``, PyTorch's rule.
+        PyTorch adds biases to every neuron, so layers with the bias rule ``entries`` must have no
+        bias, or a ReLU and no positive bias.
     layout : {"strided", "sparse_csr"}, default "strided"
-        Of the weights: dense tensors, or CSR tensors, which need less memory and take no gradient.
+        Layout of the weights: dense tensors, or CSR tensors, which need less memory but have no
+        gradient.
 
     Returns
     -------
     torch.nn.Sequential
-        New parameters, of the network's dtype, on the CPU. A layer's limit is a
-        ``Hardtanh(0, clip)``, or ``Hardtanh(-inf, clip)`` without a ReLU.
+        With new parameters of the network's dtype on the CPU. A clip becomes ``Hardtanh(0, clip)``,
+        or ``Hardtanh(-inf, clip)`` without a ReLU.
 
     Raises
     ------
     ArgumentError
-        A layer under ``entries`` has no equivalent (it is named), or `layout` is none of these.
+        A layer under ``entries`` has no equivalent (the message names it), or `layout` is invalid.
     ArgumentTypeError, MissingPackageError
         `net` is not a Network; PyTorch is not installed.
     TooLargeError
@@ -138,14 +138,14 @@ def to_torch(net: Network, *, layout: str = "strided") -> torch.nn.Sequential:
       (1): Hardtanh(min_val=0.0, max_val=6.0)
     )
     """
-    require_kind(net, Network, "net: a Network is needed")
+    require_kind(net, Network, "net must be a Network")
     as_word(layout, "layout", ("strided", "sparse_csr"))
     torch = import_torch()
     add_everywhere(net)
     modules: list[Any] = []
     for k, layer in enumerate(net):
         biased = bool(np.any(layer.bias)) or np.ndim(layer.bias) > 0
-        # On the meta device nothing is drawn from PyTorch's generator.
+        # The meta device does not use PyTorch's random generator.
         linear = torch.nn.Linear(*layer.shape, bias=biased, device="meta")
         rows, columns, values = layer.weights.to_coo()
         places = torch.from_numpy(np.stack([columns, rows]).astype(np.int64))
@@ -183,27 +183,27 @@ def read_torch(
     Parameters
     ----------
     path : path-like
-        A ``state_dict`` of linear layers in the order of their use. A file with a whole module is
-        refused, because reading it would run code from the file.
+        A ``state_dict`` of linear layers in order. Files of whole modules are refused, because
+        reading them would run code from the file.
     clip, last_activation, dtype
-        As for `from_torch`: a ``state_dict`` has no activations.
+        As for `from_torch`.
 
     Returns
     -------
     Network
-        Its bias rule is ``all``.
+        With the bias rule ``all``.
 
     Raises
     ------
     MissingFileError
-        There is no such file.
+        The file does not exist.
     FormatError
-        The file is not a ``state_dict`` of tensors, is damaged or of before PyTorch 1.6, or its
-        tensors need more than 64 MiB and 100 times its size.
+        The file is not a ``state_dict`` of tensors, is damaged, was written before PyTorch 1.6, or
+        its tensors need more than 64 MiB and 100 times its size.
     ArgumentError, ShapeError
-        As `from_torch`.
+        As for `from_torch`.
     MissingPackageError
-        PyTorch is not installed, or is older than 2.6: there, reading could run code.
+        PyTorch is not installed, or is older than 2.6, which could run code from the file.
 
     Examples
     --------
@@ -220,27 +220,25 @@ def read_torch(
     version = tuple(map(int, re.findall(r"[0-9]+", torch.__version__)[:2]))
     if version < _SAFE:
         raise MissingPackageError(
-            f"PyTorch {torch.__version__} could run code that is in a file (CVE-2025-32434):"
-            ' pip install "torch>=2.6"'
+            f"PyTorch {torch.__version__} could run code from the file (CVE-2025-32434);"
+            ' run pip install "torch>=2.6"'
         )
     with open_checked(file) as opened:
         if opened.read(2) != b"PK":
-            raise FormatError(
-                f"{file}: not a zip archive, as PyTorch 1.6 and later write; save older files again"
-            )
+            raise FormatError(f"{file}: not a zip archive; save files of PyTorch before 1.6 again")
         opened.seek(0)
         try:
             state = torch.load(opened, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as err:
             raise FormatError(
-                f"{file}: not a state_dict, or damaged; to read more than tensors would run code"
-                " from the file: save model.state_dict(), not the model"
+                f"{file}: not a state_dict, or damaged; save model.state_dict() instead of the"
+                " model, because reading other objects would run code from the file"
             ) from err
         if not isinstance(state, Mapping) or not all(
             isinstance(each, torch.Tensor) for each in state.values()
         ):
-            raise FormatError(f"{file}: the file has no state_dict of tensors")
-        # Strides of 0 give a tensor more elements than its storage in the file has.
+            raise FormatError(f"{file}: the file does not contain a state_dict of tensors")
+        # With strides of 0, a tensor has more elements than its storage in the file.
         require_unpacked(file, sum(map(nbytes, state.values())))
     with naming(file):
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
@@ -286,7 +284,9 @@ def _from_state(
     layers: dict[str, dict[str, Any]] = {}
     for key, tensor in state.items():
         if not hasattr(tensor, "ndim") or not hasattr(tensor, "dtype"):
-            raise ArgumentTypeError(f"state_dict: {key!r} is a {type(tensor).__qualname__}")
+            raise ArgumentTypeError(
+                f"state_dict: {key!r} must be a tensor, not {type(tensor).__qualname__}"
+            )
         module, _, parameter = str(key).rpartition(".")
         if parameter not in _PARAMETERS:
             raise unsupported(f"parameter {key!r}")

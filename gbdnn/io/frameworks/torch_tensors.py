@@ -1,4 +1,4 @@
-"""PyTorch's tensors as arrays, and the parameters of a Linear as a layer's weights and bias."""
+"""Conversion of PyTorch tensors to arrays, and of a Linear's parameters to a layer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _COMPRESSED = {
     "torch.sparse_csc": ("ccol_indices", "row_indices"),
     "torch.sparse_bsc": ("ccol_indices", "row_indices"),
 }
-"""The arrays of pointers and of indices of each layout."""
+"""The names of pointers and indices for each layout."""
 
 
 def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
     """Start a layer with the parameters of a Linear, pruned or not."""
     for key, tensor in tensors.items():
         if fault := sparse_fault(tensor):
-            raise ArgumentError(f"{name}: {key}: a corrupt sparse tensor: {fault}")
+            raise ArgumentError(f"{name}: {key}: invalid sparse tensor: {fault}")
     try:
         weight, bias = (_pruned(tensors, key, name) for key in ("weight", "bias"))
         if weight is None:
@@ -43,9 +43,9 @@ def add_linear(chain: Chain, tensors: Mapping[str, Any], name: str) -> None:
 
 
 def sparse_fault(tensor: Any) -> str:
-    """Return what is wrong with the indices of a sparse tensor, or an empty string.
+    """Return the fault in the indices of a sparse tensor, or an empty string.
 
-    PyTorch does not check them when it makes or reads a tensor, and its conversions trust them.
+    PyTorch does not check them when it creates or reads a tensor, but its conversions trust them.
     """
     layout = str(getattr(tensor, "layout", "torch.strided"))
     if layout == "torch.strided" or not hasattr(tensor, "detach"):
@@ -70,7 +70,7 @@ def sparse_fault(tensor: Any) -> str:
 def nbytes(tensor: Any) -> int:
     """Return the number of bytes of a tensor's values."""
     if str(tensor.layout) == "torch.sparse_coo":
-        tensor = tensor._values()  # `values` demands that indices are coalesced
+        tensor = tensor._values()  # `values` requires coalesced indices
     return int(tensor.nbytes)
 
 
@@ -79,12 +79,12 @@ def _pruned(tensors: Mapping[str, Any], key: str, name: str) -> Any:
     origin, mask = tensors.get(f"{key}_orig"), tensors.get(f"{key}_mask")
     if (origin is None) != (mask is None):
         raise ArgumentError(f"{name}: one of {key}_orig and {key}_mask is missing")
-    # A pruned module updates its attribute `weight` at each forward: it may be outdated.
+    # `weight` may be outdated: a pruned module updates it in each forward.
     return tensors.get(key) if origin is None else origin * mask
 
 
 def _as_weights(weight: Any, name: str) -> Any:
-    """Return a weight, outputs x inputs, as a matrix of inputs x outputs."""
+    """Return a weight of shape (outputs, inputs) as a matrix of shape (inputs, outputs)."""
     if isinstance(weight, np.ndarray):
         return weight.T
     if weight.ndim != 2:
@@ -94,7 +94,7 @@ def _as_weights(weight: Any, name: str) -> Any:
     entries = weight.detach().cpu()
     if str(weight.layout) != "torch.sparse_coo":
         entries = entries.to_sparse(layout=sys.modules["torch"].sparse_coo)
-    entries = entries.coalesce()  # sums what is there twice, as PyTorch does
+    entries = entries.coalesce()  # sums duplicates, as PyTorch does
     outputs, inputs = _as_array(entries.indices()).astype(np.uint64)
     values = _as_array(entries.values())
     return gb.Matrix.from_coo(
@@ -103,7 +103,7 @@ def _as_weights(weight: Any, name: str) -> Any:
 
 
 def _as_array(tensor: Any) -> np.ndarray:
-    """Return a tensor's values; floating ones of 16 bits as float32, which is exact."""
+    """Return a tensor as an array; 16-bit floats as float32, which is exact."""
     if isinstance(tensor, np.ndarray):
         return tensor
     tensor = tensor.detach().cpu()
@@ -115,4 +115,4 @@ def _as_array(tensor: Any) -> np.ndarray:
 
 def import_torch() -> Any:
     """Return PyTorch, or raise MissingPackageError."""
-    return require("torch", "torch", "PyTorch is needed")
+    return require("torch", "torch", "PyTorch is required")

@@ -1,6 +1,6 @@
-"""The layers of a PyTorch module as ``torch.fx`` traces it, or an error that names the node.
+"""Conversion of a PyTorch module, traced by ``torch.fx``, to layers.
 
-This module imports PyTorch; `from_torch` imports it when it is given a PyTorch module.
+This module imports PyTorch; `from_torch` imports it only for PyTorch modules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLAMPS: dict[str, dict[str, Any]] = {
     "clamp_max": {"max": None},
 }
 _FLATTENED = {"start_dim": 0, "end_dim": -1}
-# Modules are known by their forward, not by their class: a subclass may override it.
+# Modules are identified by their forward, which a subclass may override.
 _FUNCTIONS_ALONE = {
     each.forward
     for each in (nn.ReLU, nn.Hardtanh, nn.Flatten, nn.Identity, nn.Dropout, nn.AlphaDropout)
@@ -42,7 +42,7 @@ _NORMS = {nn.BatchNorm1d.forward}
 
 
 class _Tracer(torch.fx.Tracer):
-    """Traces modules down to functions, but for those that have parameters or are not known."""
+    """Traces modules down to functions, except those that have parameters or are unknown."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         forward = type(m).forward
@@ -73,11 +73,13 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             continue
         name = _name(node, module)
         if node.op == "get_attr":
-            raise unsupported(f"parameter {node.target!r}", "it is not that of a Linear")
+            raise unsupported(f"parameter {node.target!r}", "it does not belong to a Linear")
         if [each for each in node.all_input_nodes if each not in counts] != [before]:
-            raise unsupported(name, "it reads more than the result before it")
+            raise unsupported(name, "it reads more than the previous result")
         if len(before.users.keys() - shapes) > 1:
-            raise unsupported(_name(before, module), "its result is used twice: a skip")
+            raise unsupported(
+                _name(before, module), "its result is used twice, as in a skip connection"
+            )
         if node.op == "call_module":
             part = module.get_submodule(str(node.target))
             if is_linear(part):
@@ -100,12 +102,12 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def is_elementwise(module: nn.Module) -> bool:
-    """Whether a module may stand between Linears of a chain, for any number of dimensions."""
+    """Whether a module may be between Linears of a chain, for any number of dimensions."""
     return type(module).forward in (_FUNCTIONS_ALONE | _NORMS) - {nn.Flatten.forward}
 
 
 def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
-    """Return the nodes that ask for a shape, and those of them that are a number of inputs."""
+    """Return the nodes that query a shape, and those that are the number of inputs."""
     shapes: set[torch.fx.Node] = set()
     counts: set[torch.fx.Node] = set()
     for node in nodes:
@@ -122,18 +124,18 @@ def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.f
 
 
 def _require_visible(name: str, module: nn.Module) -> None:
-    """Raise ArgumentError for hooks and the like, whose effect a trace does not show."""
+    """Raise ArgumentError for hooks and instance attributes, which a trace does not include."""
     hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
     hooks = [hook for hook in hooks if not isinstance(hook, prune.BasePruningMethod)]
     if hooks or "forward" in vars(module):
-        kind = "forward hooks" if hooks else "its own forward"
+        kind = "forward hooks" if hooks else "a forward of its instance"
         raise ArgumentError(
             f"{name!r} ({type(module).__qualname__}): has {kind}, which cannot be traced"
         )
 
 
 def _name(node: torch.fx.Node, module: nn.Module) -> str:
-    """Return the module of a node if it is one of PyTorch's own, else the node."""
+    """Return the name of a node's PyTorch module, or of the node."""
     within: Any = node.meta.get("nn_module_stack", {})
     where = [str(each[0]) for each in within.values()][-1:]
     path = str(node.target) if node.op == "call_module" else "".join(where)
@@ -145,17 +147,17 @@ def _name(node: torch.fx.Node, module: nn.Module) -> str:
 
 def _add_linear(chain: Chain, module: Any, name: str) -> None:
     tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers())}
-    for key in ("weight", "bias"):  # maybe computed at each access: torch.nn.utils.parametrize
+    for key in ("weight", "bias"):  # may be computed at each access (torch.nn.utils.parametrize)
         if f"{key}_orig" not in tensors:
             tensors[key] = getattr(module, key)
     add_linear(chain, tensors, name)
 
 
 def _add_norm(chain: Chain, module: Any, name: str) -> None:
-    """``(x - mean) / sqrt(variance + eps) * weight + bias``, the means those that were learnt."""
+    """Add ``(x - mean) / sqrt(variance + eps) * weight + bias`` with the running statistics."""
     mean, variance = module.running_mean, module.running_var
     if mean is None or module.training:
-        raise unsupported(name, "it is in training mode, or has no running mean; call eval()")
+        raise unsupported(name, "it has no running mean, or is in training mode; call eval()")
     factor = (variance.double() + module.eps).rsqrt()
     if module.weight is not None:
         factor = factor * module.weight.detach().double()
@@ -179,20 +181,20 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
         found: Any = _FLATTENED | dict(zip(_FLATTENED, args, strict=False)) | options
         start, end = found["start_dim"], found["end_dim"]
         if start != 1 or end not in (1, -1):
-            raise unsupported(name, f"it flattens dimensions {start} to {end}, not 1 to the last")
+            raise unsupported(name, f"it flattens dimensions {start} to {end}, not 1 to -1")
     elif function in ("view", "reshape"):
         shape: Any = args[0] if len(args) == 1 else args or options.get("shape")
         is_shape = isinstance(shape, tuple | list) and len(shape) == 2
         if not is_shape or not (shape[0] == -1 or shape[0] in counts) or shape[1] in counts:
-            raise unsupported(name, f"a shape of {shape}, not (-1, n)")
+            raise unsupported(name, f"its shape is {shape}, not (-1, n)")
     elif function not in ("dropout", "alpha_dropout"):
         raise unsupported(name)
 
 
 def _function(node: torch.fx.Node) -> str:
-    """Return the name of PyTorch's function or method, without the _ of those in place."""
+    """Return the name of a PyTorch function or method, without the _ of in-place variants."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    known = [getattr(room, str(name), None) for room in (torch, functional)]
+    known = [getattr(namespace, str(name), None) for namespace in (torch, functional)]
     if node.op == "call_function" and node.target not in known:
         return ""
     return str(name).removesuffix("_")

@@ -1,7 +1,7 @@
-"""Stores: folders that hold a network, features or categories; see ``docs/store.md``.
+"""Stores: folders that contain a network, features or categories; see ``docs/store.md``.
 
-`folder` and `shards` are the container: an index and shards of named arrays. `network` and
-`features` give the arrays their meaning; categories are one array.
+`folder` and `shards` implement the container, an index and shards of named arrays; `network` and
+`features` define the arrays. Categories are one array.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
 
-    TrainingRun = Any  # of a room above
+    TrainingRun = Any  # of a higher layer
 
 __all__ = [
     "RUNS",
@@ -52,24 +52,21 @@ def save(
     Parameters
     ----------
     x : Network, iterable of Layer, matrix, 1-D ndarray of integers, or TrainingRun
-        Layers are written one by one and need not be in memory together. A matrix (graphblas,
-        SciPy sparse, 2-D NumPy) is stored as features; for features larger than memory see
-        `gbdnn.io.write_features`. A 1-D array of integers is stored as categories. A `TrainingRun`
-        is written to a safetensors file from which `train` can continue, without a custom loss,
-        optimizer or schedule; ``gbdnn.save(run.network, ...)`` stores what `infer` needs.
+        Layers are written one by one. A matrix (graphblas, SciPy sparse, 2-D NumPy) is stored as
+        features; for features larger than memory, use `gbdnn.io.write_features`. A 1-D array of
+        integers is stored as categories. A `TrainingRun` is written to a safetensors file, from
+        which `train` can resume, without custom losses, optimizers or schedules; save
+        ``run.network`` for inference.
     path : path-like
-        A new folder, an empty one, or a store, which is replaced atomically: if the call fails or
-        is killed, the old store remains. For a training run a file, which is replaced in the same
-        way.
+        A new or empty folder, or a store, which is replaced atomically. For a training run, a file.
     progress : callable, optional
-        Called as ``progress(k, count)`` when k of all layers have been written; count is None if
-        it is unknown.
+        Called as ``progress(k, count)`` after each layer; count is None if unknown.
 
     Raises
     ------
     OutputError
-        The folder contains something other than a store, or parts of an unfinished
-        `infer_to_store`, or it cannot be written.
+        The folder cannot be written, or contains other files than a store, or parts of an
+        unfinished `infer_to_store`.
     ArgumentTypeError, ArgumentError, ShapeError
         `x` has another type, or its layers do not fit each other.
     MissingPackageError
@@ -103,7 +100,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
-    """Return what a store holds, a network lazily; see `gbdnn.load`."""
+    """Return the content of a store, networks lazily; see `gbdnn.load`."""
     reader = Reader(path, verify=verify)
     if reader.kind not in _READERS:
         raise FormatError(f"{reader.path}: the store contains {reader.kind!r}")
@@ -111,7 +108,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = True) -> Any:
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a store holds: "network", "features" or "categories"."""
+    """Return the kind of a store: "network", "features" or "categories"."""
     return Reader(path).kind
 
 
@@ -125,7 +122,7 @@ def require_storable(path: str | os.PathLike[str], *, resumes: bool = False) -> 
 
 
 RUNS = "gbdnn.training.checkpoint"
-"""The module that reads and writes training runs. It is above this one, so it is imported late."""
+"""The module for training runs, imported on demand because it is in a higher layer."""
 
 
 def _write_categories(rows: np.ndarray, path: str | os.PathLike[str]) -> None:

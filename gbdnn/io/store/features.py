@@ -1,4 +1,4 @@
-"""Features in a store: parts of consecutive rows, which are read one by one."""
+"""Features in a store: parts of consecutive rows, read one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gbdnn.io.store.shards import ShardWriter
 
 PART = 4 << 20
-"""Largest number of entries and of rows of a part, unless a single row has more entries."""
+"""Maximum number of entries and rows of a part, unless a single row has more entries."""
 
 
 def write_features(
@@ -45,23 +45,23 @@ def write_features(
     Parameters
     ----------
     batches : iterable of matrices, shape (some inputs, ncols)
-        Of any type that `infer` accepts, in the order of the inputs. Stored zeros are dropped.
+        As for `infer`, in the order of the inputs. Stored zeros are dropped.
     path, progress
         As for `gbdnn.save`.
     ncols : int, optional
-        Neurons of the first layer; default: the first batch's columns.
+        Neurons of the first layer. Default: the number of columns of the first batch.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: the first batch's dtype; FP32 for bool and integers.
+        Default: that of the first batch; FP32 for bool and integers.
 
     Raises
     ------
     ShapeError
-        A batch has another number of columns.
+        Batches differ in the number of columns.
     ArgumentError, ArgumentTypeError
-        A value is not finite, a batch is not a matrix or has another dtype than the first, or
-        there is neither a batch nor `ncols`.
+        A value is not finite, a batch is not a matrix or differs in dtype from the first, or there
+        is neither a batch nor `ncols`.
     OutputError, MissingPackageError
-        As `gbdnn.save`.
+        As for `gbdnn.save`.
 
     Examples
     --------
@@ -75,8 +75,8 @@ def write_features(
     (10, 3)
     """
     if is_matrix(batches):
-        raise ArgumentTypeError("batches is one matrix; a list is needed: [X]")
-    require_iterable(batches, "batches is a list of matrices")
+        raise ArgumentTypeError("batches must be a list of matrices, not one matrix; pass [X]")
+    require_iterable(batches, "batches must be a list of matrices")
     require_callable(progress, "progress")
     width = None if ncols is None else whole_number(ncols, "ncols", least=0)
     kind = None if dtype is None else as_dtype(dtype)
@@ -97,11 +97,11 @@ def write_features(
             found = shape_of(batch, what)[1]
             width = found if width is None else width
             if found != width:
-                raise ShapeError(f"{what}: has {found} columns; the features have {width}")
+                raise ShapeError(f"{what} has {found} columns but the first has {width}")
             own = floating(dtype_of(batch), what)
             kind = own if kind is None else kind
             if dtype is None and own != kind:
-                raise ArgumentError(f"{what} is {own} but the first is {kind}; dtype= casts all")
+                raise ArgumentError(f"{what} is {own} but the first is {kind}; pass dtype=")
             for rows in as_rows(batch, what=what, dtype=kind).parts(PART):
                 if max(rows_pending + rows.nrows, values_pending + rows.nvals) > PART:
                     flush()
@@ -113,16 +113,14 @@ def write_features(
                 progress(n + 1, count)
         flush()
         if width is None:
-            raise ArgumentError(
-                "there is no batch to infer the number of columns from; pass ncols="
-            )
+            raise ArgumentError("cannot infer the number of columns without batches; pass ncols=")
         shape = [sum(part["rows"] for part in parts), width]
         name = (kind or np.dtype(np.float32)).name
         writer.finish("features", {"shape": shape, "dtype": name, "parts": parts})
 
 
 def write_part_of(writer: ShardWriter, k: int, rows: SparseRows) -> dict[str, Any]:
-    """Write part `k` of some features, and return its entry in the index."""
+    """Write part `k` of features, and return its entry in the index."""
     told = {"rows": rows.nrows, "nvals": rows.nvals, "largest": rows.largest}
     return {**write_rows(writer, f"part.{k}", rows), **told}
 
@@ -144,7 +142,7 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     Raises
     ------
     MissingFileError, FormatError, MissingPackageError
-        As `gbdnn.load`; or the store does not contain features.
+        As for `gbdnn.load`, or the store does not contain features.
 
     Examples
     --------
@@ -153,7 +151,7 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
     >>> import numpy as np, gbdnn
     >>> folder = Path(tempfile.mkdtemp())
     >>> gbdnn.save(np.eye(4, 3), folder / "X")
-    >>> gbdnn.io.open_features(folder / "X").shape  # opening reads the index alone
+    >>> gbdnn.io.open_features(folder / "X").shape  # reads only the index
     (4, 3)
     """
     return StoredFeatures(Reader(path, verify=verify))
@@ -170,7 +168,7 @@ class StoredFeatures:
     Attributes
     ----------
     shape : (int, int)
-        Inputs, neurons of the first layer; `nrows` and `ncols` are the same numbers.
+        Inputs, neurons of the first layer; also available as `nrows` and `ncols`.
     dtype : numpy.dtype
         float32 or float64.
     nvals : int
@@ -180,7 +178,7 @@ class StoredFeatures:
 
     Notes
     -----
-    The part that was read last stays in memory. Several threads may read at once.
+    The last part stays in memory. Reading is thread-safe.
 
     Examples
     --------
@@ -205,7 +203,7 @@ class StoredFeatures:
         self._lock = Lock()
 
     def _parse(self) -> None:
-        """Take what the index states."""
+        """Set the attributes from the index."""
         nrows, ncols = self._reader.index["shape"]
         self.shape: tuple[int, int] = (nrows, ncols)
         self.nrows, self.ncols = nrows, ncols
@@ -213,7 +211,7 @@ class StoredFeatures:
         self._parts: list[dict[str, Any]] = self._reader.index["parts"]
         self._starts = [0, *accumulate(part["rows"] for part in self._parts)]
         if self._starts[-1] != nrows:
-            raise ValueError(f"parts of {self._starts[-1]} rows, not {nrows}")
+            raise ValueError(f"the parts have {self._starts[-1]} rows, not {nrows}")
         self.nvals = sum(part["nvals"] for part in self._parts)
         self.largest = max((part["largest"] for part in self._parts), default=0.0)
 
@@ -226,13 +224,13 @@ class StoredFeatures:
 
     @property
     def source(self) -> FeaturesSource:
-        """What another process needs to open these features."""
+        """The information with which another process can open these features."""
         return FeaturesSource(self._reader.address)
 
     def __getitem__(self, rows: slice) -> StoredRows:
-        """Return ``X[start:stop]``, which `infer` accepts like a matrix; nothing is read yet.
+        """Return ``X[start:stop]`` lazily; `infer` accepts it like a matrix.
 
-        Its ``matrix()`` reads the rows. Workers get the numbers of the rows and read them.
+        Its ``matrix()`` reads the rows. Workers read them from the store.
         """
         if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise ArgumentTypeError(
@@ -268,12 +266,12 @@ class StoredFeatures:
         Raises
         ------
         FormatError, MissingFileError
-            As `gbdnn.load`; the message names the part.
+            As for `gbdnn.load`; the message names the part.
         """
         return self[:].matrix()
 
     def _range(self, start: int, stop: int | None) -> tuple[int, int]:
-        """Return the bounds of a slice as numbers, the second not below the first."""
+        """Return the bounds of a slice as ``start <= stop``."""
         whole_number(start, "start")
         if stop is not None:
             whole_number(stop, "stop")
@@ -281,8 +279,8 @@ class StoredFeatures:
         return start, max(start, stop)
 
     def _cut(self, i: int, start: int, stop: int) -> SparseRows:
-        """Return the rows of part `i` between two rows; the part is kept for the next call."""
-        with self._lock:  # a second thread waits for the part instead of reading it, too
+        """Return the rows of part `i` in ``start:stop``, and cache the part."""
+        with self._lock:  # other threads wait instead of reading the part again
             last = self._last
             part = last[1] if last is not None and last[0] == i else self._read(i)
             self._last = i, part
@@ -299,7 +297,7 @@ class StoredFeatures:
 
 
 class StoredRows:
-    """Consecutive rows of stored features, ``X[start:stop]``, which are read on demand.
+    """Consecutive rows of stored features, ``X[start:stop]``, read on demand.
 
     Parameters
     ----------
@@ -311,7 +309,7 @@ class StoredRows:
     Attributes
     ----------
     nvals : int
-        Estimated number of stored values, as if they were spread evenly over all rows.
+        Estimated number of stored values, assuming equally many per row.
     """
 
     def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:
@@ -322,7 +320,7 @@ class StoredRows:
 
     @property
     def source(self) -> FeaturesSource:
-        """What another process needs to open the features that contain these rows."""
+        """The information with which another process can open the features."""
         return self.features.source
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
@@ -338,7 +336,7 @@ class StoredRows:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesSource:
-    """What another process needs to open stored features."""
+    """The information with which another process can open stored features."""
 
     address: Address
 
@@ -347,5 +345,5 @@ class FeaturesSource:
         return StoredFeatures(self.address.reader())
 
     def content(self) -> str:
-        """Return the hash of what the store holds."""
+        """Return the hash of the store's content."""
         return self.address.content()

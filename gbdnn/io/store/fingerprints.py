@@ -1,7 +1,7 @@
-"""Content hashes, by which damage is detected and the same run is recognized.
+"""Content hashes, which detect damage and identify runs.
 
-A stored network or store of features is known by the hashes in its index. Data in memory are read
-in full. Names and times of files do not count.
+Stores are identified by the hashes in their index, data in memory by hashing all of it. Names and
+times of files are ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def checksum(data: Any) -> str:
 
 
 def checksum_of(parts: Iterable[Any]) -> str:
-    """Return the XXH3-64 of bytes-like objects, one after the other."""
+    """Return the XXH3-64 of concatenated bytes-like objects."""
     digest = _xxh3()
     for part in parts:
         digest.update(part)
@@ -77,7 +77,7 @@ def of_features(X: _Rows) -> str:
 
 
 def _xxh3() -> Any:
-    return require("xxhash", "store", "a store has checksums of xxhash").xxh3_64()
+    return require("xxhash", "store", "stores need xxhash").xxh3_64()
 
 
 def _of_weights(net: Network) -> str:
@@ -93,6 +93,6 @@ def _weights(net: Network) -> Iterator[str]:
 
 
 def _content(rows: Any) -> list[str]:
-    """Return the hashes of the arrays of some rows, sparse or dense."""
+    """Return the hashes of the arrays of sparse or dense rows."""
     arrays = [rows.indptr, rows.columns, rows.values] if hasattr(rows, "indptr") else [rows]
     return [f"{a.dtype}{a.shape}{checksum(np.ascontiguousarray(a))}" for a in arrays]

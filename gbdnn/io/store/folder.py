@@ -1,11 +1,11 @@
-"""The folder of a store: shards, one JSON index, and a lock against a second writer.
+"""The folder of a store: shards, a JSON index, and a lock against concurrent writers.
 
-    index.json                       what the store holds; replaced last
+    index.json                       content of the store; replaced last
     shard-<token>-00000.safetensors  arrays
-    run.json, part-*.json            an answer that is not complete (`gbdnn.io.store.parts`)
+    run.json, part-*.json            an incomplete result (`gbdnn.io.store.parts`)
 
-New shards have new names. The index is replaced by a rename when all of them are on the disk, and
-then the shards that it does not name are removed: a reader sees the old store or the new one.
+New shards have new names. When all of them are on the disk, the index is replaced by a rename, and
+shards that it does not name are removed. So a reader sees either the old store or the new one.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ __all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_js
 
 INDEX, RUN = "index.json", "run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
-_OURS = re.compile(  # the last one is a temporary file of safetensors
+_OURS = re.compile(  # the last pattern is a temporary file of safetensors
     r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json|run\.json"
     r"|\.gbdnn-[0-9a-f]{16}\.tmp|\.tmp[0-9A-Za-z]{6}"
 )
 
 
 class Writer(ShardWriter):
-    """A context manager that writes a store; the folder's store is unchanged without `finish`.
+    """A context manager that writes a store; an existing store is unchanged until `finish`.
 
     Parameters
     ----------
     path : path-like
-        A new folder, an empty one, or a store.
+        A new or empty folder, or a store.
     resumes : bool, default False
-        Whether the folder may contain the parts of an unfinished run, which are then kept.
+        Whether to accept and keep the parts of an unfinished run in the folder.
 
     Raises
     ------
     OutputError
-        The folder contains something else or an unfinished run, another process is writing to it,
-        or it cannot be written.
+        The folder cannot be written, contains other files or an unfinished run, or another process
+        is writing to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumes: bool = False) -> None:
@@ -79,14 +79,14 @@ class Writer(ShardWriter):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove what is not part of a store, and release the lock."""
+        """Remove files that are not part of the store, and release the lock."""
         try:
             self._end()
         finally:
             self._release()
 
     def finish(self, kind: str, content: dict[str, Any]) -> None:
-        """Write the index, which makes this the folder's store."""
+        """Write the index, which completes the store."""
         self.flush()
         with output_errors(self.folder):
             write_json(self.folder / INDEX, {"kind": kind, "shards": self.shards, **content})
@@ -94,8 +94,8 @@ class Writer(ShardWriter):
     def _begin(self) -> None:
         if (self.folder / RUN).exists() and not self._resumes:
             raise OutputError(
-                f"{self.folder}: the folder contains the finished parts of an unfinished"
-                " infer_to_store; choose another folder or delete it"
+                f"{self.folder}: the folder contains parts of an unfinished infer_to_store; choose"
+                " another folder or delete it"
             )
 
     def _end(self) -> None:
@@ -103,13 +103,13 @@ class Writer(ShardWriter):
             self._tidy()
 
     def _tidy(self) -> None:
-        """Remove all files of ours that do not belong to the store in the folder."""
+        """Remove gbdnn's files that do not belong to the store in the folder."""
         with contextlib.suppress(OSError):
             kept = {INDEX}
             if (self.folder / INDEX).exists():
                 index = json.loads((self.folder / INDEX).read_bytes())
                 kept.update(shard["file"] for shard in index["shards"])
-            # The record of a run first: without it nothing takes its parts for whole ones.
+            # Remove the record of a run first, so that its parts are not reused.
             for path in sorted(self.folder.iterdir(), key=lambda path: path.name != RUN):
                 if _OURS.fullmatch(path.name) and path.name not in kept:
                     path.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class Writer(ShardWriter):
         elif all(_OURS.fullmatch(path.name) for path in self.folder.iterdir()):
             return
         raise OutputError(
-            f"{self.folder}: the folder is not empty and not a store; choose another one"
+            f"{self.folder}: the folder is neither empty nor a store; choose another folder"
         )
 
     def _release(self) -> None:
@@ -138,34 +138,36 @@ class Writer(ShardWriter):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What another process needs to open the same store: its path and its index's checksum."""
+    """The information with which another process can open the same store."""
 
     path: str
     checksum: str
     verify: bool
 
     def reader(self) -> Reader:
-        """Open the store, or raise a FormatError if it is no longer the same one."""
+        """Open the store; raise a FormatError if it has changed."""
         reader = Reader(self.path, verify=self.verify)
         if reader.address != self:
-            raise FormatError(f"{self.path}: the store has been saved again since it was opened")
+            raise FormatError(
+                f"{self.path}: the store has changed since it was opened; load it again"
+            )
         return reader
 
     def content(self) -> str:
-        """Return the hash of what the store holds, whatever its shards are called."""
+        """Return the hash of the content, independent of the names of shards."""
         index = self.reader().index
         named = {"shards": [shard["xxh3_64"] for shard in index["shards"]]}
         return checksum(json.dumps({**index, **named, "xxh3_64": "", "run": None}).encode())
 
 
 class Reader:
-    """A store that has been opened.
+    """An opened store.
 
     Parameters
     ----------
     path : path-like
     verify : bool
-        Whether the checksum of a shard is compared when the shard is first read.
+        Whether to verify the checksum of each shard when it is first read.
 
     Attributes
     ----------
@@ -181,7 +183,8 @@ class Reader:
             self.index = read_json(self.path / INDEX)
         except MissingFileError as err:
             raise MissingFileError(
-                f"{self.path}: there is no store: {INDEX} is missing, which is written last"
+                f"{self.path}: not a complete store; the file {INDEX} is missing, which is"
+                " written last"
             ) from err
         self.shards = self.parsed(
             lambda: ShardReader(self.path, self.index["shards"], verify=self._verify)
@@ -197,11 +200,11 @@ class Reader:
 
     @property
     def address(self) -> Address:
-        """From where another process can open this store."""
+        """The information with which another process can open this store."""
         return Address(str(self.path), self.index["xxh3_64"], self._verify)
 
     def parsed(self, parse: Callable[[], T]) -> T:
-        """Return ``parse()``, which reads the index; raise FormatError if a field is wrong."""
+        """Return ``parse()``; raise FormatError if it finds an invalid field of the index."""
         try:
             return parse()
         except (LookupError, TypeError, ValueError) as err:
@@ -209,7 +212,7 @@ class Reader:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an index, or another description, with a checksum of itself."""
+    """Write a JSON file with a checksum of its content."""
     content = {"format": _FORMAT, "version": _VERSION, **content}
     content["xxh3_64"] = checksum(json.dumps(content).encode())
     with whole_file(path) as file:
@@ -217,16 +220,16 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return what `write_json` has written, or raise MissingFileError or FormatError."""
+    """Return the content of a file of `write_json`, or raise MissingFileError or FormatError."""
     try:
         found = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as err:
         raise FormatError(f"{path}: the file is damaged: {err}") from err
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise FormatError(f"{path}: the file does not belong to a store of gbdnn")
+        raise FormatError(f"{path}: not a file of a gbdnn store")
     if found.get("version") != _VERSION:
         raise FormatError(
-            f"{path}: the store has version {found.get('version')} of the format; this gbdnn reads"
+            f"{path}: unsupported version {found.get('version')} of the format; this gbdnn reads"
             f" version {_VERSION}"
         )
     told = found.pop("xxh3_64", None)
@@ -236,7 +239,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor of a folder with an exclusive lock, where the file system has locks."""
+    """Return a descriptor of a folder, locked exclusively if the file system supports it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Networks in a store: an entry of the index for each layer, its weights by columns in a shard."""
+"""Networks in a store: an entry of the index per layer, with weights by columns in a shard."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_network(
     progress: Callable[[int, int | None], object] | None = None,
     count: int | None = None,
 ) -> None:
-    """Write layers one by one; none is referenced afterwards."""
+    """Write layers one by one, without keeping references."""
     if isinstance(layers, Network | list | tuple):
         count = len(layers)
     entries: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ def write_network(
     with Writer(path) as writer:
         for layer in layers:
             k = len(entries)
-            require_kind(layer, Layer, f"layer {k}: a Layer is needed")
+            require_kind(layer, Layer, f"layer {k} must be a Layer")
             if before is not None:
                 require_fit(k, before, layer)
             before = layer.info
@@ -53,7 +53,7 @@ def write_network(
 
 
 def read_network(reader: Reader) -> Network:
-    """Return the network, whose layers are read when they are requested."""
+    """Return the lazy network in a store."""
     layers = reader.parsed(lambda: _StoredLayers(reader))
     reopen = _Reopen(reader.address)
     return reader.parsed(lambda: Network.lazy(layers.infos, layers, reopen=reopen))
@@ -61,7 +61,7 @@ def read_network(reader: Reader) -> Network:
 
 @dataclass(frozen=True, slots=True)
 class _Reopen:
-    """Opens a network's store again, in any process."""
+    """Opens a network's store in any process."""
 
     address: Address
 
@@ -69,7 +69,7 @@ class _Reopen:
         return read_network(self.address.reader())
 
     def content(self) -> str:
-        """Return the hash of what the store holds."""
+        """Return the hash of the store's content."""
         return self.address.content()
 
 
@@ -93,7 +93,9 @@ class _StoredLayers:
             raise FormatError(f"{self._reader.path}: {where}: the shard and the index differ")
         layer = Layer.assembled(info, columns, bias)
         if difference := info.difference(layer):
-            raise FormatError(f"{self._reader.path}: {where}: was read with {difference}")
+            raise FormatError(
+                f"{self._reader.path}: {where}: the shard and the index differ: {difference}"
+            )
         return layer
 
 

@@ -1,12 +1,12 @@
-"""An answer that workers write part by part into the folder of a store.
+"""A result that workers write part by part into the folder of a store.
 
-    run.json                        what the answer is computed from, and where the parts begin
-    part-<run>-<start>-<stop>.json  a finished part: its index; its shards are in the folder, too
+    run.json                        hashes of inputs and options, and where the parts begin
+    part-<run>-<start>-<stop>.json  the index of a finished part, whose shards are in the folder
     index.json                      written last: the index of all parts
 
-A part is whole if its index and its shards are there with the right checksums. A second call
-computes the parts that are not. The name contains a hash of the run, because a worker of an
-interrupted call may still finish its part when another run has begun in the folder.
+A part is complete if its index and its shards exist with correct checksums. Another call computes
+the missing parts. Names contain a hash of the run, because a worker of an interrupted call may
+finish its part after another run has begun.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ __all__ = ["PartWriter", "write_part"]
 
 
 class PartWriter(Writer):
-    """A context manager for the caller: keeps other writers away and puts the parts together.
+    """A context manager for the caller, which locks the folder and joins the parts.
 
     Parameters
     ----------
     path : path-like
         The store's folder.
     run : dict
-        What the answer is computed from: content hashes and options by name.
+        Content hashes and options that determine the result.
     starts : list of int
-        Where the parts begin, and the number of rows.
+        First rows of the parts, and the number of rows.
     batch : int, optional
-        The size of parts that the caller asked for; without it an unfinished run keeps its parts.
+        Requested size of parts. By default, an unfinished run keeps its parts.
     restart : bool
-        Whether an unfinished run or a finished store in the folder is discarded.
+        Whether to discard an unfinished run or a finished store in the folder.
 
     Attributes
     ----------
     starts : list of int
-        Where the parts begin, and the number of rows.
+        First rows of the parts, and the number of rows.
     is_finished : bool
-        Whether the folder contains the finished answer of this run.
+        Whether the folder contains the complete result of this run.
 
     Raises
     ------
     OutputError
-        As `Writer`; or, without `restart`, the folder contains a different run or another store.
+        As for `Writer`, or the folder contains a different run or another store.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class PartWriter(Writer):
         return self.folder / f"part-{self._key}-{self.starts[k]}-{self.starts[k + 1]}.json"
 
     def missing(self) -> list[int]:
-        """Return which parts are not whole."""
+        """Return the numbers of incomplete parts."""
         return [k for k in range(len(self.starts) - 1) if not self._is_whole(k)]
 
     def finish_parts(self, shape: tuple[int, int], dtype: np.dtype) -> None:
-        """Make one store of all parts."""
+        """Join all parts to a store."""
         parts: list[dict[str, Any]] = []
         for k in range(len(self.starts) - 1):
             index = read_json(self.part(k))
@@ -117,7 +117,7 @@ class PartWriter(Writer):
             write_json(self.folder / RUN, {"run": self._run, "starts": self.starts})
 
     def _continue(self, unfinished: dict[str, Any]) -> None:
-        """Take over the parts of an unfinished run if it is this one."""
+        """Continue an unfinished run, or raise an error if it is a different one."""
         difference = self._difference(unfinished["run"])
         if not difference and self._batch is not None and unfinished["starts"] != self.starts:
             sizes = [starts[1] - starts[0] for starts in (unfinished["starts"], self.starts)]
@@ -130,19 +130,19 @@ class PartWriter(Writer):
         self.starts = unfinished["starts"]
 
     def _difference(self, other: dict[str, str] | None) -> str:
-        """Return how another run differs from this one, an empty string if it does not."""
+        """Describe how another run differs from this one, or return an empty string."""
         if other is None:
             return ""
         hashes = ("network", "features")
         found = [
-            f"other {name}" if name in hashes else f"{name} {other.get(name)}, not {mine}"
+            f"different {name}" if name in hashes else f"{name} {other.get(name)}, not {mine}"
             for name, mine in self._run.items()
             if other.get(name) != mine
         ]
         return f" ({'; '.join(found)})" if found else ""
 
     def _end(self) -> None:
-        """Keep the parts of a run that is not finished."""
+        """Remove temporary files, but keep the parts of an unfinished run."""
         if self.is_finished or not any(self.folder.glob("part-*.json")):
             self._tidy()
 
@@ -156,7 +156,7 @@ class PartWriter(Writer):
 
 
 def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
-    """Write a part of an answer: its shards first, then its index at `path`."""
+    """Write a part of a result: its shards, then its index at `path`."""
     path = Path(path)
     with output_errors(path):
         writer = ShardWriter(path.parent)
@@ -166,13 +166,13 @@ def write_part(path: str | os.PathLike[str], Y: gb.Matrix) -> None:
             writer.flush()
             write_json(path, {"shards": writer.shards, "parts": parts})
         except BaseException:
-            if not path.exists():  # an interrupt after the index was written leaves a whole part
+            if not path.exists():  # after the index was written, the part is complete
                 writer.discard()
             raise
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, nothing if it is missing or damaged."""
+    """Return the content of a JSON file, or an empty dict if it is missing or damaged."""
     try:
         return read_json(path)
     except (MissingFileError, FormatError):

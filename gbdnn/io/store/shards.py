@@ -1,6 +1,6 @@
-"""Shards: safetensors files of at most 64 MiB, which are written once and read lazily.
+"""Shards: safetensors files of at most 64 MiB, written once and read lazily.
 
-A sparse matrix in a shard is three arrays, ``indptr``, ``indices`` and ``values``: its rows, or the
+A sparse matrix consists of the arrays ``indptr``, ``indices`` and ``values`` of its rows, or of the
 rows of its transpose. ``values`` has one item if all entries have the same value.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 SHARD_BYTES = 64 << 20
-"""Largest size of a shard, unless a single layer or part is larger."""
+"""Maximum size of a shard, unless a single layer or part is larger."""
 
 
 class ShardWriter:
@@ -44,12 +44,12 @@ class ShardWriter:
     Parameters
     ----------
     folder : Path
-        It exists. If it holds a store, new shards get the permissions of its index.
+        An existing folder. New shards get the permissions of an existing index.
 
     Attributes
     ----------
     shards : list of dict
-        Name, size and checksum of each shard that has been written.
+        Name, size and checksum of each written shard.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class ShardWriter:
         self._bytes = 0
 
     def add(self, name: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-        """Add arrays, which are written into the same shard; return where they are."""
+        """Add arrays to one shard, and return their location."""
         size = sum(array.nbytes for array in arrays.values())
         if self._arrays and self._bytes + size > SHARD_BYTES:
             self.flush()
@@ -70,7 +70,7 @@ class ShardWriter:
         return {"shard": len(self.shards), "name": name}
 
     def flush(self) -> None:
-        """Write the arrays that have been added since the last shard."""
+        """Write the arrays that were added since the last shard."""
         if not self._arrays:
             return
         path = self._folder / f"shard-{self._token}-{len(self.shards):05}.safetensors"
@@ -85,7 +85,7 @@ class ShardWriter:
         self._arrays, self._bytes = {}, 0
 
     def discard(self) -> None:
-        """Remove the shards that have been written."""
+        """Remove the written shards."""
         for shard in self.shards:
             (self._folder / shard["file"]).unlink(missing_ok=True)
 
@@ -95,7 +95,7 @@ class ShardWriter:
         mode = stat.S_IMODE((index if index.exists() else path).stat().st_mode)
         try:
             _safetensors("safetensors.numpy").save_file(self._arrays, path)
-        except _safetensors("safetensors").SafetensorError as err:  # of a full disk, for example
+        except _safetensors("safetensors").SafetensorError as err:  # a full disk, for example
             raise OSError(str(err)) from err
         with path.open("rb") as file:
             os.fchmod(file.fileno(), mode)  # safetensors replaces the file with a private one
@@ -112,7 +112,7 @@ class ShardReader:
     shards : list of dict
         As `ShardWriter.shards`.
     verify : bool
-        Whether a shard's checksum is compared when the shard is first read.
+        Whether to verify the checksum of each shard when it is first read.
     """
 
     def __init__(self, folder: Path, shards: list[dict[str, Any]], *, verify: bool) -> None:
@@ -121,9 +121,9 @@ class ShardReader:
         self._opening = [Lock() for _ in shards]
 
     def arrays(self, entry: dict[str, Any], roles: Sequence[str], where: str) -> list[np.ndarray]:
-        """Return arrays of `entry`, which `ShardWriter.add` returned.
+        """Return arrays at the location `entry` from `ShardWriter.add`.
 
-        Errors name the shard and `where`, the layer or the part.
+        Errors name the shard and `where`, a layer or part.
         """
         k: int = entry["shard"]
         there = f"{self.folder / self._shards[k]['file']}: {where}"
@@ -133,17 +133,17 @@ class ShardReader:
         return [array.astype(array.dtype.newbyteorder("="), copy=False) for array in found]
 
     def require_whole(self) -> None:
-        """Raise the error of a shard that is missing or damaged."""
+        """Raise an error if a shard is missing or damaged."""
         for k, shard in enumerate(self._shards):
             there = str(self.folder / shard["file"])
             with foreign_errors(there, "cannot be read"):
                 self._open(k, there)
 
     def _open(self, k: int, there: str) -> Any:
-        """Return a shard that is mapped into memory."""
+        """Return a memory-mapped shard."""
         shard = self._shards[k]
         path = self.folder / shard["file"]
-        # At each read: reading a mapped file beyond its end would end the process.
+        # At each read, because reading a mapped file beyond its end would end the process.
         size = _size(path, there)
         if size != shard["bytes"]:
             raise FormatError(f"{there}: the shard is damaged: {size} bytes, not {shard['bytes']}")
@@ -158,10 +158,7 @@ class ShardReader:
 def write_rows(
     writer: ShardWriter, name: str, rows: SparseRows, **more: np.ndarray
 ) -> dict[str, Any]:
-    """Write the rows of a sparse matrix, and more arrays into the same shard.
-
-    Return where they are.
-    """
+    """Write the rows of a sparse matrix and `more` arrays to one shard; return their location."""
     return writer.add(
         name,
         {
@@ -176,12 +173,12 @@ def write_rows(
 def read_rows(
     shards: ShardReader, entry: dict[str, Any], shape: tuple[int, int], nvals: int, where: str
 ) -> SparseRows:
-    """Return the rows of a sparse matrix; checked here, because GraphBLAS trusts its arrays."""
+    """Return the rows of a sparse matrix after checks, because GraphBLAS trusts its arrays."""
     indptr, indices, values = shards.arrays(entry, ("indptr", "indices", "values"), where)
     nrows, ncols = shape
     if (len(indptr), len(indices)) != (nrows + 1, nvals) or len(values) not in (1, nvals):
         raise FormatError(
-            f"{shards.folder}: {where}: the arrays do not have the sizes that the index states"
+            f"{shards.folder}: {where}: the shard and the index differ in sizes of arrays"
         )
     if fault := fault_of(indptr, indices, ncols):
         raise FormatError(f"{shards.folder}: {where}: {fault}")
@@ -195,7 +192,7 @@ def _size(path: Path, there: str) -> int:
         return os.stat(path).st_size  # noqa: PTH116 -- called for each array
     except FileNotFoundError as err:
         raise MissingFileError(
-            f"{there}: the shard is missing; if the store has been saved again, load it again"
+            f"{there}: the shard is missing; if the store was saved again, load it again"
         ) from err
 
 
@@ -206,4 +203,4 @@ def require_packages() -> None:
 
 
 def _safetensors(module: str) -> Any:
-    return require(module, "store", "a store consists of safetensors files")
+    return require(module, "store", "stores need safetensors")
