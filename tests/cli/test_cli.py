@@ -105,7 +105,7 @@ def test_the_outcome_is_saved_before_the_check(tmp_path, monkeypatch):
         (["challenge", "--neurons", "many"], "--neurons"),
         (["challenge", "--nthreads", "0"], "nthreads"),
         (["challenge", "--layers", "0"], "layers"),
-        (["challenge", "--data", "nowhere"], "nowhere: the folder does not exist"),
+        (["challenge", "--data", "nowhere"], "nowhere: no such folder"),
         (["challenge", "--data", "nowhere", "--seed", "1"], "--data and --seed are mutually"),
         (["challenge", "--images", "nothing.idx"], "nothing.idx"),
         (["challenge", "--engine", "cuda"], "'cuda' is not one of 'auto', "),

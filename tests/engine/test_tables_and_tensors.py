@@ -99,14 +99,14 @@ class Flat(Held):
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        (Words, errors.ArgumentTypeError, "Words does not contain real numbers only"),
+        (Words, errors.ArgumentTypeError, "must contain only real numbers; .*Words"),
         (
             Elsewhere,
             errors.ArgumentTypeError,
             "cannot convert .*Elsewhere to an array: can't convert",
         ),
-        (Flat, errors.ShapeError, "1-D, shape"),
-        (lambda: Held, errors.ArgumentTypeError, "features: a graphblas.Matrix"),
+        (Flat, errors.ShapeError, "two dimensions, not shape"),
+        (lambda: Held, errors.ArgumentTypeError, "features must be a graphblas.Matrix"),
     ],
 )
 def test_what_is_no_matrix_of_numbers(kind, error, message):

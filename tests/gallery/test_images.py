@@ -216,7 +216,7 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
     [
         (np.zeros((28, 28)), ShapeError, r"n x height x width .* not \(28, 28\)"),
         (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, not \(0, 28, 28\)"),
-        ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images: not an array of numbers"),
+        ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images must be an array of numbers"),
         (np.full((2, 3, 3), "a"), ArgumentTypeError, "images must contain real numbers"),
         (np.zeros((2, 3, 3)), ArgumentError, "no ink; their maximum is 0.0"),
     ],
@@ -249,7 +249,7 @@ def test_a_pixel_that_is_no_number(value):
         ({"threshold": 1.0}, ArgumentError, "threshold must be between 0 and 1, not 1.0"),
         ({"threshold": np.nan}, ArgumentError, "threshold must be a number, not nan"),
         ({"threshold": "0.5"}, ArgumentTypeError, "threshold must be a number, not '0.5'"),
-        ({"order": "A"}, ArgumentError, "order is 'C' or 'F', not 'A'"),
+        ({"order": "A"}, ArgumentError, "order must be 'C' or 'F', not 'A'"),
         ({"dtype": "INT8"}, ArgumentTypeError, "dtype"),
     ],
 )

@@ -252,12 +252,12 @@ def test_overflow_names_the_layer(engine, width, density):
 def test_errors():
     A, X, W = np.eye(3), np.ones((3, 2)), np.ones((2, 2))
     for error, text, call in (
-        (errors.ShapeError, "A is 3 x 2", lambda: graph.infer([W], X, X)),
+        (errors.ShapeError, "A must be square, not 3 x 2", lambda: graph.infer([W], X, X)),
         (errors.ShapeError, "X is 2 x 3 but A is 3 x 3", lambda: graph.infer([W], X.T, A)),
         (errors.ShapeError, "X is 3 x 2 but layer 0, 5 x 1, reads 5 features",
          lambda: graph.infer([np.ones((5, 1))], X, A)),
         (errors.ShapeError, "layer 1: weights are 3 x 2", lambda: graph.infer([W, X], X, A)),
-        (errors.ArgumentTypeError, "list is needed", lambda: graph.infer(W, X, A)),
+        (errors.ArgumentTypeError, "list of matrices", lambda: graph.infer(W, X, A)),
         (errors.ArgumentTypeError, "layer 0: ", lambda: graph.infer(["W"], X, A)),
         (errors.ArgumentError, "nodes contains 3", lambda: graph.infer([W], X, A, nodes=[3])),
         (errors.ArgumentError, "nodes: -1, of 3", lambda: graph.infer([W], X, A, nodes=[-1, 1])),

@@ -151,7 +151,7 @@ def test_store_kind(tmp_path):
     ("x", "error", "message"),
     [
         (5, TypeError, "not int"), ("net", TypeError, "not str"), ({}, TypeError, "not dict"),
-        ([np.eye(2)], TypeError, "layer 0: a Layer is needed, not ndarray"),
+        ([np.eye(2)], TypeError, "layer 0 must be a Layer, not ndarray"),
         (np.array([0.5]), TypeError, "categories must be integers, not float64"),
         (np.array([2**63], "u8"), ValueError, "below"),
         (np.eye(2) * np.nan, ValueError, "nan"),
@@ -170,11 +170,11 @@ def test_what_cannot_be_saved(tmp_path, x, error, message):
     ("batches", "options", "error", "message"),
     [
         ([], {}, ValueError, "pass ncols="),
-        ([np.eye(2), np.eye(3)], {}, ShapeError, "batch 1: has 3 columns; the features have 2"),
-        ([np.eye(2)], {"ncols": 3}, ShapeError, "batch 0: has 2 columns; the features have 3"),
+        ([np.eye(2), np.eye(3)], {}, ShapeError, "batch 1 has 3 columns but the features have 2"),
+        ([np.eye(2)], {"ncols": 3}, ShapeError, "batch 0 has 2 columns but the features have 3"),
         ([np.eye(2, dtype="f4"), np.eye(2)], {}, ValueError, "batch 1 is float64 but the first"),
-        (np.eye(2), {}, TypeError, "a list is needed"),
-        (["X"], {}, TypeError, "batch 0: a graph"),
+        (np.eye(2), {}, TypeError, "must be a list of matrices"),
+        (["X"], {}, TypeError, "batch 0 must be a graph"),
     ],
 )
 def test_batches_that_make_no_features(tmp_path, batches, options, error, message):
@@ -379,7 +379,7 @@ def test_a_store_that_was_replaced_since_it_was_opened(tmp_path):
     gbdnn.save(NET, tmp_path)
     net = gbdnn.load(tmp_path)
     gbdnn.save(NET[:1], tmp_path)
-    with pytest.raises(FormatError, match="has been saved again since it was"):
+    with pytest.raises(FormatError, match="has changed since it was"):
         net.source.network()
 
 

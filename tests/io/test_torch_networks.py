@@ -269,7 +269,7 @@ def test_to_torch_and_the_bias_rules():
             io.to_torch(bad)
     with pytest.raises(errors.ArgumentError, match="layout must be 'strided' or 'sparse_csr'"):
         io.to_torch(net, layout="dense")
-    with pytest.raises(errors.ArgumentTypeError, match="a Network is needed"):
+    with pytest.raises(errors.ArgumentTypeError, match="net must be a Network"):
         io.to_torch([net])
 
 
@@ -381,7 +381,7 @@ def nan():
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
         ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
         ({"state_dict": {}}, errors.ArgumentTypeError, "'state_dict' is a dict"),
-        ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict is needed, not list"),
+        ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict, not list"),
     ],
 )
 def test_bad_sources(source, error, message):
@@ -423,7 +423,7 @@ def test_corrupt_sparse_tensors(tmp_path):
             {"a.weight_orig": torch.eye(4), "a.weight_mask": tensor},
             {"a.weight": torch.eye(4), "a.bias": tensor},
         ):
-            with pytest.raises(errors.ArgumentError, match="a corrupt sparse tensor"):
+            with pytest.raises(errors.ArgumentError, match="invalid sparse tensor"):
                 io.from_torch(state)
         with pytest.raises(gbdnn.GbdnnError, match=r"net\.pt: .*sparse"):
             io.read_torch(tmp_path / "net.pt")
@@ -434,7 +434,9 @@ def test_corrupt_sparse_tensors(tmp_path):
 @pytest.mark.parametrize("content", [3, (), {"a.weight": 3}, {"model": {"a.weight": 3}}])
 def test_files_without_a_state_dict(tmp_path, content):
     torch.save(content, tmp_path / "net.pt")
-    with pytest.raises(errors.FormatError, match=r"net\.pt: the file has no state_dict of tensors"):
+    with pytest.raises(
+        errors.FormatError, match=r"net\.pt: the file does not contain a state_dict of tensors"
+    ):
         io.read_torch(tmp_path / "net.pt")
 
 

@@ -97,7 +97,7 @@ def write_features(
             found = shape_of(batch, what)[1]
             width = found if width is None else width
             if found != width:
-                raise ShapeError(f"{what} has {found} columns but the first has {width}")
+                raise ShapeError(f"{what} has {found} columns but the features have {width}")
             own = floating(dtype_of(batch), what)
             kind = own if kind is None else kind
             if dtype is None and own != kind:
