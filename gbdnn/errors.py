@@ -215,8 +215,8 @@ class MissingFileError(GbdnnError, FileNotFoundError):
     >>> try:
     ...     gbdnn.load("no such folder")
     ... except gbdnn.errors.MissingFileError as error:  # or FileNotFoundError
-    ...     print("nothing is there")
-    nothing is there
+    ...     print("no such folder")
+    no such folder
     """
 
 

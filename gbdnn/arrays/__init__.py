@@ -1,1 +1,1 @@
-"""A caller's matrices as arrays of ours: checks, and sparse rows that are stacked or stored."""
+"""Validation of arguments, conversion of matrices, and sparse rows."""

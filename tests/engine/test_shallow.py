@@ -338,7 +338,7 @@ def test_an_array_that_cannot_take_the_answer():
 @pytest.mark.parametrize("shape", [(49,), (3, 49), (2, 3, 50), ()])
 def test_a_compiled_network_refuses_what_does_not_fit(shape):
     run = gbdnn.compile(network(MIXED))
-    with pytest.raises(errors.ShapeError, match="\(inputs, 50\), or \(50,\) for one input"):
+    with pytest.raises(errors.ShapeError, match=r"\(inputs, 50\), or \(50,\) for one input"):
         run(np.zeros(shape))
 
 

@@ -250,14 +250,14 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     net : Network
-        As for `to_torch`. A ``state_dict`` holds no activations and clips.
+        As for `to_torch`. Activations and clips are not stored.
     path : path-like
         Written atomically.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
-        As `to_torch`.
+        As for `to_torch`.
     OutputError
         The file cannot be written.
 
