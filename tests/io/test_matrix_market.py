@@ -178,7 +178,7 @@ REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer
         (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n2 1 1\n", "line 1: unsupported"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: unsupported"),
         (f"{HEAD} array pattern general\n1 1\n1\n", "does not support the field pattern"),
-        (f"{HEAD} coordinate real symmetric\n4 7 0\n", "a symmetric matrix must be square, not 4 x 7"),
+        (f"{HEAD} coordinate real symmetric\n4 7 0\n", "matrix must be square, not 4 x 7"),
         (f"{REAL}5 4 2e", "line 2: expected the size line"),
         (f"{REAL}4 4\n", "line 2: expected the size line"),
         (f"{REAL}%\n4 4 0 0\n", "line 3: expected the size line"),
