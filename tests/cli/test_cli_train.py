@@ -115,7 +115,7 @@ def test_start_from_a_network(folder, tmp_path):
     fails(*command, tmp_path / "no", "--hidden", 3, match="cannot be combined with --hidden")
     np.save(tmp_path / "wide.npy", np.ones((1797, 65)))
     command[1] = tmp_path / "wide.npy"
-    fails(*command, tmp_path / "no", match="wide.npy: 1797 x 65")
+    fails(*command, tmp_path / "no", match="wide.npy: the shape is 1797 x 65")
 
 
 @pytest.mark.parametrize("rule", ["set", "rigl"])
@@ -178,7 +178,7 @@ def test_a_killed_command_continues_from_its_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["X.npy", "short.npy"], "X.npy: 1797 x 64, not 1796 rows"),
+        (["X.npy", "short.npy"], "X.npy: the shape is 1797 x 64, not 1796 rows"),
         (["X.npy", "reals.npy"], "reals.npy: "),
         (["X.npy", "negative.npy"], "label -1 is negative"),
         (["X.npy", "X.npy"], "must have one dimension"),

@@ -156,7 +156,7 @@ def test_errors(engine):
         graph.propagate(A, X, aggregate="mean")
     with pytest.raises(errors.ArgumentError, match="engine must be 'auto', 'graphblas'"):
         graph.propagate(A, X, engine="numpy")
-    with pytest.raises(errors.ArgumentTypeError, match="X: "):
+    with pytest.raises(errors.ArgumentTypeError, match="X must be"):
         graph.propagate(A, "X")
     for bad in (np.nan, np.inf):
         with pytest.raises(errors.ArgumentError, match="features: contains"):

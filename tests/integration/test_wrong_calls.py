@@ -409,8 +409,8 @@ def wrong_values(calls):
 
 # What an error may say in place of the argument's name.
 SAYS = {
-    "layers": ["layer 0: "], "infos": ["layer 0: "], "x": ["layer 0: ", "categories", "is saved"],
-    "batches": ["batch 0: "], "rows": ["categories"], "systems": ["radix"], "widths": ["width is"],
+    "layers": ["layer 0"], "infos": ["layer 0"], "x": ["layer 0", "categories", "is saved"],
+    "batches": ["batch 0"], "rows": ["categories"], "systems": ["radix"], "widths": ["width is"],
     "lowest_bias": ["bias"], "highest_bias": ["bias"], "dtype": ["GraphBLAS type"],
     "source": ["weight"],
 }  # fmt: skip

@@ -64,10 +64,10 @@ def test_sparse_matrices(tmp_path, form):
     ("change", "fault"),
     [
         ({"indptr": np.array([0, 1])}, "index pointer size 2 should be 3"),
-        ({"indptr": np.array([0, 1, 1])}, r"of data of shape \(2,\), \(1,\) belong to a matrix"),
-        ({"indices": np.array([0.0, 1.0])}, "indices are integers within the shape, not float64"),
+        ({"indptr": np.array([0, 1, 1])}, r"data has shape \(2,\), but the matrix has \(1,\)"),
+        ({"indices": np.array([0.0, 1.0])}, "indices must be integers within the shape, not float64"),
         ({"indices": np.array([0, 2])}, "indices contains 2; indices must be from 0 to 1"),
-        ({"indices": np.array([0, 2**32])}, "indices are integers within the shape"),
+        ({"indices": np.array([0, 2**32])}, "indices must be integers within the shape"),
         ({"indptr": np.array([0, -1, 2])}, "indptr decreases from 0 to -1"),
         ({"data": None}, "KeyError: 'data'"),
         ({"format": np.array(b"dia"), "data": np.ones((1, 2)), "offsets": np.array([2**32])},
@@ -92,7 +92,7 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
 @pytest.mark.parametrize(
     ("data", "fault"),
     [
-        (b"", "the file is empty"),
+        (b"", "it is empty"),
         (b"1\t1\t1\n", "it begins with 31 09"),
         (saved(A)[:-1], r"\(file seems not fully written\?\)|expected 48 bytes got 47"),
         (saved(A) + b"\0", "bytes after the last element: 48 bytes of float32"),
@@ -101,7 +101,7 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
         (header(descr="|O"), "Object arrays cannot be loaded"),
         (header(descr=[("a", "<f4")]) + bytes(48), "not values of dtype"),
         (header(descr="<c8", shape=(3, 2)) + bytes(48), "not values of dtype"),
-        (header(descr="|b1") + b"\2" * 12, "a bool is a byte of 0 or 1"),
+        (header(descr="|b1") + b"\2" * 12, "a bool must be a byte of 0 or 1"),
         (b"\x93NUMPY\4\0" + saved(A)[8:], "we only support format version"),
         (saved(A).replace(b" \n", b"\xa0\n"), "Cannot parse header"),  # a blank of Latin-1
     ],
@@ -153,7 +153,7 @@ def test_what_is_none_of_the_other_formats_is_tab_separated(tmp_path):
 def test_a_shape_that_a_file_tells_is_compared(tmp_path):
     np.save(tmp_path / "x.npy", A)
     assert io.read_features(tmp_path / "x.npy", nrows=3, ncols=4).shape == (3, 4)
-    with pytest.raises(ShapeError, match=r"x\.npy: 3 x 4, not 5 columns"):
+    with pytest.raises(ShapeError, match=r"x\.npy: the shape is 3 x 4, not 5 columns"):
         io.read_features(tmp_path / "x.npy", ncols=5)
     gbdnn.save(A, tmp_path / "store")
     with pytest.raises(ShapeError, match=r"store: 3 x 4, not 5 rows"):
@@ -177,7 +177,7 @@ def test_two_entries_at_one_place(tmp_path):
         (b"1\n\n", "line 2: '' is not a nonnegative integer"),
         (b"1\n2", "ends inside a line"),
         (saved(np.array([1, -2])), "label -2 is negative"),
-        (saved(np.array([1.0])), "dtype float64; integers are needed"),
+        (saved(np.array([1.0])), "labels must be integers, not float64"),
     ],
 )
 def test_damaged_labels(tmp_path, text, fault):

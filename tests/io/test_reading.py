@@ -14,7 +14,7 @@ import gbdnn
 from gbdnn import io
 from gbdnn.errors import ArgumentTypeError, FormatError, MissingFileError, ReadError
 
-TOO_MUCH = r"{}: \d+ bytes unpack to more than the limit of {}; .* raise unpacked_limit="
+TOO_MUCH = r"{}: \d+ bytes unpack to more than the limit of {} bytes; .* raise unpacked_limit="
 READERS = {
     "read_idx": lambda path: io.read_idx(path),
     "read_tsv": lambda path: io.read_tsv(path),

@@ -370,7 +370,7 @@ def test_other_versions_and_other_files(tmp_path):
     gbdnn.save(NET, tmp_path)  # it may be replaced
     for text in ('{"weights": 1}', "[]", "1"):
         index.write_text(text)
-        assert_damaged(tmp_path, "does not belong to a store")
+        assert_damaged(tmp_path, "not a file of a gbdnn store")
         with pytest.raises(OutputError, match="is not empty and not a store"):
             gbdnn.save(NET, tmp_path)
 

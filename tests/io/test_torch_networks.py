@@ -265,7 +265,9 @@ def test_to_torch_and_the_bias_rules():
     assert io.to_torch(gbdnn.Network([plain]))[0].bias is None
     for fault in {"bias": [-1.0, 0.5]}, {"bias": -1.0, "activation": "identity"}:
         bad = gbdnn.Network([net[1], gbdnn.Layer(W, bias_rule="entries", **fault)])
-        with pytest.raises(errors.ArgumentError, match="layer 1: the bias rule 'entries' cannot"):
+        with pytest.raises(
+            errors.ArgumentError, match="layer 1: the format cannot store the bias rule 'entries'"
+        ):
             io.to_torch(bad)
     with pytest.raises(errors.ArgumentError, match="layout must be 'strided' or 'sparse_csr'"):
         io.to_torch(net, layout="dense")
@@ -322,9 +324,9 @@ def lazy():
 UNSUPPORTED = {
     "conv": (nn.Sequential(nn.Sequential(nn.Conv2d(1, 1, 1))), r"module '0.0' \(Conv2d\)"),
     "hardtanh": (nn.Sequential(nn.Linear(4, 4), nn.Hardtanh()), r"'1' .*lower bound is -1, not 0"),
-    "early": (nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), r"'0' \(ReLU\).*before the first linear"),
+    "early": (nn.Sequential(nn.ReLU(), nn.Linear(4, 4)), r"'0' \(ReLU\).*precedes the first linear"),
     "flatten": (nn.Sequential(nn.Flatten(0), nn.Linear(4, 4)), r"'0' \(Flatten\)"),
-    "own forward": (nn.Sequential(Louder(4, 4)), r"parameter '0.weight': it is not that of a Lin"),
+    "own forward": (nn.Sequential(Louder(4, 4)), r"parameter '0.weight': it does not belong to a Lin"),
     "hook": (hooked(), r"'0' \(Linear\): has forward hooks"),
     "lazy": (lazy(), r"'0' \(LazyLinear\)"),
     "meta": (nn.Linear(4, 4, device="meta"), r"'0' \(Linear\): .* no accessible values"),
@@ -332,7 +334,7 @@ UNSUPPORTED = {
     "columns": (Forward(lambda m, x: m.fc(x.view(x.size(1), -1))), "unsupported node 'x'"),
     "swapped": (Forward(lambda m, x: m.fc(x.view(-1, x.size(0)))), r"node 'view': .*\(-1, n\)"),
     "len": (Forward(lambda m, x: m.fc(x.view(len(x), -1))), "torch.fx cannot trace its forward"),
-    "skip": (Forward(skip), r"module 'act' \(ReLU\): its result is used twice: a skip"),
+    "skip": (Forward(skip), r"module 'act' \(ReLU\): its result is used twice, as in a skip connection"),
     "lower": (Forward(lambda m, x: m.fc(x).clamp(0.1, 1)), "node 'clamp'.*lower bound is 0.1"),
     "bound": (Forward(lambda m, x: twice(m.fc(x))), "node 'clamp': a bound is not a number"),
     "own weights": (Forward(lambda m, x: x @ m.w), "unsupported parameter 'w'"),
@@ -380,7 +382,7 @@ def nan():
         ),
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
         ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
-        ({"state_dict": {}}, errors.ArgumentTypeError, "'state_dict' is a dict"),
+        ({"state_dict": {}}, errors.ArgumentTypeError, "'state_dict' must be a tensor, not dict"),
         ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict, not list"),
     ],
 )

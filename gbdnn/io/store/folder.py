@@ -124,7 +124,7 @@ class Writer(ShardWriter):
         elif all(_OURS.fullmatch(path.name) for path in self.folder.iterdir()):
             return
         raise OutputError(
-            f"{self.folder}: the folder is neither empty nor a store; choose another folder"
+            f"{self.folder}: the folder is not empty and not a store; choose another folder"
         )
 
     def _release(self) -> None:
