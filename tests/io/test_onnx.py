@@ -266,7 +266,7 @@ UNSUPPORTED = {
     "bias": ([gemm("x", "y", b="Q")], r"its bias has shape \(5, 5\)"),
     "domain": ([node("Gemm", ["x", "W"], ["y"], "q", domain="other")], r"other\.Gemm \(node 'q'\)"),
     "constants": ([node("Neg", ["W"], ["N"], "n"), gemm("x", "y", "N")], r"Neg \(.*with constants"),
-    "output": ([gemm("x", "y"), node("Relu", ["y"], ["z"])], "outputs of the model are y, not only z"),
+    "output": ([gemm("x", "y"), node("Relu", ["y"], ["z"])], "the model are y, not only z"),
     "training": (
         [node("Dropout", ["x", "high", "yes"], ["h"]), gemm("h", "y")], "in training mode",
     ),
