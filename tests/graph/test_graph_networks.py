@@ -260,7 +260,7 @@ def test_errors():
         (errors.ArgumentTypeError, "list of matrices", lambda: graph.infer(W, X, A)),
         (errors.ArgumentTypeError, "layer 0: ", lambda: graph.infer(["W"], X, A)),
         (errors.ArgumentError, "nodes contains 3", lambda: graph.infer([W], X, A, nodes=[3])),
-        (errors.ArgumentError, "nodes: -1, of 3", lambda: graph.infer([W], X, A, nodes=[-1, 1])),
+        (errors.ArgumentError, "nodes contains -1", lambda: graph.infer([W], X, A, nodes=[-1, 1])),
         (errors.ArgumentTypeError, "nodes must be a Vector",
          lambda: graph.infer([W], X, A, nodes=[.5])),
         (errors.ArgumentTypeError, "nodes must be a Vector",

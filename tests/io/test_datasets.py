@@ -156,7 +156,7 @@ def test_a_shape_that_a_file_tells_is_compared(tmp_path):
     with pytest.raises(ShapeError, match=r"x\.npy: the shape is 3 x 4, not 5 columns"):
         io.read_features(tmp_path / "x.npy", ncols=5)
     gbdnn.save(A, tmp_path / "store")
-    with pytest.raises(ShapeError, match=r"store: 3 x 4, not 5 rows"):
+    with pytest.raises(ShapeError, match=r"store: the shape is 3 x 4, not 5 rows"):
         io.read_features(tmp_path / "store", nrows=5)
 
 

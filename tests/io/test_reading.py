@@ -37,7 +37,7 @@ def test_only_regular_files_are_read(tmp_path, name):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for file in ("fifo", "endless"):
-        with pytest.raises(FormatError, match=f"{file}: is not a regular file"):
+        with pytest.raises(FormatError, match=f"{file} is not a regular file"):
             read(tmp_path / file)
     with pytest.raises(FormatError, match="is a folder, not a file"):
         read(tmp_path)
