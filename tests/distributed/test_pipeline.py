@@ -31,6 +31,7 @@ def test_equal_answers(tmp_path):
     assert not [name for name, each in found(3, "kinds", tmp_path).items() if each is not True]
 
 
+@pytest.mark.frameworks
 def test_a_stored_network(tmp_path):
     gbdnn.save(gbdnn.radixnet(1024, 30), tmp_path / "net")
     X = features_from_images(np.concatenate([digits()] * 2), 1024)
@@ -80,6 +81,7 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path):
         assert again is True
 
 
+@pytest.mark.frameworks
 def test_an_uncaught_error_ends_all_ranks(tmp_path):
     done = mpiexec(3, RANKS, "dies", tmp_path)
     assert done.returncode != 0
@@ -89,6 +91,7 @@ def test_an_uncaught_error_ends_all_ranks(tmp_path):
 # Alone.
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize(
     ("layers", "options", "match"),
     [
@@ -166,6 +169,7 @@ def test_the_shell(small, answer, tmp_path):
     assert len(done.stdout.splitlines()) == 2
 
 
+@pytest.mark.frameworks
 def test_the_shell_on_one_rank_without_mpiexec(small, answer, tmp_path):
     pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
     pytest.importorskip("typer")
@@ -186,6 +190,7 @@ def test_an_error_ends_all_ranks(small, tmp_path):
     assert not (tmp_path / "Y").exists()
 
 
+@pytest.mark.frameworks
 @pytest.mark.slow
 def test_the_benchmark(tmp_path):
     pytest.importorskip("typer")

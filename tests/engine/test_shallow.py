@@ -1,6 +1,7 @@
 """Dense features through shallow networks in a single window; compiled networks."""
 
 import pickle
+import threading
 
 import graphblas as gb
 import numpy as np
@@ -12,6 +13,8 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.engine import shallow
+from gbdnn.engine.sources import DenseRows
 from gbdnn.kernels import costs
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -168,6 +171,31 @@ def test_an_overflow_names_the_layer(count, sign):
     if sign > 0:
         with pytest.raises(errors.NonFiniteError, match="layer 3"):
             gbdnn.infer(net, np.ones((count, 3)), engine="fused")
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_an_error_in_one_of_several_threads(block, monkeypatch):
+    """All threads end, whichever of them fails, and the next call works."""
+    net = network([Dense(np.eye(3) * 1e12, np.zeros(3), activation="relu")] * 4)
+    X = np.full((3 * 16, 3), 1e-12, "f4")
+    monkeypatch.setattr(shallow, "division", lambda *_: (16, 3))
+    expected = gbdnn.infer(net, X, engine="fused")
+    read, together = DenseRows.dense_rows, threading.Barrier(3)
+
+    def dense_rows(self, start, stop):
+        together.wait(60)  # each thread has one of the three blocks
+        return read(self, start, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DenseRows, "dense_rows", dense_rows)
+        assert gbdnn.infer(net, X, engine="fused").isequal(expected)
+        running = threading.active_count()
+        bad = X.copy()
+        bad[16 * block + 5] = 1
+        with pytest.raises(errors.NonFiniteError, match="layer 3"):
+            gbdnn.infer(net, bad, engine="fused")
+        assert gbdnn.infer(net, X, engine="fused").isequal(expected)
+    assert threading.active_count() == running
 
 
 # What comes out

@@ -25,13 +25,22 @@ READERS = {
 }
 
 
+NAMES = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.frameworks] * (name == "read_torch"))
+        for name in READERS
+    ],
+)
+
+
 def reader(name):
     if name in ("read_torch", "read_onnx"):
         pytest.importorskip(name.removeprefix("read_"))
     return READERS[name]
 
 
-@pytest.mark.parametrize("name", READERS)
+@NAMES
 def test_only_regular_files_are_read(tmp_path, name):
     read = reader(name)
     os.mkfifo(tmp_path / "fifo")

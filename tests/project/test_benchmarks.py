@@ -19,7 +19,6 @@ OPTIONS = {
     ],
     "callback.py": ["--inputs", 64, "--layers", 4, "--rounds", 2],
     "constants.py": ["--neurons", 128, "--layers", 1, "--inputs", 64, "--rounds", 3],
-    "davis_lagraph.py": ["--quick"],
     "estimators.py": ["--seeds", 1],
     "first_call.py": ["--rounds", 1],
     "floor.py": [*TINY, "--nthreads", 2, "--repeat", 1],
@@ -30,7 +29,6 @@ OPTIONS = {
         "--graph", "500,2000", "--features", 8, "--rounds", 2, "--what", "product", "--what", "gcn",
         "--what", "sage", "--what", "nodes",
     ],
-    "kepner_reference.py": ["--quick"],
     "larger.py": [*TINY, "--neurons", 1024, "--engine", "fused,full", "--check"],
     "real_networks.py": [*NETWORK, "--inputs", "1,40", "--nthreads", 1],
     "side_by_side.py": [*TINY, "--nthreads", 1, "--slow-inputs", 48, "--batch", "16,64"],
@@ -38,14 +36,19 @@ OPTIONS = {
     "training_accuracy.py": ["--epochs", 3, "--seeds", 1, "--density", 20, "--rules", "rigl,set"],
     "training_steps.py": [*NETWORK, "--nthreads", 1],
     "wait_policy.py": ["--quick"],
-    "wang_tables4_9.py": ["--quick"],
     "your_model.py": [
         "net.onnx", "--against", "onnxruntime", "--inputs", "1,40", "--rounds", 2,
         "--at-least", 0.001,
     ],
 }  # fmt: skip
-# accelerate.py and your_model.py compare with these packages only.
-FRAMEWORKS = {"accelerate.py": "torch", "your_model.py": "onnxruntime"}
+PAPERS = {file.name: ["--quick"] for file in BENCHMARKS.glob("papers/*.py")}
+OPTIONS = dict(sorted((PAPERS | OPTIONS).items()))
+# These scripts need one more package.
+FRAMEWORKS = {
+    "accelerate.py": "torch",
+    "mofrad_hashing.py": "mpi4py",
+    "your_model.py": "onnxruntime",
+}
 
 
 @pytest.mark.slow

@@ -39,7 +39,18 @@ class Runner(doctest.DebugRunner):
         pytest.fail(f"{test.name}: {wanted}", pytrace=False)
 
 
-@pytest.mark.parametrize("test", EXAMPLES.values(), ids=EXAMPLES.keys())
+FRAMEWORKS = ("gbdnn.distributed.mpi.", "gbdnn.distributed.stats.", "gbdnn.io.frameworks.torch.")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        pytest.param(
+            test, id=name, marks=[pytest.mark.frameworks] if name.startswith(FRAMEWORKS) else []
+        )
+        for name, test in EXAMPLES.items()
+    ],
+)
 def test_example(test, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Not the module's names: an example has the imports that it needs.

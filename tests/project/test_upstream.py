@@ -38,6 +38,7 @@ def test_python_graphblas_is_initialised_twice():
     assert (done.returncode, done.stderr.splitlines()) == (1, [shown])
 
 
+@pytest.mark.frameworks
 def test_a_matrix_is_not_shown_with_pandas():
     pytest.importorskip("pandas")
     tried("pandas")

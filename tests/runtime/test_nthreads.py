@@ -70,6 +70,7 @@ def test_threads_of_a_call_without_workers_are_those_of_what_it_reads(observed, 
     assert set(observed) == {3}
 
 
+@pytest.mark.frameworks
 def test_threads_of_a_pipeline(observed):
     pytest.importorskip("mpi4py")
     gbdnn.distributed.pipeline(observed.layers(), observed.sparse(), nthreads=3)

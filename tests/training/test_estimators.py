@@ -35,11 +35,20 @@ SMALL = {
 }
 
 
+# These are skipped without pandas.
+PANDAS = {
+    "check_classifier_data_not_an_array",
+    "check_regressor_data_not_an_array",
+    "check_sample_weights_pandas_series",
+}
+
+
 def checks(*estimators):
     for estimator in estimators:
         for each, check in estimator_checks_generator(estimator):
             name = getattr(check, "func", check).__name__
-            yield pytest.param(each, check, id=f"{type(each).__name__}-{name}")
+            marks = [pytest.mark.frameworks] if name in PANDAS else []
+            yield pytest.param(each, check, id=f"{type(each).__name__}-{name}", marks=marks)
 
 
 # A weight of 2 is a row that is there twice in the gradient of all rows; minibatches are others.
