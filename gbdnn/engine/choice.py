@@ -318,11 +318,9 @@ class Choice:
         facts = self._facts
         preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
-        if self.shallow is not None:
-            pays = preparing <= max(work, costs.PREPARE_AT_ONCE)
-        else:
+        if self.shallow is None:
             work += facts.layers * costs.FULL_CALL
-            pays = work > preparing
+        pays = preparing <= max(work, costs.PREPARE_AT_ONCE)
         if pays and FUSED.is_due(self.dtype, work) and FUSED.has_loaded(self.dtype):
             return True
         FUSED.went_without(self.dtype, work)
