@@ -59,7 +59,7 @@ def write(typing, pointer, value):
 
 @intrinsic
 def _relax(typing):
-    """Tell the processor that this thread waits."""
+    """Emit the processor's hint that this thread is waiting in a loop."""
 
     def codegen(context, builder, signature, args):
         if binding.get_process_triple().startswith(("x86_64", "i686")):

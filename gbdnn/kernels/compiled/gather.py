@@ -2,11 +2,11 @@
 
     Z[i, :] = min(max(start[i, :] + sum_e w[e] * Y[columns[e], :], low), high)
 
-Features are `lines` cache lines at a time, for all edges of a row; a mask tells how much of the
-last line there is. Rows of Y are anywhere in memory, and no cache holds them all: those of the
-edges ahead, beyond the end of the row too, are asked for before they are read. Arrays need no
-alignment. Every feature has its own lane and meets its edges in their order, one fused multiply-add
-each: what comes out does not depend on its place, or on the number of features.
+All edges of a row are processed for `lines` cache lines of features at a time; a mask covers the
+valid part of the last line. Rows of Y are scattered in memory and exceed the caches, so the rows of
+later edges are prefetched, also beyond the end of the row. Arrays need no alignment. Every feature
+has its own vector lane and adds its edges in order, one fused multiply-add each, so its result does
+not depend on its position or on the number of features.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def tile(
     masked : literal int
         1 if the limits are those of `mask`, else 0.
     ahead : literal int
-        So many edges ahead rows are fetched into the first cache; 0 if they are not. Behind the
-        last edge there are as many further numbers of rows.
+        Number of edges by which rows are prefetched into the first-level cache; 0 for none. The
+        row numbers are padded by as many after the last edge.
     begins, ends : int
         Whether these are the first edges of the neurons: sums start at the bias, else at what Z
         holds; and whether they are the last ones: sums become activations, else they are stored.
