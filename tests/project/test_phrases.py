@@ -37,7 +37,7 @@ one of each
 (?:are|is) at hand
 the living (?:are|is)\b
 beside (?:a|the|an|it|them|others?|one|each|PyTorch|MKL|PyTorch's)\b
-""".split("\n")
+""".splitlines()
 ANY = "|".join(each.replace(" ", r"\s+") for each in PHRASES if each)
 PATTERN = re.compile(rf"\b(?:{ANY})", re.IGNORECASE)
 
