@@ -143,7 +143,7 @@ class Layer(LayerInfo):
 
     @classmethod
     def assembled(cls, info: LayerInfo, columns: SparseRows, bias: float | np.ndarray) -> Layer:
-        """Return the layer of `info` with weights and bias that are already validated.
+        """Return the layer of ``info`` with weights and bias that are already validated.
 
         Takes ownership of the columns. `edges`, `gain` and the range of the bias are computed from
         the values.
