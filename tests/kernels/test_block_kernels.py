@@ -3,6 +3,7 @@
 import graphblas as gb
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import assert_answer, moved, narrow, network, regrouped, reordered
 from networks import dying
 from oracles import Case, Dense, case, dense_inference, dyadic
@@ -40,6 +41,15 @@ def test_survivors_that_were_poured_together_use_no_wider_block_than_they_need(m
     gbdnn.infer(network(layers), X, engine="full", deduplicate=False, nthreads=1)
     assert widths[0] == 240
     assert widths[-1] == 80  # 60 survivors
+
+
+def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
+    layers, X = dying(100, at=39, layers=40, survivors=range(100))
+    net = network(layers)
+    gbdnn.infer(net, X, engine="fused")  # compiled code is loaded
+    kernels = set()
+    gbdnn.infer(net, sp.csr_array(X), callback=lambda each: kernels.add(each.kernel))
+    assert kernels == {"fused"}
 
 
 def test_the_kernel_computes_a_row_by_itself():
