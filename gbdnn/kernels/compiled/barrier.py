@@ -2,12 +2,12 @@
 
     barrier(state, nthreads)
 
-A step of training takes less than a millisecond and has four barriers: those of an operating
-system, tens of microseconds each, would cost as much as the work on two threads. Threads that wait
-spin, for as long as it takes another to be late by chance, and then give way to others.
+A training step takes less than a millisecond and has four barriers. Barriers of the operating
+system take tens of microseconds each, about as long as the work itself on two threads. Waiting
+threads therefore spin for some microseconds and then yield the processor.
 
-``state`` are two integers that begin at 0, a cache line apart: how many have arrived, and how often
-all have.
+``state`` holds two integers a cache line apart, both initially 0: the number of threads that have
+arrived, and the number of completed barriers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["barrier", "read", "write"]
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _GENERATION = LINE // 8
-_SPINS = 2000  # some ten microseconds
+_SPINS = 2000  # about ten microseconds
 
 
 @intrinsic
 def _arrive(typing, pointer):
-    """Return how many arrived before."""
+    """Add 1 to the number of arrived threads and return its previous value."""
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", args[0], _I64(1), "seq_cst")
@@ -38,7 +38,7 @@ def _arrive(typing, pointer):
 
 @intrinsic
 def read(typing, pointer):
-    """Return an integer that another thread may write."""
+    """Return an integer that other threads may write concurrently."""
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(args[0], "seq_cst", 8)
@@ -48,7 +48,7 @@ def read(typing, pointer):
 
 @intrinsic
 def write(typing, pointer, value):
-    """Set an integer that another thread may read."""
+    """Set an integer that other threads may read concurrently."""
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[1], args[0], "seq_cst", 8)
@@ -59,7 +59,7 @@ def write(typing, pointer, value):
 
 @intrinsic
 def _relax(typing):
-    """Emit the processor's hint that this thread is waiting in a loop."""
+    """Emit the processor's hint for a spin loop."""
 
     def codegen(context, builder, signature, args):
         if binding.get_process_triple().startswith(("x86_64", "i686")):
@@ -74,7 +74,7 @@ def _relax(typing):
 
 @intrinsic
 def _give_way(typing):
-    """Let another thread of the machine run."""
+    """Yield the processor to another thread."""
 
     def codegen(context, builder, signature, args):
         function = ir.FunctionType(_I32, [])
@@ -86,7 +86,7 @@ def _give_way(typing):
 
 @njit(no_cpython_wrapper=True)
 def barrier(state, nthreads):
-    """Return when `nthreads` threads have called it; what they wrote before is seen after."""
+    """Wait until `nthreads` threads have called this; their earlier writes are then visible."""
     if nthreads == 1:
         return
     generation = offset(state, _GENERATION)

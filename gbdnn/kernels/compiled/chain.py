@@ -1,11 +1,11 @@
-"""Many layers in one compiled call: a block runs and its dead are dropped, until few are left.
+"""Compute several layers of a block in one compiled call, dropping inputs without activations.
 
-    for each layer:   Y' = min(max(Y W + b, 0), clip);  swap
-                      drop the dead, once carrying them has cost as much as dropping them would
+    for each layer:   Y' = min(max(Y W + b, 0), clip);  swap buffers
+                      compact the block when the work spent on dead inputs exceeds its cost
 
-Dropping fills the holes: living inputs from the end of the block take the places of dead ones, so
-that as few as possible move; `ids` move with them. What comes out for an input does not depend on
-its place.
+An input is dead if all its activations are 0, otherwise it is alive. Compaction moves live inputs
+from the end of the block, with their `ids`, into the positions of dead ones, so that few inputs
+move. The result of an input does not depend on its position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NFIELDS = len(FIELDS)
 
 
 def make_chain(kind: Kinds, pair_lines: int):
-    """Return ``chain``, see its docstring, and its signature."""
+    """Return the function ``chain`` and its signature."""
     layer = make_layer(kind, pair_lines)
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     size = LINE // lanes
@@ -36,7 +36,7 @@ def make_chain(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
-        """Fill the holes among the first `living` inputs with living ones from behind them."""
+        """Move the live inputs at or after `living` to positions of dead inputs before it."""
         moves = 0
         for q in range(living):
             if not lives(live, q):
@@ -59,7 +59,7 @@ def make_chain(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def census(found, count, ids, stands, told):
-        """Count inputs that have entries, those that they stand for, and all entries."""
+        """Add up the live inputs, the inputs they represent, and the entries."""
         weights = pointer_to(stands, types.int64)
         for q in range(count):
             told[3] += types.int64(found[q])
@@ -76,26 +76,27 @@ def make_chain(kind: Kinds, pair_lines: int):
         Parameters
         ----------
         table : pointer to int64
-            Of the LayerTable.
+            Address of the LayerTable.
         Y, Z : pointer to float
-            The block, neurons x `stride`, and another buffer of its size. Inputs beyond `count` up
-            to the next whole line are finite; zeros are best.
+            The block, of shape (neurons, `stride`), and a second buffer of the same size. Inputs
+            after `count` that share its last cache line must be finite, preferably 0.
         ids : pointer to int64
-            One per input; dropped and moved as inputs are.
+            One per input; dropped and moved with the inputs.
         scratch : pointer to int64
-            4 x `stride`, aligned.
+            Work space of 4 x `stride` integers, aligned.
         edge_cost, move_cost, row_cost : float
-            Of one input at one edge, of one activation moved, of one row of a block that is
-            compacted.
+            Cost of one multiply-add, of moving one activation, and of visiting one row of the block
+            during compaction.
         tidy : int
-            1 if no dead are to be left at the end.
+            1 to compact the block after the last layer.
         state : pointer to int64
-            Out: inputs left; 1 if they are in Z; the layer in which a sum was not finite, or -1.
+            Output: the number of inputs left; 1 if they are in Z, else 0; the first layer with a
+            sum that is not finite, or -1.
         counts : pointer to int64, or null
-            Five per layer, added to: inputs computed; with `stands` also those that live after it,
-            how many inputs they stand for, entries, and ticks of the processor's clock.
+            Five counters per layer, incremented: computed inputs and, if `stands` is given, live
+            inputs after the layer, inputs that these represent, entries, and clock ticks.
         stands : pointer to int64, or null
-            By id, how many inputs an input stands for.
+            For each id, the number of equal inputs that it represents.
         """
         second = scratch + stride * size
         holes = pointer_to(scratch + 16 * stride, types.int64)
@@ -157,18 +158,18 @@ def make_chain(kind: Kinds, pair_lines: int):
 
 @intrinsic
 def entries(typing, Y, stride, nrows, counts):
-    """Write into `counts`, a line of integers, how many entries a line of inputs has.
+    """Count the entries of each input in one cache line of inputs.
 
     Parameters
     ----------
     Y : pointer to float32 or float64
-        The first input of the line at neuron 0. Aligned.
+        First input of the line at neuron 0; aligned.
     stride : int
         Elements from one neuron to the next.
     nrows : int
         Number of neurons, fewer than 2^31.
     counts : pointer to uint32 or uint64
-        One integer per input.
+        Output: one integer per input.
     """
     signature = types.void(Y, types.intp, types.intp, counts)
 
@@ -185,7 +186,7 @@ def entries(typing, Y, stride, nrows, counts):
             place = builder.gep(y, [builder.mul(loop.index, stride)])
             found = builder.load(builder.bitcast(place, vector.as_pointer()), align=LINE)
             differs = builder.fcmp_unordered("!=", found, zeros)
-            # A comparison that holds is -1 in every bit.
+            # A true comparison is -1 when sign-extended.
             builder.store(builder.sub(builder.load(total), builder.sext(differs, integers)), total)
         out = builder.bitcast(counts, integers.as_pointer())
         builder.store(builder.load(total), out, align=LINE)
@@ -196,7 +197,7 @@ def entries(typing, Y, stride, nrows, counts):
 
 @intrinsic
 def ticks(typing):
-    """Return the processor's counter of time, in no unit; 0 where it has none."""
+    """Return the processor's cycle counter, or 0 if it has none."""
 
     def codegen(context, builder, signature, args):
         integer = ir.IntType(64)

@@ -1,7 +1,7 @@
-"""Rows of an array into blocks and out of them: the transposing copies of dense features.
+"""Copies between dense feature arrays and blocks.
 
-A block has a row per neuron, a caller's array a row per input. Both are read and written in squares
-that are transposed in registers.
+A block has one row per neuron, a feature array one row per input. The copies transpose small
+squares in registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["make_from_dense", "make_to_dense"]
 
 
 def make_from_dense(kind: Kinds):
-    """Return ``from_dense``: rows of an array become a block."""
+    """Return ``from_dense``, which copies rows of an array into a block."""
     real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
 
     bits = kind.bits
@@ -28,7 +28,7 @@ def make_from_dense(kind: Kinds):
 
     @njit(no_cpython_wrapper=True)
     def largest(row, count):
-        """Return the largest absolute value, as its bits: they are ordered, NaN is beyond inf."""
+        """Return the bits of the largest absolute value; they sort as the values, NaN last."""
         found = bits(0)
         for r in range(count):
             found = max(found, row[r] & any_but_sign)
@@ -37,13 +37,13 @@ def make_from_dense(kind: Kinds):
     def from_dense(X, row_stride, column_stride, count, positions, natural, Y, stride, nrows):
         """Y[positions[c], r] = X[r, c] for `count` rows; return the largest absolute value's bits.
 
-        Strides are in elements, so that any order will do; ``natural`` is 0, 1, 2, ... Inputs up to
-        the next whole line become 0.
+        Strides are in elements; ``natural`` is 0, 1, 2, ... Inputs that pad the last cache line are
+        set to 0.
         """
         squares = count // size * size if column_stride == 1 else 0
         across = nrows // size * size
         most = stacked_zeros(bits(0))
-        # A square's rows are read as streams, lines of both are whole.
+        # Rows of a square are read as streams, and whole half lines are read and written.
         for r in range(0, squares, size):
             source, target = offset(X, r * row_stride), offset(Y, r)
             for c in range(0, across, size):
@@ -69,15 +69,15 @@ def make_from_dense(kind: Kinds):
 
 
 def make_to_dense(kind: Kinds):
-    """Return ``to_dense``: a block becomes rows of an array."""
+    """Return ``to_dense``, which copies a block to rows of an array."""
     real, size = kind.real, SQUARE[kind.real.name]
     group = 2 * size
 
     def to_dense(Y, stride, ncols, ids, natural, count, X, row_stride, present):
-        """X[ids[r], c] = Y[c, r] for `count` inputs; return how many are not 0.
+        """X[ids[r], c] = Y[c, r] for `count` inputs; return the number of nonzero values.
 
-        `present`, of the shape of X and without gaps, becomes 1 where the value is not 0, else 0;
-        it may be null.
+        `present`, contiguous and of the shape of X, is set to 1 where the value is not 0, else to
+        0; it may be null.
         """
         squares, across = count // size * size, ncols // size * size
         entries = types.int64(0)

@@ -1,10 +1,10 @@
-"""The inner loop of the gradient on a pattern: for some edges, a dot product over the inputs.
+"""The inner loop of the weight gradient: one dot product over the inputs per edge.
 
     g[e] = sum over inputs q of Y[rows[e], q] * D[j, q]           dW<W.S> = Y^T D
 
-The sums of several edges stay in registers for all inputs of a block, so that a row of D is loaded
-once for all of them; at the end four of them are added up together. Edges of a sparse neuron have
-rows of their own; several neurons of a dense layer share all rows.
+The sums of several edges stay in registers for all inputs of a block, so each value of D is loaded
+once for all of them. Finally the sums of four edges are reduced together. A sparse layer is
+processed one neuron at a time; neurons of a dense layer share their rows.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 @intrinsic(prefer_literal=True)
 def dots(typing, edges, neurons, halves, Y, stride, rows, D, places, lines, gradient, step, add):
-    """Compute the gradient of a few edges into each of a few neurons.
+    """Compute the gradient of a few edges of each of a few neurons.
 
     Parameters
     ----------
     edges : literal int
-        4, 2 or 1 of each neuron.
+        Edges per neuron: 4, 2 or 1.
     neurons : literal int
-        If there are several, `rows` is not read: all have the rows 0 to ``edges - 1``.
+        Number of neurons. If it exceeds 1, `rows` is ignored and all read rows 0 to ``edges - 1``.
     halves : literal int
-        Half lines in a vector, 1 or 2. The order of additions follows from it.
+        Vector width in half cache lines, 1 or 2. It determines the order of additions.
     Y, D : pointer to float32 or float64
-        Activations before the layer and gradients behind it: a row per neuron, aligned.
+        Activations before the layer and gradients after it; one row per neuron, aligned.
     stride : int
-        Elements from one neuron to the next, in both.
+        Elements from one neuron to the next, in Y and D.
     rows : pointer to uint32
-        Of the edges, where there is one neuron.
+        Rows of Y that the edges read.
     places : pointer to uint32
-        Where the neurons stand in D.
+        Rows of the neurons in D.
     lines : int
         Cache lines of inputs.
     gradient : pointer to float
-        Of the first neuron's first edge.
+        Output for the first edge of the first neuron.
     step : int
-        Elements to the next neuron's first edge.
+        Elements from there to the first edge of the next neuron.
     add : int
-        Whether the sums are added to what is there, or replace it.
+        1 to add to `gradient`, 0 to replace it.
     """
     literals = (edges, neurons, halves)
     if not all(isinstance(each, types.IntegerLiteral) for each in literals):
@@ -129,7 +129,7 @@ def _dots(
 
 
 def _store(builder, total, place, adds, align):
-    """Add to what is there, or replace it."""
+    """Add to the stored value if `adds` is set, else replace it."""
     old = builder.load(place)
     old.align = align
     builder.store(builder.select(adds, builder.fadd(old, total), total), place).align = align
@@ -147,9 +147,9 @@ def _halved(builder, a):
 
 
 def _sum_of_four(builder, sums):
-    """Return the sums of four vectors as one: neighbours are added, then vectors are interleaved.
+    """Return one vector with the sums of four vectors, by pairwise horizontal additions.
 
-    Lanes are only exchanged within 16 bytes until the last step, where that costs one instruction.
+    Lanes cross 16-byte boundaries only in the last step, where that costs one instruction.
     """
     element = sums[0].type.element
     lanes = 8 if isinstance(element, ir.FloatType) else 4
@@ -186,7 +186,7 @@ def _sum(builder, a):
 
 @intrinsic
 def row_sum(typing, row, lines):
-    """Return the sum of some cache lines of numbers."""
+    """Return the sum of `lines` cache lines of numbers."""
 
     def codegen(context, builder, signature, args):
         row, lines = args

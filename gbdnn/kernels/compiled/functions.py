@@ -2,10 +2,10 @@
 
     functions("float32")["chain"](table.address, 0, 120, ...)
 
-Addresses and lengths are integers, costs are floats. Python's lock is released during a call.
+Addresses and lengths are integers, costs are floats. Calls release the GIL.
 
-The libraries are made while this module is imported. Python imports a module once, under a lock, so
-that all threads share the same libraries.
+The libraries are created when this module is imported, under the import lock, so all threads share
+them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGNATURES = {
 
 
 def _kernels(dtype: str) -> Library:
-    """Make the library of block kernels for activations of one dtype."""
+    """Return the library of block kernels for one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.chain import make_chain
@@ -64,7 +64,7 @@ def _kernels(dtype: str) -> Library:
 
 
 def _steps(dtype: str) -> Library:
-    """Make the library of training steps in one dtype."""
+    """Return the library of training steps for one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.layer import kinds
@@ -77,7 +77,7 @@ def _steps(dtype: str) -> Library:
 
 
 def _gather(dtype: str) -> Library:
-    """Make the library that multiplies a graph's matrix and a full matrix of one dtype."""
+    """Return the library that multiplies a graph matrix by a full matrix of one dtype."""
 
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.gather import make_gather
@@ -100,17 +100,17 @@ _KERNELS, _STEPS, _GATHER = (
 
 
 def library(dtype: str) -> Library:
-    """Return the block kernels for activations of one dtype, not yet loaded."""
+    """Return the block kernels for one dtype, not yet loaded."""
     return _KERNELS[dtype]
 
 
 def step_library(dtype: str) -> Library:
-    """Return the training steps in one dtype, not yet loaded."""
+    """Return the training steps for one dtype, not yet loaded."""
     return _STEPS[dtype]
 
 
 def gather_library(dtype: str) -> Library:
-    """Return the product of a graph's matrix and a full matrix of one dtype, not yet loaded."""
+    """Return the product of a graph matrix and a full matrix of one dtype, not yet loaded."""
     return _GATHER[dtype]
 
 

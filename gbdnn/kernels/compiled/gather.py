@@ -1,12 +1,12 @@
-"""The product of a graph's matrix with a full one: a row of A at a time, its sums in registers.
+"""The product of a graph matrix A and a full matrix Y, one row of A at a time.
 
     Z[i, :] = min(max(start[i, :] + sum_e w[e] * Y[columns[e], :], low), high)
 
-All edges of a row are processed for `lines` cache lines of features at a time; a mask covers the
-valid part of the last line. Rows of Y are scattered in memory and exceed the caches, so the rows of
-later edges are prefetched, also beyond the end of the row. Arrays need no alignment. Every feature
-has its own vector lane and adds its edges in order, one fused multiply-add each, so its result does
-not depend on its position or on the number of features.
+All edges of a row are processed for `lines` cache lines of features at a time, with the sums in
+registers; a mask covers the valid part of the last line. Rows of Y are scattered in memory and
+exceed the caches, so the rows of later edges are prefetched, across row ends too. Arrays need no
+alignment. Every feature has its own vector lane and adds its edges in order, one fused multiply-add
+each, so its result does not depend on its position or on the number of features.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["make_gather"]
 
 AHEAD = 8  # edges
-MOST_LINES = 4  # whose sums are held in registers
+MOST_LINES = 4  # cache lines of sums held in registers
 
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 
@@ -36,17 +36,18 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 def row_part(
     typing, lines, tail, begin, end, final, columns, weights, step, Y, stride, start, low, high, Z
 ):
-    """Compute some features of a row; return whether a sum is not finite.
+    """Compute some features of a row; return whether any sum is not finite.
 
     Parameters
     ----------
     lines : literal int
-        Cache lines of features, the last of which may be a part.
+        Cache lines of features; the last may be partial.
     tail : literal int, or int
-        0, known beforehand, if the last line is whole; else how many features it has.
+        Number of features in the last line if it is partial; literal 0 if it is whole.
     begin, end, final : int
-        The row's edges, and the last edge whose row of Y may be fetched.
+        First edge of the row, its end, and the last edge whose row of Y may be prefetched.
     columns, weights : pointer to uint64, pointer to float
+        Edges of all rows.
     step : int
         1, or 0 if all edges have the weight ``weights[0]``.
     Y : pointer to float
@@ -54,8 +55,9 @@ def row_part(
     stride : int
         Elements from one node to the next.
     start, Z : pointer to float
-        What is added to the sums, and where they go: maybe the same.
+        Initial values of the sums, and the output; they may overlap exactly.
     low, high : float
+        Limits of the output.
     """
     if not isinstance(lines, types.IntegerLiteral):
         raise TypingError("lines is a literal")
@@ -171,7 +173,7 @@ def _row_part(
 
 
 def make_gather(kind: Kinds):
-    """Return ``gather``, see its docstring, and its signature."""
+    """Return the function ``gather`` and its signature."""
     real, lanes = kind.real, kind.lanes
     wide = MOST_LINES * lanes
 
@@ -192,24 +194,25 @@ def make_gather(kind: Kinds):
         first, last, indptr, places, columns, weights, step, Y, stride, features, start,
         start_stride, low, high, Z, z_stride,
     ):  # fmt: skip
-        """Compute rows `first` to `last` (exclusive) of a product with A; return 1 for overflow.
+        """Compute rows `first` to `last` (exclusive) of the product; return 1 for overflow.
 
         Parameters
         ----------
         indptr, columns : pointer to int64, pointer to uint64
-            The rows' edges.
+            A in CSR format.
         places : pointer to int64, or null
-            Where the rows stand in `start` and in Z; null where they stand as they are counted.
+            Row of `start` and of Z for each row of A; null if they are equal.
         weights, step
             As for `row_part`.
         Y : pointer to float
         stride, features : int
-            Elements from one node's row of Y to the next, and those that are read.
+            Elements from one row of Y to the next, and the number of features.
         start, start_stride : pointer to float, int
-            What is added to the sums; a stride of 0 if that is the same for all rows.
+            Initial values of the sums; a stride of 0 if they are the same for all rows.
         low, high : float
-            Limits of what is stored.
+            Limits of the output.
         Z, z_stride : pointer to float, int
+            The output.
         """
         infinite = 0
         final = indptr[last] - 1

@@ -1,22 +1,24 @@
-"""A block of inputs through one layer, in one pass over its memory.
+"""Compute one layer for a block of inputs.
 
     Y' = min(max(Y W + b, 0), clip)
 
-Blocks are C-ordered, a row per neuron, `stride` elements apart: aligned to cache lines, and an odd
-number of them, or rows that stand a power of two apart fall on each other in the caches. Inputs go
-through in tiles, each through all neurons: what a tile reads and writes fits the caches.
+A block is C-ordered with one row per neuron. Rows are aligned to cache lines, and `stride` is an
+odd number of lines, since rows a power of two apart would map to the same cache sets. A tile, a few
+cache lines of inputs, passes through all neurons before the next one, so that its activations stay
+in the caches.
 
-Neurons that read the same rows are computed one after the other, and two at a time: their rows come
-from the first cache, and each is read once for two multiply-adds. Where there are few such neurons,
-those with equally many edges are, several at a time in narrow tiles: a sum waits for itself only.
+Neurons that read the same rows are computed consecutively and in pairs: the rows come from the L1
+cache, and each is loaded once for two multiply-adds. If few neurons share their rows, several with
+the same number of edges are computed together in narrow tiles, which hides the latency of the
+multiply-adds.
 
-Rows at random come from the second cache. Where neurons have some edges in each panel of a few
-hundred rows, which the first cache holds for one tile, edges are sorted by panels: all neurons meet
-the edges of the first panel, then of the next; sums are stored in between, and have the same bits.
-Where they have few edges, rows are fetched some edges before they are read.
+Rows read in random order come from the L2 cache. If neurons have enough edges in each panel (a few
+hundred rows, which fit the L1 cache for one tile), the edges are sorted by panel. All neurons
+process the edges of one panel before the next, and sums are stored in between, which does not
+change their bits. If neurons have few edges, rows are prefetched.
 
-A dense layer reads no row numbers. Six neurons at a time take it to the speed of a BLAS, with the
-same bits as the same weights in a sparse layer.
+A dense layer needs no row numbers. Computing six neurons together reaches the speed of a BLAS, and
+the result has the same bits as a sparse layer with the same weights.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ __all__ = ["Kinds", "kinds", "make_layer"]
 
 
 class Kinds(NamedTuple):
-    """What the compiled functions are made of, for one dtype."""
+    """Types and sizes of the compiled functions for one dtype."""
 
     real: types.Type
-    bits: types.Type  # unsigned, of the same size
-    lanes: int  # inputs in a cache line
+    bits: types.Type  # unsigned integer of the same size
+    lanes: int  # inputs per cache line
 
 
 def kinds(dtype: str) -> Kinds:
@@ -69,23 +71,24 @@ def kinds(dtype: str) -> Kinds:
 def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     """Return ``layer(record, Y, Z, stride, inputs, live, overflow, mask)`` for one dtype.
 
-    If it is `masked`, sums are stored where the block `mask` is between the record's limits.
+    If `masked` is 1, a sum is stored where the block `mask` lies between the record's limits, and 0
+    elsewhere.
     """
     lanes = kind.lanes
     widest_in_pairs = pair_lines * lanes
     sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, 0) for n in (4, 2, 1))
     fetching4 = _make_sweep(kind, 4, pair_lines, masked, AHEAD)
     dense = _make_dense(kind, pair_lines, masked)
-    # Rows that the first cache doesn't hold, and edges that make up for a second start.
+    # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
 
     @njit(no_cpython_wrapper=True)
     def layer(record, Y, Z, stride, inputs, live, overflow, mask):
-        """Compute all neurons of a layer for the first `inputs` inputs, and whole lines.
+        """Compute all neurons of a layer for `inputs` inputs, rounded up to whole cache lines.
 
-        ``live[q]`` is how many activations input q has, where the layer's record says that this
-        matters, else `live` is null; ``overflow[q]``, likewise, is not 0 if one of its sums was not
-        finite.
+        ``live[q]`` becomes the number of nonzero activations of input q if the record's DROPPABLE
+        is set. ``overflow[q]`` becomes nonzero if a sum of input q is not finite and CHECKED is
+        set. Either may be null if its flag is not set.
         """
         whole = -(-inputs // lanes) * lanes
         if record[DROPPABLE]:
@@ -124,7 +127,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
 
 
 def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: int):
-    """Return a function that takes one tile of inputs through a panel of a layer's rows."""
+    """Return a function that computes one tile of inputs for one panel of a layer's rows."""
     real, uint32, int64, uint8 = kind.real, types.uint32, types.int64, types.uint8
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
 
@@ -179,12 +182,12 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: in
 
 
 def _make_dense(kind: Kinds, pair_lines: int, masked: int):
-    """Return a function that takes a block through a dense layer.
+    """Return a function that computes a dense layer for a block.
 
-    Weights are read in groups that stay in the second cache for all tiles of the block.
+    Weights are read in groups that stay in the L2 cache for all tiles of the block.
     """
     lanes = kind.lanes
-    # Sums for the registers: of each 12 with AVX2, 24 with AVX-512.
+    # Sums held in registers: 12 with AVX2, 24 with AVX-512.
     sweep1 = _make_dense_sweep(kind, 1, 3 * pair_lines, masked)
     sweep4 = _make_dense_sweep(kind, 4, 6, masked) if pair_lines == 4 else sweep1
     widest = 4 * lanes if pair_lines == 4 else lanes
@@ -213,7 +216,7 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: int):
 
 
 def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: int):
-    """Return a function that takes one tile of inputs through some neurons of a dense layer."""
+    """Return a function that computes some neurons of a dense layer for one tile of inputs."""
     real, uint32 = kind.real, types.uint32
 
     @njit(no_cpython_wrapper=True)

@@ -1,23 +1,22 @@
-"""Functions that numba compiles once, kept on disk as machine code, called without numba.
+"""Functions compiled by numba, cached on disk as machine code, and called without numba.
 
-numba's own cache takes 0.6 s to load what it holds, because it first imports all that it could
-compile. Here numba only writes intermediate code, which LLVM makes an object file. A later process
-hands this file to LLVM's loader: a few milliseconds, and nothing of numba but llvmlite is needed.
+numba's own cache takes 0.6 s to load, because it imports the whole compiler first. Here numba only
+emits LLVM IR, and LLVM compiles it to an object file. Later processes pass this file to LLVM's
+loader, which takes a few milliseconds and needs llvmlite but not numba.
 
-A wheel can carry the intermediate code (`.ci/build_hook.py`), before LLVM's passes: then LLVM alone
-makes the object file, in a quarter of the time. Its name is a hash of what it follows from.
+A wheel can include the unoptimised LLVM IR (`.ci/build_hook.py`). LLVM then compiles the object
+file without numba, in a quarter of the time. The IR file is named by a hash of its sources.
 
-What may be compiled so: functions of integers, floats and pointers that allocate nothing and raise
-nothing. They are called through ctypes, which releases Python's lock.
+Functions may take integers, floats and pointers, and must neither allocate nor raise. They are
+called through ctypes, which releases the GIL.
 
-A file is named by a hash of sources, versions, the processor and its features, so that a change of
-any of them is another file. Its first 32 bytes are a checksum:
+An object file is named by a hash of sources, versions, the processor and its features, so a change
+of any of them leads to a new file. It starts with a checksum of 32 bytes:
 
     SHA-256 of key and machine code | machine code
 
 Machine code can do anything, so it is loaded only if the file and its folder belong to this user
-and nobody else can write to them. Where no file can be written, or trusted, the code lives in this
-process alone.
+and nobody else can write to them. If no trusted file can be written, the code is kept in memory.
 """
 
 from __future__ import annotations
@@ -59,24 +58,24 @@ _CTYPES = {
 
 
 class Library:
-    """Compiled functions, ready to be called.
+    """A set of compiled functions.
 
     Parameters
     ----------
     make : callable
-        Imports numba, takes `pair_lines`, and returns for each name the function and its numba
-        signature. It is called only where nothing is on disk.
+        Takes `pair_lines` and returns, for each name, the function and its numba signature. It
+        imports numba, and is called only if no compiled code is on disk.
     signatures : mapping
-        For each name its arguments and result as C types: ``{"layer": "void(int64,float64)"}``.
+        C signature of each function: ``{"layer": "void(int64,float64)"}``.
     sources : sequence of Path
-        The files that the functions come from.
+        Source files of the functions.
     label : str
-        Part of the file's name.
+        Part of the file name.
 
     Attributes
     ----------
     seconds : float
-        What this process took to compile the functions; 0 if it has not.
+        Time this process has spent compiling the functions.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Library:
         self.seconds = 0.0
 
     def functions(self) -> dict[str, Callable]:
-        """Return the functions, from disk or compiled now."""
+        """Return the functions; load or compile them if necessary."""
         with self._lock:
             if self._functions is None:
                 code = self._read()
@@ -110,7 +109,7 @@ class Library:
 
     @property
     def is_at_hand(self) -> bool:
-        """Whether the functions are loaded or on disk: nothing has to be compiled."""
+        """Whether the functions are loaded or on disk, so that nothing has to be compiled."""
         if self._functions is not None:
             return True
         file = self.file
@@ -118,19 +117,19 @@ class Library:
 
     @property
     def is_carried(self) -> bool:
-        """Whether intermediate code came with the installation: numba is not needed."""
+        """Whether the installation includes LLVM IR, so that numba is not needed."""
         return (_CARRIED / self.intermediate_name(pair_lines())).exists()
 
     @property
     def file(self) -> Path | None:
-        """Where the machine code is, or will be."""
+        """Path of the machine code; None if there is no cache folder."""
         folder = cache_folder()
         return (
             None if folder is None else folder / f"kernels-{self._label}-{self._key.hex()[:32]}.o"
         )
 
     def compile(self) -> bytes:
-        """Return machine code for this processor, of all functions in one object file."""
+        """Return an object file with all functions, compiled for this processor."""
         import llvmlite.binding as llvm
 
         machine, lines = _machine(), pair_lines()
@@ -145,9 +144,9 @@ class Library:
         return machine.emit_object(module)
 
     def intermediate(self, lines: int) -> str:
-        """Return intermediate code of all functions in one module, for processors of `lines`.
+        """Return LLVM IR of all functions in one module, for a `pair_lines` of `lines`.
 
-        numba has run LLVM's passes for this processor, unless ``NUMBA_OPT=0`` was set before.
+        numba optimises it for this processor unless ``NUMBA_OPT=0`` is set.
         """
         import llvmlite.binding as llvm
 
@@ -159,7 +158,7 @@ class Library:
         return str(module)
 
     def intermediate_name(self, lines: int) -> str:
-        """Return the name of a file with this intermediate code: a hash of what it follows from."""
+        """Return the file name of this LLVM IR, with a hash of its sources."""
         import llvmlite.binding as llvm
 
         words = [f"LLVM {llvm.llvm_version_info[0]}", llvm.get_process_triple(), *self._contents]
@@ -167,7 +166,7 @@ class Library:
         return f"{self._label}-{lines}-{digest[:16]}.ll.xz"
 
     def _read(self) -> bytes | None:
-        """Return the machine code on disk; None if there is none, or it is damaged or untrusted."""
+        """Return the machine code on disk; None if it is missing, damaged or untrusted."""
         file = self.file
         try:
             if file is None or not file.is_file():
@@ -187,7 +186,7 @@ class Library:
         return code if data[:_CHECKSUM] == self._checksum(code) else None
 
     def _write(self, code: bytes) -> None:
-        """Store machine code if possible; the file appears whole or not at all."""
+        """Store machine code atomically, if possible."""
         if (file := self.file) is None:
             return
         with suppress(OSError):
@@ -211,13 +210,13 @@ class Library:
         found = {}
         for name, signature in self._signatures.items():
             function: Any = _prototype(signature)(engine.get_function_address(f"gbdnn_{name}"))
-            function.engine = engine  # owns the machine code, which goes when the engine does
+            function.engine = engine  # keeps the machine code alive
             found[name] = function
         return found
 
     @cached_property
     def _key(self) -> bytes:
-        """A hash of all that the code follows from."""
+        """Hash of everything that determines the machine code."""
         import llvmlite.binding as llvm
 
         words = [
@@ -231,7 +230,7 @@ class Library:
 
     @cached_property
     def _contents(self) -> list[str]:
-        """What is compiled."""
+        """Texts that identify the sources."""
         return [
             self._label,
             *(f"{name} {signature}" for name, signature in self._signatures.items()),
@@ -241,7 +240,7 @@ class Library:
 
 
 def has_fma() -> bool:
-    """Whether the processor has fused multiply-adds; without, each is a call of the C library."""
+    """Whether the processor has fused multiply-adds; without them each calls the C library."""
     import llvmlite.binding as llvm
 
     architecture = llvm.get_process_triple().partition("-")[0]
@@ -250,10 +249,10 @@ def has_fma() -> bool:
 
 
 def pair_lines() -> int:
-    """Return the cache lines of a tile for two neurons at a time: 2, or 4 with AVX-512.
+    """Return the width, in cache lines, of a tile for a pair of neurons: 2, or 4 with AVX-512.
 
-    Eight sums or so hide what a multiply-add takes. They and the activations that two neurons share
-    are to fit the registers: 16 of half a line with AVX2, 32 of a line with AVX-512.
+    About eight independent sums hide the latency of a multiply-add. They and the activations that
+    the pair shares must fit the registers: 16 of half a line with AVX2, 32 of a line with AVX-512.
     """
     import llvmlite.binding as llvm
 
@@ -261,12 +260,12 @@ def pair_lines() -> int:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder for machine code, None if it is not wanted (``GBDNN_CACHE_DIR=``)."""
+    """Return the folder for machine code, or None if disabled by an empty ``GBDNN_CACHE_DIR``."""
     if (chosen := os.environ.get("GBDNN_CACHE_DIR")) is not None:
         return Path(chosen) if chosen else None
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:  # no home
+    except RuntimeError:  # no home directory
         return None
     return Path(base) / "gbdnn"
 
@@ -297,9 +296,9 @@ def _machine():
 
 
 def _bind_c_library() -> None:
-    """Tell LLVM's loader where the functions are that it may make of loops; it does not search.
+    """Register C functions that LLVM may substitute for loops, since its loader does not search.
 
-    A name that it does not find becomes address 0, which is an error at the call, not here.
+    An unresolved name becomes address 0, which would fail only when it is called.
     """
     import llvmlite.binding as llvm
 
@@ -313,7 +312,7 @@ def _bind_c_library() -> None:
 
 
 def _assembly(name: str, function: Callable, signature) -> str:
-    """Return optimised intermediate code with one function, ``gbdnn_<name>``."""
+    """Return optimised LLVM IR with one function, ``gbdnn_<name>``."""
     import llvmlite.binding as llvm
     import numba
 
@@ -331,9 +330,9 @@ def _assembly(name: str, function: Callable, signature) -> str:
 
 
 def _entry(module, native: str, name: str, result: str):
-    """Return a module with a function `name` that calls numba's own, which never raises.
+    """Return a module with a function `name` that calls the function compiled by numba.
 
-    numba's entry for C refers to Python, for errors that there are not.
+    numba's own C wrapper depends on Python for raising errors, which these functions never do.
     """
     import llvmlite.binding as llvm
 

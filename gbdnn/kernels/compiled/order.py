@@ -1,4 +1,4 @@
-"""The order in which a layer's neurons are computed: those that read the same rows together."""
+"""The order in which a layer's neurons are computed; neurons with equal rows are consecutive."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["make_arrange", "make_panels", "make_patterns"]
 
 
 def make_patterns(kind: Kinds):
-    """Return ``patterns``, see its docstring."""
+    """Return the function ``patterns`` and its signature."""
 
     def patterns(indptr, rows, ncols, mean, mark):
-        """For each column the mean of its rows, and a number that columns of equal rows share."""
+        """Compute the mean row of each column, and a hash of its rows."""
         for j in range(ncols):
             total, marks = types.int64(0), types.uint64(0)
             for e in range(indptr[j], indptr[j + 1]):
@@ -32,10 +32,10 @@ def make_patterns(kind: Kinds):
 
 
 def make_arrange(kind: Kinds):
-    """Return ``arrange``, see its docstring."""
+    """Return the function ``arrange`` and its signature."""
 
     def arrange(indptr, rows, weights, iso, order, ncols, pairs, new_indptr, new_rows, new_weights):
-        """Put columns into an order, and mark pairs of neighbours with the same rows."""
+        """Reorder columns, and mark pairs of consecutive columns with the same rows."""
         at = 0
         new_indptr[0] = 0
         for j in range(ncols):
@@ -69,14 +69,14 @@ def make_arrange(kind: Kinds):
 
 
 def make_panels(kind: Kinds):
-    """Return ``panels``, see its docstring."""
+    """Return the function ``panels`` and its signature."""
 
     def panels(indptr, rows, weights, iso, ncols, size, count, cursors, new_indptr, new_rows,
                new_weights):  # fmt: skip
-        """Put edges into an order: by panels of `size` rows, then by columns, then by rows.
+        """Sort edges by panel of `size` rows, then by column, then by row.
 
-        Rows ascend within a column. ``cursors`` is scratch, an integer per column; column j of
-        panel p begins at ``new_indptr[p * ncols + j]``.
+        Rows must ascend within a column. ``cursors`` is work space, one integer per column. Column
+        j of panel p begins at ``new_indptr[p * ncols + j]``.
         """
         for j in range(ncols):
             cursors[j] = indptr[j]

@@ -1,4 +1,4 @@
-"""What compiled code knows of a layer: a row of integers, most of them addresses."""
+"""Fields of the record that describes a layer to compiled code: integers, mostly addresses."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ FIELDS = (
     CHECKED, PANELS, FETCHED,
 ) = range(len(FIELDS))  # fmt: skip
 
-NEAR = 1 << 16  # neurons of a layer whose numbers take two bytes, where single inputs read them
-AHEAD = 8  # edges: so long before they are read, rows are fetched, where they are
+NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
+AHEAD = 8  # edges by which rows are prefetched

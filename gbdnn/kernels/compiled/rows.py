@@ -1,7 +1,7 @@
-"""Sparse rows into blocks and out of them.
+"""Copies between sparse rows and blocks.
 
-A block has a row per neuron. ``positions[c]`` says where neuron c stands in it, where neurons are
-reordered; a null pointer says that it stands at c.
+A block has one row per neuron. ``positions[c]`` is the row of neuron c in a block with reordered
+neurons; a null pointer means row c.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["make_count", "make_extract", "make_fill"]
 
 
 def make_fill(kind: Kinds):
-    """Return ``fill``: sparse rows become a block."""
+    """Return ``fill``, which copies sparse rows into a block."""
     real = kind.real
 
     def fill(indptr, columns, values, value_step, first, count, positions, Y, stride, nrows):
-        """Put `count` rows of a CSR matrix from row `first` on into a block.
+        """Copy `count` rows of a CSR matrix, starting at row `first`, into a block.
 
         `value_step` is 0 if all entries have the value ``values[0]``.
         """
@@ -42,7 +42,7 @@ def make_fill(kind: Kinds):
 
 
 def make_count(kind: Kinds):
-    """Return ``count``: how many entries each input of a block has."""
+    """Return ``count``, which counts the entries of each input of a block."""
 
     def count(Y, stride, nrows, inputs, counts):
         for q in range(inputs):
@@ -57,13 +57,13 @@ def make_count(kind: Kinds):
 
 
 def make_extract(kind: Kinds):
-    """Return ``extract``: inputs of a block become sparse rows."""
+    """Return ``extract``, which copies inputs of a block to sparse rows."""
     strip = kind.lanes
 
     def extract(Y, stride, ncols, positions, inputs, places, columns, values):
-        """Write the entries of inputs 0 to `inputs`, without zeros, in the order of the columns.
+        """Write the nonzero entries of the first `inputs` inputs, ordered by column.
 
-        ``places[q]`` is where the entries of input q begin; it is left where they end.
+        ``places[q]`` is the position of the first entry of input q; it is advanced to their end.
         """
         where = pointer_to(positions, types.int64)
         for q0 in range(0, inputs, strip):

@@ -1,10 +1,10 @@
-"""One input through several layers: the shortest way to one answer.
+"""Compute several layers for a single input with low latency.
 
-    z = b;  z += y[i] W(i, :)  for every i with y[i] > 0 or < 0;  y' = min(max(z, 0), clip)
+    z = b;  z += y[i] W(i, :)  for every i with y[i] != 0;  y' = min(max(z, 0), clip)
 
-W is row-wise here: an activation that is 0 is not multiplied, and sums of different neurons do not
-wait for each other. Every sum meets its edges in the same order as in a block, and what is left out
-adds nothing: both give the same bits.
+W is stored by rows: activations equal to 0 are skipped, and the sums of different neurons are
+independent. Every sum adds its edges in the same order as in a block, and skipped products are 0,
+so the result has the same bits.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def fma(typing, a, b, c):
 
 
 def make_single(kind):
-    """Return ``single``, see its docstring."""
+    """Return the function ``single`` and its signature."""
     real, i64 = kind.real, types.int64
 
     @njit(no_cpython_wrapper=True)
     def add_row(columns, weights, step, first, last, v, z):
-        """Compute z += v W(i, :) for the edges `first` to `last` of a row, all different."""
+        """Compute z += v W(i, :) for the edges `first` to `last` of a row, which has no repeats."""
         e = first
         while e + 4 <= last:
             j, k = types.intp(columns[e]), types.intp(columns[e + 1])
@@ -69,12 +69,12 @@ def make_single(kind):
             e += 1
 
     def single(table, first, last, y, z, living):
-        """Take one input, a value per neuron in `y`, through layers `first` to `last`.
+        """Compute layers `first` to `last` (exclusive) for one input, a value per neuron in `y`.
 
-        Records point to rows of W where those of a block point to columns; numbers of neurons are
-        uint16 where a layer has at most `NEAR`. ``living`` is room for the numbers of a layer's
-        neurons. Returns -1, or the layer in which a sum was not finite, or `last` if a value in `y`
-        is not. The activations are in `y` at the end if the number of layers is even, else in `z`.
+        Records point to the rows of W, not to its columns as for blocks; neuron numbers are uint16
+        in layers of at most `NEAR` neurons. ``living`` is work space for the neuron numbers of a
+        layer. Return -1, the first layer with a sum that is not finite, or `last` if a value in `y`
+        is not finite. The result is in `y` if the number of layers is even, else in `z`.
         """
         bad = real(0)
         for i in range(offset(pointer_to(table, i64), first * NFIELDS)[NROWS]):
@@ -91,7 +91,7 @@ def make_single(kind):
             for j in range(ncols):
                 z[j] = bias[j * bias_step]
             count = 0
-            for i in range(nrows):  # without a branch, which would be foreseen half of the time
+            for i in range(nrows):  # without a branch, which would often be mispredicted
                 living[count] = i
                 count += y[i] != 0
             if record[DENSE]:

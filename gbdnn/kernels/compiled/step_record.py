@@ -1,6 +1,6 @@
-"""What compiled steps of training know: a row of integers for the run, and one per layer.
+"""Fields of the records that describe a training run and its layers to compiled code.
 
-Most of them are addresses, of arrays that `gbdnn.kernels.steps` and `gbdnn.kernels.trainable` own.
+Most are addresses of arrays that `gbdnn.kernels.steps` and `gbdnn.kernels.trainable` own.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Steps of training: minibatches through all layers and back, gradients, updates.
+"""Training steps: forward and backward pass of a minibatch, gradients, and weight updates.
 
-One call takes one thread through some steps; all threads of a run call at once. A step has these
-phases, with a barrier after each:
+All threads of a run call ``steps`` concurrently. A step has the following phases, with a barrier
+after each:
 
     by inputs   Z = Y W + b;  Y' = min(max(Z, 0), clip)          each thread some lines of inputs,
-                D = D' W^T where 0 < Y < clip                     through all layers and back
+                D = D' W^T where 0 < Y < clip                     forward and backward
     by edges    dW<W.S> = Y^T D,  db = sum of D                   each thread some columns of each W
-    by edges    W -= what the optimizer makes of dW
+    by edges    W -= update of the optimizer
     by edges    W^T = W, edge by edge in the order of W^T
 
-Each input has its own lane and each edge its own thread, which adds up the inputs in their order:
-bits do not depend on how many threads there are. If a loss or a gradient is not finite, or beyond
-all reason, all threads leave before the update: the weights are those of the step before.
+Each input has its own lane, and the thread that owns an edge adds the inputs in order, so results
+do not depend on the number of threads. If a loss or gradient is not finite or too large, all
+threads stop before the update and leave the weights of the previous step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def make_steps(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def by_inputs(job, step, inputs, thread):
-        """Take this thread's lines of a minibatch through all layers and back."""
+        """Compute the forward and backward pass for this thread's part of a minibatch."""
         layers, share_lines, stride = job[at.LAYERS], job[at.SHARE_LINES], job[at.STRIDE]
         lines = -(-inputs // lanes)
         line = lines * thread // job[at.THREADS]
@@ -85,7 +85,7 @@ def make_steps(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def cut(job, layer, thread):
-        """Return this thread's columns of a layer's weights."""
+        """Return the range of a layer's columns that belongs to this thread."""
         record = offset(pointer_to(job[at.EDGE_RECORDS], int64), layer * NEDGE_FIELDS)
         cuts = pointer_to(record[at.CUTS], int64)
         return record, cuts[thread], cuts[thread + 1]
@@ -129,7 +129,7 @@ def make_steps(kind: Kinds, pair_lines: int):
 
 
 def _make_block(kind: Kinds):
-    """Return a function that finds a share's block of activations, or of gradients."""
+    """Return a function that returns a share's block of activations or gradients."""
     real, int64 = kind.real, types.int64
 
     @njit(no_cpython_wrapper=True)
@@ -141,13 +141,13 @@ def _make_block(kind: Kinds):
 
 
 def _make_gather(kind: Kinds):
-    """Return a function that puts some inputs of a minibatch into a block."""
+    """Return a function that copies some inputs of a minibatch into a block."""
     real, lanes, size = kind.real, kind.lanes, SQUARE[kind.real.name]
     int64, group = types.int64, 64
 
     @njit(no_cpython_wrapper=True)
     def gather(job, first, count, Y):
-        """Y[c, r] = X[indices[first + r], c]; inputs up to the next whole line become 0."""
+        """Y[c, r] = X[indices[first + r], c]; inputs that pad the last cache line become 0."""
         X_, indices = pointer_to(job[at.X], real), offset(pointer_to(job[at.INDICES], int64), first)
         row_stride, column_stride, stride = (
             job[at.X_ROW_STRIDE],
@@ -157,8 +157,8 @@ def _make_gather(kind: Kinds):
         places = pointer_to(job[at.NATURAL], int64)
         neurons = pointer_to(job[at.EDGE_RECORDS], int64)[at.NROWS]
         whole = -(-count // lanes) * lanes
-        # Squares in groups of features: what is read of an input stands side by side, and what is
-        # written stays in the first cache until all inputs are there.
+        # Squares are processed in groups of features: reads are contiguous, and the rows written
+        # stay in the L1 cache until all inputs are copied.
         squares = count // size * size if column_stride == 1 else 0
         whole_squares = neurons // size * size if squares else 0
         for g0 in range(0, whole_squares, group):
@@ -180,15 +180,15 @@ def _make_gather(kind: Kinds):
 
 
 def _make_loss(kind: Kinds):
-    """Return a function that computes losses, and their gradient in place of the activations."""
+    """Return a function that computes losses and replaces the outputs by their gradient."""
     real, lanes = kind.real, kind.lanes
-    # Products of smaller numbers would be subnormal, which takes ten times as long.
+    # Products of smaller numbers would be subnormal, which is ten times slower.
     least = real(1e-30 if real == types.float32 else 1e-290)
     int64 = types.int64
 
     @njit(no_cpython_wrapper=True)
     def cross_entropy(Z, stride, classes, label, scale, low, high):
-        """Return loss and hit of one input; Z becomes (softmax(Z) - onehot) * scale."""
+        """Return loss and correctness of one input; Z becomes (softmax(Z) - onehot) * scale."""
         highest, best = Z[0], 0
         for c in range(1, classes):
             if Z[c * stride] > highest:
@@ -254,12 +254,12 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     """Return a function that computes the gradient of some columns of a layer's weights."""
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     int64, uint32 = types.int64, types.uint32
-    group = 64  # rows that the first cache holds
-    # Sums for the registers: of four edges, and of twelve of a dense layer.
+    group = 64  # rows that fit the L1 cache
+    # Sums held in registers: of four edges, or of twelve in a dense layer.
     halves, dense_halves = 2, 2 if pair_lines == 4 else 1
     any_but_sign = bits((1 << (31 if lanes == 16 else 63)) - 1)
     block = _make_block(kind)
-    # Their bits are in the order of the numbers.
+    # The bits of nonnegative floats sort as their values.
     largest = np.float32(1e30) if real == types.float32 else np.float64(1e290)
     most = int(largest.view(f"u{largest.itemsize}"))
 
@@ -288,7 +288,7 @@ def _make_gradient(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def dense_columns(record, Y, D, stride, lines, first, last, add):
-        """Rows in groups: what a group holds stays in the first cache for all columns."""
+        """Process rows in groups that stay in the L1 cache for all columns."""
         nrows, rows = record[at.NROWS], pointer_to(record[at.ROWS], uint32)
         places = pointer_to(record[at.PLACES], uint32)
         g = pointer_to(record[at.GRADIENT], real)
@@ -325,7 +325,7 @@ def _make_gradient(kind: Kinds, pair_lines: int):
 
     @njit(no_cpython_wrapper=True)
     def gradient(job, record, k, first, last, lines):
-        """Compute columns `first` to `last` of layer k; return whether all are finite."""
+        """Compute columns `first` to `last` of layer k; return whether none is too large or NaN."""
         stride, share_lines = job[at.STRIDE], job[at.SHARE_LINES]
         g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
         places, indptr = (
@@ -351,9 +351,9 @@ def _make_gradient(kind: Kinds, pair_lines: int):
 
 
 def _make_norm(kind: Kinds):
-    """Return functions that sum squares of gradients by column, take their norm, and scale them.
+    """Return functions that sum squared gradients by column, compute their norm, and scale them.
 
-    Columns are summed in one order by every thread: bits do not depend on how many there are.
+    Every thread adds the columns in the same order, so results do not depend on their number.
     """
     real, int64, float64 = kind.real, types.int64, types.float64
 
@@ -393,7 +393,7 @@ def _make_norm(kind: Kinds):
 def _make_update(kind: Kinds):
     """Return a function that updates some columns of a layer's weights, and their biases."""
     real, int64 = kind.real, types.int64
-    # A mean that is fed nothing any more would become subnormal, and stay so.
+    # A running mean of zeros would become subnormal and remain so.
     least = real(1e-30 if real == types.float32 else 1e-290)
 
     @njit(no_cpython_wrapper=True)
@@ -422,7 +422,7 @@ def _make_update(kind: Kinds):
 
     @njit(no_cpython_wrapper=True)
     def update(record, first, last, optimizer, rates, constants):
-        """Rates are those of the step: lr, and Adam's corrections for means that began at 0."""
+        """Update columns; `rates` are lr and Adam's bias corrections for this step."""
         indptr = pointer_to(record[at.INDPTR], int64)
         e, edges, columns = indptr[first], indptr[last] - indptr[first], last - first
         w, b = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.BIAS], real)

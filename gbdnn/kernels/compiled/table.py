@@ -1,9 +1,9 @@
-"""A network's layers as compiled code reads them: a row of integers per layer, mostly addresses.
+"""A network's layers for compiled code: one record of integers, mostly addresses, per layer.
 
-Heterogeneous layers (sizes, one bias or one per neuron, iso weights) become one array of int64 that
-goes into a compiled call as one address. Columns of each layer are sorted so that those with the
-same rows come one after the other: the tile computes them in pairs, from activations in the first
-cache. Where a neuron stands does not change with the order in which it is computed.
+Layers of any size, with one bias or one per neuron and iso-valued or distinct weights, form one
+int64 array, whose address is passed to compiled functions. Columns of a layer are sorted such that
+those with the same rows are consecutive; the tile computes them in pairs from the L1 cache. The
+position of a neuron in the block does not depend on this order.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ __all__ = ["FusedLayer", "LayerTable", "prepare"]
 
 
 class FusedLayer(NamedTuple):
-    """What the fused kernel needs of a layer: columns in the order in which they are computed.
+    """A layer for the fused kernel, with its columns in the order of computation.
 
-    ``arrays`` are, by the names of the record's fields: ``INDPTR`` (int64), ``ROWS`` (uint32) and
-    ``WEIGHTS`` (one per edge, or a single one for all), the columns; ``BIAS``, one value or one per
-    column; ``PLACES`` (uint32), which neuron a column is; ``PAIRS``, 1 where a column and the next
-    have the same rows and are computed together; ``LIMITS`` of the activations. A dense layer has
-    all weights, column by column, and no rows. ``record`` points to them.
+    ``arrays`` maps names of the record's fields to arrays: ``INDPTR`` (int64), ``ROWS`` (uint32)
+    and ``WEIGHTS`` (one per edge, or one for all) are the columns; ``BIAS`` has one value or one
+    per column; ``PLACES`` (uint32) is the neuron of each column; ``PAIRS`` is 1 where a column and
+    the next have the same rows and are computed together; ``LIMITS`` are the least and greatest
+    activation. A dense layer stores all weights by column and has no ``ROWS``. ``record`` holds the
+    addresses.
 
-    For a single input the same arrays hold the rows of W: ``ROWS`` are their columns.
+    For single inputs the arrays hold the rows of W, and ``ROWS`` their column numbers.
     """
 
     ncols: int
@@ -44,7 +45,7 @@ class FusedLayer(NamedTuple):
 
 
 def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
-    """Return a layer from its columns; a single value for all edges stays one."""
+    """Return a layer from its columns; an iso value remains a single value."""
     order, paired = _order(columns, info)
     if not paired:
         order = np.argsort(columns.degrees, kind="stable")
@@ -63,7 +64,7 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
 def prepare_panels(
     columns: SparseRows, b: float | np.ndarray, info: LayerInfo
 ) -> FusedLayer | None:
-    """Return a layer for wide blocks from its columns, by panels; None where they do not pay."""
+    """Return a layer with its edges sorted by panels; None if panels do not pay off."""
     size = costs.panel_rows(info.edges, *info.shape)
     if size == info.nrows or _order(columns, info)[1]:
         return None
@@ -79,7 +80,7 @@ def prepare_panels(
 
 
 def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
-    """Return columns in the order of their patterns, and whether most are as a neighbour is."""
+    """Return the order of columns by pattern, and whether most columns equal a neighbour."""
     ncols, mean = columns.nrows, np.empty(columns.nrows)
     mark = np.empty(ncols, np.uint64)
     given = columns.indptr, columns.columns
@@ -92,7 +93,7 @@ def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
 def _arranged(
     name: str, columns: SparseRows, panels: int, info: LayerInfo, *how: int | np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the edges as a compiled function puts them into another order."""
+    """Return the edges in the order that a compiled function computes."""
     weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
     made: dict[str, np.ndarray] = {
         "INDPTR": np.empty(panels * columns.nrows + 1, np.int64),
@@ -107,7 +108,7 @@ def _arranged(
 
 
 def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
-    """Return a layer with all weights, zeros too, from its columns."""
+    """Return a dense layer, which stores zeros too, from its columns."""
     places = np.arange(info.ncols, dtype=np.uint32)
     return _layer(info, _dense(columns, b, info) | {"PLACES": places})
 
@@ -125,7 +126,7 @@ def prepare_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fu
 
 
 def prepare_dense_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
-    """Return a layer for a single input with all weights, zeros too, from its rows."""
+    """Return a dense layer, which stores zeros too, for a single input from its rows."""
     return _layer(info, _dense(rows, b, info))
 
 
@@ -137,7 +138,7 @@ def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str
 
 
 def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> FusedLayer:
-    """Return the arrays with a record that points to them; those that are missing are null."""
+    """Return the arrays with a record of their addresses, 0 for missing ones."""
     low = 0 if info.activation == "relu" else -np.inf
     high = np.inf if info.clip is None else info.clip
     arrays = arrays | {"LIMITS": np.array([low, high], info.dtype)}
@@ -155,21 +156,21 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
 
 
 class LayerTable:
-    """Layers in a row, as one array; keeps what it points to.
+    """The records of consecutive layers as one array, which keeps the layers' arrays alive.
 
     Parameters
     ----------
     layers : sequence of FusedLayer or None
         None for a layer that is not computed.
     droppable : sequence of bool
-        For each layer whether inputs without an activation after it may be dropped.
+        For each layer, whether inputs without activations after it may be dropped.
     checked : sequence of bool
-        For each layer whether its sums are checked.
+        For each layer, whether to check that its sums are finite.
 
     Attributes
     ----------
     address : int
-        Of the table.
+        Address of the array.
     """
 
     def __init__(

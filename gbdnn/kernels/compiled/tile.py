@@ -1,18 +1,19 @@
-"""The inner loop of the fused kernel: some output neurons for some cache lines of inputs.
+"""The inner loop of the fused kernel: a few output neurons for a few cache lines of inputs.
 
     z[0 : T] = min(max(b + sum_e w[e] * Y[rows[e], 0 : T], low), high)
 
-T inputs are `lines` cache lines of 64 bytes: 16 inputs a line in FP32, 8 in FP64. The sums stay in
-registers for all edges of a neuron: one load and one multiply-add per vector and edge, one store at
-the end, in which the activation, the live counts and the search for non-finite sums happen too.
+T inputs fill `lines` cache lines of 64 bytes, with 16 inputs per line in FP32 and 8 in FP64. The
+sums stay in registers for all edges of a neuron. Each edge needs one load and one multiply-add per
+vector. At the end, the activation is applied and stored, nonzero activations are counted, and
+non-finite sums are recorded.
 
-A vector is a cache line in the intermediate code, whatever the machine: LLVM splits it into what
-the machine has (two registers with AVX2, four with NEON). Every input has its own lane and meets
-its edges in their order, one fused multiply-add each: what comes out for it does not depend on the
-tile's width, on where it stands, on its neighbours, or on the machine's registers.
+In LLVM IR a vector is always a cache line, which LLVM splits into registers (two with AVX2, four
+with NEON). Every input has its own lane and adds its edges in order, one fused multiply-add each.
+Its result therefore does not depend on the tile's width, its position, its neighbours, or the
+register size.
 
-numba compiles this; plain loops would do, if LLVM's vectoriser did not give up on them as soon as
-the function around them grows.
+The loop is written in LLVM IR because LLVM does not vectorise plain loops reliably in large
+functions.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from numba.extending import intrinsic
 
 __all__ = ["ALL", "LINE", "OWN", "SAME", "bits_of", "offset", "pointer_to", "tile"]
 
-LINE = 64  # bytes of a cache line, and of a vector
-OWN, SAME, ALL = range(3)  # which rows the neurons of a tile read
+LINE = 64  # bytes of a cache line and of a vector
+OWN, SAME, ALL = range(3)  # rows that the neurons of a tile read
 
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 
@@ -62,41 +63,40 @@ def tile(
     Parameters
     ----------
     lines, neurons : literal int
-        Their product, times the registers a line takes, are the sums held in registers.
+        Size of the tile; `lines` x `neurons` sums are held in registers.
     shared : literal int
-        `OWN` if each neuron has rows of its own; `SAME` if all have the same, which are then read
-        once; `ALL` if they have all rows: then none is read, and `edges` is their number.
+        `OWN` if each neuron has its own rows; `SAME` if all have the same rows, which are then
+        loaded once; `ALL` if the rows are 0 to ``edges - 1`` and `rows` is not read.
     masked : literal int
-        1 if the limits are those of `mask`, else 0.
+        1 if the limits apply to `mask` instead of the sums, else 0.
     ahead : literal int
-        Number of edges by which rows are prefetched into the first-level cache; 0 for none. The
-        row numbers are padded by as many after the last edge.
+        Number of edges by which rows are prefetched into the L1 cache; 0 for none. The row numbers
+        must be padded by this number after the last edge.
     begins, ends : int
-        Whether these are the first edges of the neurons: sums start at the bias, else at what Z
-        holds; and whether they are the last ones: sums become activations, else they are stored.
+        If `begins`, sums start at the bias, else at the values in Z. If `ends`, the activation is
+        applied, else the sums are stored.
     Y, Z : pointer to float32 or float64
-        The first input of the tile at neuron 0. Aligned.
+        First input of the tile at neuron 0; aligned.
     stride : int
-        Elements from one neuron to the next, in both.
+        Elements from one neuron to the next, in Y and Z.
     rows, weights : pointer to uint32, pointer to float
-        Of the first neuron's edges; those of the next neuron follow.
+        Edges of the first neuron, followed by those of the next.
     step : int
         1, or 0 if all edges have the weight ``weights[0]``.
     edges : int
-        Of each neuron.
+        Number of edges of each neuron.
     bias : pointer to float
     bias_step : int
         1, or 0 if all neurons have the bias ``bias[0]``.
     low, high : float
         Limits of the activations: 0 and the clip, or -inf and inf.
-    live, overflow : pointer to uint32 or uint64, `lines` lines
-        Input by input, how many of the stored activations are not 0 is added to `live`, and bits
-        that are not 0 where a sum was not finite are OR-ed into `overflow`. Either may be null:
-        then it is not recorded.
+    live, overflow : pointer to uint32 or uint64, or null
+        For each input, the number of nonzero activations is added to `live`, and nonzero bits are
+        OR-ed into `overflow` if a sum is not finite. Null pointers are ignored.
     places : pointer to uint32
-        Where each of the neurons stands in Z.
+        Row of each neuron in Z.
     mask : pointer to float
-        The block that the limits apply to, laid out as Z; not read if it is not `masked`.
+        Block that the limits apply to, with the layout of Z; read only if `masked`.
     """
     literals = (lines, neurons, shared, masked, ahead)
     if not all(isinstance(each, types.IntegerLiteral) for each in literals):
@@ -144,14 +144,14 @@ def _tile(
         builder.store(value, at(pointer, line, value.type)).align = LINE
 
     def merge(values, pointer, line):
-        """Flags |= values."""
+        """OR values into flags."""
         flags = load(pointer, line, integers)
         for value in values:
             flags = builder.or_(flags, builder.bitcast(value, integers))
         store(flags, pointer, line)
 
     def count(values, pointer, line):
-        """Counts += values != 0: a comparison that holds is -1 in every bit."""
+        """Add ``values != 0`` to counts; a true comparison is -1 when sign-extended."""
         counts = load(pointer, line, integers)
         for value in values:
             differs = builder.fcmp_unordered("!=", value, ir.Constant(vector, None))
@@ -162,7 +162,7 @@ def _tile(
         return builder.icmp_unsigned("!=", builder.ptrtoint(pointer, _I64), _I64(0))
 
     def fetch(pointer):
-        """Ask for a cache line that will be read, to be kept in all caches."""
+        """Prefetch a cache line for reading into all cache levels."""
         kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         builder.call(prefetch, [pointer, _I32(0), _I32(3), _I32(1)])
@@ -173,7 +173,7 @@ def _tile(
     def is_set(flag):
         return builder.icmp_signed("!=", flag, _I64(0))
 
-    # Sums start at the biases, or go on.
+    # Sums start at the biases or at the stored sums.
     each = range(neurons)
     own_rows = [rows if shared else far(rows, _I64(n), edges) for n in each]
     own_weights = [far(weights, builder.mul(_I64(n), edges), step) for n in each]
@@ -234,7 +234,7 @@ def _tile(
             store(sums[n][k], targets[n], k)
     builder.branch(end)
 
-    # The activation; a comparison and a choice are one instruction where the order is this one.
+    # The activation: this order of comparison and select compiles to one instruction.
     builder.position_at_end(activate)
     low, high = splat(low), splat(high)
     if masked:
@@ -271,7 +271,7 @@ def _tile(
 
 @intrinsic
 def pointer_to(typing, address, kind):
-    """Return an address as a pointer to numbers of the type of `kind`."""
+    """Return an address as a pointer to numbers of type `kind`."""
     result = types.CPointer(kind.instance_type if hasattr(kind, "instance_type") else kind.dtype)
 
     def codegen(context, builder, signature, args):
@@ -282,7 +282,7 @@ def pointer_to(typing, address, kind):
 
 @intrinsic
 def offset(typing, pointer, count):
-    """Return the pointer, `count` elements further."""
+    """Return the pointer advanced by `count` elements."""
 
     def codegen(context, builder, signature, args):
         return builder.gep(args[0], [args[1]])
@@ -292,7 +292,7 @@ def offset(typing, pointer, count):
 
 @intrinsic
 def bits_of(typing, pointer):
-    """Return a pointer to floats as one to unsigned integers of their size."""
+    """Return a pointer to floats as a pointer to unsigned integers of the same size."""
     single = pointer.dtype == types.float32
     result = types.CPointer(types.uint32 if single else types.uint64)
 

@@ -1,4 +1,4 @@
-"""A small square of a matrix, transposed in registers."""
+"""Transposition of a small square of a matrix in registers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride, largest):
     Parameters
     ----------
     X, Y : pointer to float
-        To the square's first column, and to its first row.
+        Source and target; they need the alignment of a single number only.
     row, place : pointer to int64
-        One for each row of X, and one for each row of Y.
+        Row numbers of the square in X, and in Y.
     row_stride, place_stride : int
-        In elements. Addresses need no alignment beyond that of a number.
+        Elements from one row to the next.
     largest : pointer to unsigned int, or None
-        As many as a square has columns: the bits of absolute values become the largest ones met.
+        For each column of the square, updated to the bits of the largest absolute value so far.
     """
 
     def codegen(context, builder, signature, args):
@@ -48,7 +48,7 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride, largest):
             lines.append(line)
         if isinstance(signature.args[-1], types.CPointer):
             _note(builder, lines, largest)
-        # Blocks off the diagonal are exchanged: of 1, 2, and 4 numbers.
+        # Exchange off-diagonal blocks of 1, 2, and 4 numbers.
         step = 1
         while step < size:
             for k in range(size):
@@ -70,7 +70,7 @@ def transpose(typing, X, row, row_stride, Y, place, place_stride, largest):
 
 
 def _note(builder, lines, largest):
-    """Largest = max(largest, |lines|) by their bits: these are ordered, and NaN is beyond inf."""
+    """Update ``largest`` to max(largest, |lines|) by bits, which sort as the values, NaN last."""
     size = lines[0].type.count
     bits = 256 // size
     integers = ir.VectorType(ir.IntType(bits), size)
@@ -86,7 +86,7 @@ def _note(builder, lines, largest):
 
 @intrinsic
 def stacked_zeros(typing, like):
-    """Return as many zeros as a square has columns, on the stack; of the kind of a number."""
+    """Return a stack array of zeros of the type of `like`, one for each column of a square."""
     size = 256 // like.bitwidth
 
     def codegen(context, builder, signature, args):
