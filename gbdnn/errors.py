@@ -92,7 +92,7 @@ class ShapeError(GbdnnError, ValueError):
     ...     gbdnn.infer([np.eye(1)], np.ones((2, 2)))
     ... except gbdnn.errors.ShapeError as error:  # or ValueError
     ...     print(error)
-    features are 2 x 2, but layer 0 is 1 x 1: pass features with 1 columns
+    features are 2 x 2, but layer 0 is 1 x 1; pass features with 1 column
     """
 
 

@@ -161,7 +161,7 @@ def as_array(x: Any, what: str) -> np.ndarray:
     """Return a number, or a sequence or array of any rank, as an array of real numbers."""
     complete(x)
     if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentTypeError(f"{what}: masked arrays are not supported; pass its filled(0)")
+        raise ArgumentTypeError(f"{what}: masked arrays are not supported; use filled(0)")
     if type(x).__module__.startswith("graphblas."):
         raise _needs_array(x, what, "to_dense(fill_value=0)")
     if hasattr(x, "toarray"):  # SciPy's sparse arrays

@@ -111,7 +111,7 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
             f" not {_kind(x)}{remedy}"
         )
     if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentTypeError(f"{what}: masked arrays are not supported; pass its filled(0)")
+        raise ArgumentTypeError(f"{what}: masked arrays are not supported; use filled(0)")
     try:
         shape: tuple[int, ...] = x.shape  # type: ignore[union-attr]
         dtype_of(x)  # of A.data, which may have any type

@@ -196,7 +196,7 @@ def official(
         if layer.edges != degree * neurons:
             raise FormatError(
                 f"{file} has {layer.edges} edges, but an official layer has {degree * neurons};"
-                " the file may be truncated, download it again"
+                " the file may be truncated; download it again"
             )
     return Problem(
         name=f"{neurons} neurons x {layers} layers, official, on {called}",

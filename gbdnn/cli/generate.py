@@ -51,7 +51,7 @@ def generate(
     if features is not None and (layers, seed) != (None, None):
         raise ArgumentError("--features cannot be combined with --layers or --seed")
     if features is None and inputs is not None:
-        raise ArgumentError("--inputs needs --features")
+        raise ArgumentError("--inputs requires --features")
     stored = outputs.is_store(out, to)
     if stored or features is not None:
         outputs.require_free(out, stored=stored, force=force)

@@ -157,8 +157,8 @@ def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSo
             X = _source_of(as_features(features, "features"), first.dtype)
     if X.ncols != first.nrows:
         raise ShapeError(
-            f"features are {X.nrows} x {X.ncols}, but layer 0 is {first.nrows} x {first.ncols}:"
-            f" pass features with {first.nrows} columns"
+            f"features are {X.nrows} x {X.ncols}, but layer 0 is {first.nrows} x {first.ncols};"
+            f" pass features with {first.nrows} column{'s' * (first.nrows != 1)}"
         )
     return X
 

@@ -136,7 +136,7 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     deepest = max((record.layer for record in records), default=-1)
     count = deepest + 1 if layers is None else layers
     if deepest >= count:
-        raise ArgumentError(f"a record is of layer {deepest}, counted from 0, of {count} layers")
+        raise ArgumentError(f"stats has a record of layer {deepest}, but layers={count}")
     table = np.zeros(count, _PER_LAYER)
     table["layer"] = np.arange(count)
     for record in records:

@@ -155,7 +155,7 @@ def features_from_images(
     if threshold is not None and not 0 < as_number(threshold, "threshold") < 1:
         raise ArgumentError(f"threshold must be between 0 and 1, not {threshold}")
     if not images.max() > 0:
-        raise ArgumentError(f"images have no ink; their maximum is {images.max()}, but must be > 0")
+        raise ArgumentError(f"images must have a positive pixel; their maximum is {images.max()}")
     if threshold is None:
         threshold = _threshold_for(images)
 

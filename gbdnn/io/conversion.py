@@ -30,7 +30,7 @@ from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from gbdnn.model.layer import Layer
@@ -133,11 +133,11 @@ def convert(
     lost = losses(net, form)
     if lost and not lossy:
         raise ArgumentError(
-            f"{target}: {no_place(lost, form)}; pass lossy=True (in the shell --lossy) to drop it,"
-            " and pass it as an option when the network is read"
+            f"{target}: the format {form} cannot store {', '.join(lost.values())}; a store can."
+            f" Pass lossy=True (in the shell --lossy) to drop it{_restoring(lost, form)}."
         )
     write(net, target, form, progress=progress)
-    return lost
+    return list(lost.values())
 
 
 def write(net: Network, path: Path, form: FormatName, *, progress: Progress = None) -> None:
@@ -160,19 +160,20 @@ def write(net: Network, path: Path, form: FormatName, *, progress: Progress = No
         _WRITERS[form](net.loaded(), path)
 
 
-def losses(net: Network, form: FormatName) -> list[str]:
-    """Return the properties that a format cannot store, as ``"FP64 (layer 0)"``."""
+def losses(net: Network, form: FormatName) -> dict[str, str]:
+    """Return the properties that a format cannot store, as ``{"dtype": "FP64 (layer 0)"}``."""
     found: dict[str, str] = {}
     if assumed := _ASSUMED.get(form):
         for k, info in enumerate(net.infos):
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
                 found.setdefault(kind, f"{what} (layer {k})")
-    return list(found.values())
+    return found
 
 
-def no_place(lost: list[str], form: FormatName) -> str:
-    """Return the error message for properties that a format cannot store."""
-    return f"the format {form} cannot store {', '.join(lost)}; a store can"
+def _restoring(lost: Iterable[str], form: FormatName) -> str:
+    """Return advice on the options of `load` that restore lost properties."""
+    options = [f"{name}=" for name in lost if name in FORMATS[form].options.split()]
+    return f", and {' and '.join(options)} to gbdnn.load to restore it" if options else ""
 
 
 def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
@@ -187,11 +188,11 @@ def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[s
     # With a ReLU and biases of at most 0, both rules give the same result.
     same = info.activation == "relu" and high <= 0
     if not same and (low or high) and info.bias_rule != assumed.bias_rule:
-        yield "rule", f"the bias rule {info.bias_rule}"
+        yield "bias_rule", f"the bias rule {info.bias_rule}"
     if info.clip != assumed.clip:
         yield "clip", "unbounded activations" if info.clip is None else f"clip {info.clip:g}"
     if info.activation != (assumed.last_activation if last else "relu"):
-        yield "activation", f"the activation {info.activation}"
+        yield "last_activation" if last else "activation", f"the activation {info.activation}"
 
 
 def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:

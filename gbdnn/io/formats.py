@@ -228,7 +228,7 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
             if ending := of_ending(path):
                 return ending
             raise FormatError(
-                f"{path}: cannot infer the file format; pass format= (gbdnn convert --from)"
+                f"{path}: cannot infer the file format; pass format= (in the shell --from)"
             )
         here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
@@ -240,8 +240,8 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     ]
     if not found:
         raise MissingFileError(
-            f"{path}: no store and no network; expected a file index.json (missing in an unfinished"
-            " store), or files n<neurons>-l1.tsv or <prefix>1.mtx"
+            f"{path}: contains neither a store nor a network; expected a file index.json (missing"
+            " in an unfinished store), or files n<neurons>-l1.tsv or <prefix>1.mtx"
         )
     if len(found) > 1:
         raise ArgumentError(

@@ -335,7 +335,7 @@ def _as_layers(
     for k, (W, b) in enumerate(zip(items, biases, strict=True)):
         if isinstance(W, Layer):
             raise ArgumentTypeError(
-                f"layer {k} is a Layer but others are matrices; make all Layers"
+                f"layer {k} is a Layer but others are matrices; pass only Layers or only matrices"
             )
         with naming(f"layer {k}"):
             if last == "identity" and k == len(items) - 1:

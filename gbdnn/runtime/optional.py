@@ -17,4 +17,4 @@ def require(package: str, extra: str, why: str) -> Any:
     try:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError without MPI
-        raise MissingPackageError(f'{why}: pip install "gbdnn[{extra}]"') from err
+        raise MissingPackageError(f'{why}; run pip install "gbdnn[{extra}]"') from err

@@ -134,7 +134,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         X, y = self._checked(X, y, reset=first)
         check_classification_targets(y)
         if classes is None and first:
-            raise ArgumentError("the first call of partial_fit needs classes=, all labels")
+            raise ArgumentError("the first call of partial_fit requires classes=, all labels")
         if classes is not None:
             classes = unique_labels(classes)
             if not first and not np.array_equal(classes, self.classes_):

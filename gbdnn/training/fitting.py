@@ -175,7 +175,7 @@ class SparseEstimator(BaseEstimator):
         )
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
-        require_iterable(self.hidden, "hidden is a list of neurons")
+        require_iterable(self.hidden, "hidden must be a list of integers")
         hidden = [whole_number(n, "hidden", least=1) for n in self.hidden]
         return erdos_renyi(
             [inputs, *hidden, outputs],

@@ -155,7 +155,7 @@ def require_loss(x: Any) -> None:
         require_method(
             x,
             "losses",
-            "loss is CrossEntropy, SquaredError or an object with their methods",
+            "loss must be CrossEntropy, SquaredError or an object with their methods",
         )
 
 

@@ -243,7 +243,7 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         between("factor", self.factor, 0, 1, above=True)
-        require_iterable(self.at, "at is a list of parts of the training")
+        require_iterable(self.at, "at must be a list of fractions of the training")
         at = tuple(between("at", part, 0, 1) for part in self.at)
         object.__setattr__(self, "at", at)  # an iterator can be read only once
         if list(self.at) != sorted(self.at):
@@ -267,7 +267,7 @@ def optimizer_named(
                 f"{next(iter(given))}= cannot be combined with an optimizer object; set it in"
                 f" {type(name).__name__}(...)"
             )
-        require_method(name, "corrections", 'optimizer is "adam" or "sgd", SGD or Adam')
+        require_method(name, "corrections", 'optimizer must be "adam", "sgd", Adam or SGD')
         return name
     if name not in get_args(OptimizerName):
         raise ArgumentError(f'optimizer must be "adam" or "sgd", not {shown(name)}')
@@ -292,7 +292,7 @@ def between(
 
 def require_optimizer(x: Any, what: str = "optimizer") -> None:
     """Raise ArgumentTypeError unless `x` is an optimizer."""
-    require_method(x, "corrections", f"{what} is SGD, Adam or an object with their methods")
+    require_method(x, "corrections", f"{what} must be SGD, Adam or an object with their methods")
 
 
 def _require_rate(rate: Any) -> None:

@@ -75,9 +75,8 @@ def erdos_renyi(
       1      300 x 100   3340  bias 0 (all), relu
       2      100 x 10     919  bias 0 (all), identity
     """
-    neurons = [
-        whole_number(n, "sizes", least=1) for n in as_list(sizes, "sizes: a list of neurons")
-    ]
+    items = as_list(sizes, "sizes must be a list of integers")
+    neurons = [whole_number(n, "sizes", least=1) for n in items]
     if len(neurons) < 2:
         raise ArgumentError(
             f"sizes must have at least two numbers (inputs and outputs), not {neurons}"

@@ -234,7 +234,7 @@ def adjustments_named(rewire: Any) -> tuple[Adjustment, ...]:
         return (SET() if rewire == "set" else RigL(),)
     found = tuple(rewire) if isinstance(rewire, list | tuple) else (rewire,)
     for each in found:
-        require_adjustment(each, 'rewire is "set" or "rigl", or')
+        require_adjustment(each, 'rewire must be "set", "rigl",')
     return found
 
 

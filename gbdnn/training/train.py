@@ -161,7 +161,7 @@ def train(
         require_method(
             schedule,
             "factors",
-            "schedule is Constant, Cosine, Stepwise or an object with their methods",
+            "schedule must be Constant, Cosine, Stepwise or an object with their methods",
         )
     require_callable(callback, "callback")
     nthreads = as_nthreads(nthreads)
@@ -263,7 +263,7 @@ def _adjustments(given: Any) -> tuple[tuple[Adjustment, ...], float]:
         raise ArgumentError("adjustments contains more than one InputDropout; pass at most one")
     called = tuple(each for each in found if not isinstance(each, InputDropout))
     for each in called:
-        require_adjustment(each, "adjustments are")
+        require_adjustment(each, "adjustments must be")
         if each.every is not None:
             whole_number(each.every, "every", least=1)
     return called, sum(dropout)

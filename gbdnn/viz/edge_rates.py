@@ -64,7 +64,7 @@ def plot_edge_rates(
     >>> ax.get_yscale()
     'log'
     """
-    given = as_list(rates, "rates is a list of Rates or of outcomes")
+    given = as_list(rates, "rates must be a list of Rates or outcomes")
     own = [each if isinstance(each, Rate) else _rate(each) for each in given]
     asked = {(each.neurons, each.layers) for each in own}
     others = [
@@ -133,4 +133,4 @@ def _rate(outcome: Mapping[str, Any]) -> Rate:
             effective=outcome["deduplicate"],
         )
     except (KeyError, TypeError) as err:
-        raise ArgumentError(f"rates: not what gbdnn challenge --json writes: no {err}") from err
+        raise ArgumentError(f"rates: not the output of gbdnn challenge --json: {err!r}") from err

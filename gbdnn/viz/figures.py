@@ -37,7 +37,7 @@ def axes_or_new(ax: Axes | None) -> Axes:
     if ax is None:
         return new_figure().subplots()
     axes = require("matplotlib.axes", "plots", "plots need matplotlib")
-    require_kind(ax, axes.Axes, "ax is a matplotlib Axes")
+    require_kind(ax, axes.Axes, "ax must be a matplotlib Axes")
     return ax
 
 

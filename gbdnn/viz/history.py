@@ -24,11 +24,6 @@ _CURVES = {
     "accuracy": (("accuracy", "training"), ("validation_accuracy", "validation")),
     "edges": (("edges", "edges"),),
 }
-_LABELS = {
-    "loss": "loss (mean of inputs)",
-    "accuracy": "right answers (share)",
-    "edges": "weights not 0 (number)",
-}
 
 
 def plot_history(
@@ -86,13 +81,13 @@ def plot_history(
         ax.plot(epochs, values, label=label, markevery=few, **style)
     best = getattr(run, "best", None)
     if best is not None:
-        ax.axvline(best.epoch, color="0.5", linestyle=":", linewidth=1, label="epoch kept")
+        ax.axvline(best.epoch, color="0.5", linestyle=":", linewidth=1, label="best epoch")
     if of == "loss" and all((values[~np.isnan(values)] > 0).all() for values in curves.values()):
         ax.set_yscale("log")
     if of == "edges":
         ax.set_ylim(0, 1.05 * max(1, *curves["edges"]))
     label_steps(ax, "epoch")
-    ax.set_ylabel(_LABELS[of])
+    ax.set_ylabel(of)
     if len(ax.get_legend_handles_labels()[0]) > 1:
         legend_above(ax)
     return ax
@@ -123,7 +118,7 @@ def history_figure(run: TrainingRun | Iterable[EpochRecord], *, title: str | Non
     3
     """
     if title is not None:
-        require_kind(title, str, "title is a str")
+        require_kind(title, str, "title must be a str")
     records = _records(run)
     kinds: list[Literal["loss", "accuracy", "edges"]] = ["loss", "edges"]
     if any(record.accuracy is not None for record in records):

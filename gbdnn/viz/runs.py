@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABELS = {
-    "seconds": "busy (s)",
+    "seconds": "busy time (s)",
     "inputs": "inputs",
-    "living": "living inputs after the last layer",
+    "living": "active inputs after the last layer",
     "bytes": "bytes moved",
 }
 
@@ -74,27 +74,27 @@ def plot_activity(
     >>> Y = gbdnn.infer(net, X, callback=records.append)
     >>> ax = gbdnn.viz.plot_activity(records, neurons=1024)
     >>> ax.get_ylabel()  # ax.figure.savefig("activity.png") writes it
-    'inputs (number)'
+    'number of inputs'
     """
     table = per_layer(_records(stats), layers)
     density = None if neurons is None else _density(table, neurons)
     ax = axes_or_new(ax)
     styles = curve_styles()
     few = max(1, len(table) // 12)
-    for name, label in (("live", "living inputs"), ("distinct", "distinct ones, computed")):
+    for name, label in (("live", "active inputs"), ("distinct", "distinct active inputs")):
         style = next(styles) | {"markevery": (len(ax.lines) * few // 2, few)}
         ax.plot(table["layer"], table[name], label=label, **style)
     ax.set_yscale("symlog", linthresh=1)
     ax.set_ylim(0, 2 * max(1, table["live"].max()))
     label_steps(ax, "layer")
-    ax.set_ylabel("inputs (number)")
+    ax.set_ylabel("number of inputs")
     handles = list(ax.lines)
     if density is not None:
         right = ax.twinx()
         style = next(styles) | {"markevery": (few // 3, few), "linestyle": ":"}
         handles += right.plot(table["layer"], density, label="density (right)", **style)
         right.set_ylim(0, 1.05)
-        right.set_ylabel("activations not 0 (share)")
+        right.set_ylabel("fraction of nonzero activations")
     legend_above(ax, handles)
     return ax
 
@@ -132,7 +132,7 @@ def plot_layer_times(
     >>> Y = gbdnn.infer(net, X, callback=records.append)
     >>> ax = gbdnn.viz.plot_layer_times(records)
     >>> ax.get_ylabel()
-    'time, all blocks (ms)'
+    'total time of all blocks (ms)'
     """
     records = _records(stats)
     count = len(per_layer(records, layers))
@@ -147,7 +147,7 @@ def plot_layer_times(
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))
     label_steps(ax, "layer")
-    ax.set_ylabel("time, all blocks (ms)")
+    ax.set_ylabel("total time of all blocks (ms)")
     legend_above(ax)
     return ax
 
@@ -185,7 +185,7 @@ def run_figure(
     """
     records = _records(stats)
     if title is not None:
-        require_kind(title, str, "title is a str")
+        require_kind(title, str, "title must be a str")
     figure = new_figure(rows=2)
     upper, lower = figure.subplots(2, sharex=True)
     plot_activity(records, upper, neurons=neurons, layers=layers)

@@ -25,7 +25,7 @@ def test_layers_that_do_not_fit():
 
 
 def test_features_of_the_wrong_width():
-    bad(ValueError, r"features are 2 x 5, but layer 0 is 3 x 3: pass features with 3 columns",
+    bad(ValueError, r"features are 2 x 5, but layer 0 is 3 x 3; pass features with 3 columns",
         lambda: infer([W], np.ones((2, 5))))  # fmt: skip
 
 

@@ -217,7 +217,7 @@ def test_the_truth_is_not_looked_for_unless_wanted(files):
 def test_errors_about_images_name_the_file(tmp_path):
     file = tmp_path / "blank.idx"
     file.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2]) + bytes(4))
-    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images have no ink"):
+    with pytest.raises(errors.ArgumentError, match=r"blank.idx: images must have a positive pixel"):
         challenge.generated(1024, 1, images=file)
 
 

@@ -161,7 +161,7 @@ def test_a_folder_of_two_formats(tmp_path):
     ("options", "match"),
     [
         (["generate", "out", "--neurons", 1000], "neurons must be one of 1024, 4096"),
-        (["generate", "out", "--inputs", 3], "--inputs needs --features"),
+        (["generate", "out", "--inputs", 3], "--inputs requires --features"),
         (["generate", "out", "--features", "digits", "--layers", 3], "cannot be combined with"),
         (["generate", "out", "--features", "no.idx"], "no.idx"),
         (["generate", "out", "--to", "onnx"], "'onnx' is not one of 'store', 'tsv'"),

@@ -588,7 +588,7 @@ class RayTaskError(NodeDiedError, errors.ShapeError):
         (
             lambda: raising(RuntimeError("after shutdown")),
             errors.WorkerError,
-            "accepts no task: aft",
+            "cannot submit a task to the executor: aft",
         ),
         (cancelled, errors.WorkerError, "^batch 0: .* after 0 finished batches: CancelledError"),
         (lambda: failed(NodeDiedError("gone")), errors.WorkerError, "NodeDiedError: gone"),

@@ -95,7 +95,7 @@ def test_an_uncaught_error_ends_all_ranks(tmp_path):
 @pytest.mark.parametrize(
     ("layers", "options", "match"),
     [
-        (1, {"comm": "COMM_WORLD"}, r"comm is an mpi4py\.MPI\.Intracomm, not str"),
+        (1, {"comm": "COMM_WORLD"}, r"comm must be an mpi4py\.MPI\.Intracomm, not str"),
         (0, {}, "a network of 0 layers cannot be divided among 1 ranks"),
         (1, {"cuts": [1]}, "a cut must be at most 0"),
         (2, {"cuts": [1]}, r"cuts must be 0 ascending numbers for 1 ranks, not \[1\]"),

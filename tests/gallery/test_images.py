@@ -218,7 +218,7 @@ def test_a_seventh_of_the_digits_is_ink(neurons):
         (np.zeros((0, 28, 28)), ShapeError, r"at least one pixel, not \(0, 28, 28\)"),
         ([[[1.0]], [[1.0, 2.0]]], ArgumentTypeError, "images must be an array of numbers"),
         (np.full((2, 3, 3), "a"), ArgumentTypeError, "images must contain real numbers"),
-        (np.zeros((2, 3, 3)), ArgumentError, "no ink; their maximum is 0.0"),
+        (np.zeros((2, 3, 3)), ArgumentError, "must have a positive pixel; their maximum is 0.0"),
     ],
 )
 def test_images_that_are_none(images, error, message):

@@ -392,7 +392,7 @@ def test_categories_are_1_based_in_the_file(file):
         ("1\n2\n\n", r", line 3: the category '' is not an integer"),
         ("1\t2\n", r", line 1: 2 fields in '1\\t2'; expected 1: category"),
         ("one\n", r", line 1: the category 'one' is not an integer"),
-        ("7\n1\n7\n1\n", r", line 3: category 7 is already in line 1"),
+        ("7\n1\n7\n1\n", r", line 3: duplicate input number 7; the first is in line 1"),
         ("7\n12", r": the file ends inside line 2"),
         ("", r": the file is empty"),
     ],

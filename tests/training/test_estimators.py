@@ -141,7 +141,7 @@ def test_parts_without_some_labels():
         model.partial_fit(X[:2], [1, 11])
     with pytest.raises(ArgumentError, match="differs from the classes of the first call"):
         model.partial_fit(X[:2], [1, 2], classes=[1, 2])
-    with pytest.raises(ArgumentError, match="needs classes="):
+    with pytest.raises(ArgumentError, match="requires classes="):
         clone(model).partial_fit(X, Y)
     with pytest.raises(ArgumentError, match="does not support class_weight"):
         clone(model).set_params(class_weight="balanced").partial_fit(X, Y, range(10))

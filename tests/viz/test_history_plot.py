@@ -51,13 +51,9 @@ def test_a_run(tmp_path):
     net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
     run = gbdnn.train(net, X, y, epochs=6, validation=0.3, patience=5, nthreads=1)
     figure = viz.history_figure(run, title="two classes")
-    assert [ax.get_ylabel() for ax in figure.axes] == [
-        "loss (mean of inputs)",
-        "right answers (share)",
-        "weights not 0 (number)",
-    ]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["loss", "accuracy", "edges"]
     for ax in figure.axes:
-        kept = next(line for line in ax.lines if line.get_label() == "epoch kept")
+        kept = next(line for line in ax.lines if line.get_label() == "best epoch")
         assert list(kept.get_xdata()) == [run.best.epoch] * 2
     save_figure(figure, tmp_path / "run.png")
     assert (tmp_path / "run.png").stat().st_size > 10_000

@@ -115,15 +115,15 @@ def test_per_layer_of_a_run_tells_what_lives(deduplicate):
 
 def test_activity():
     ax = viz.plot_activity(RECORDS, neurons=[10, 5, 5, 5])
-    assert line(ax, "living inputs").get_ydata().tolist() == [60, 30, 0, 0]
-    assert line(ax, "distinct ones, computed").get_ydata().tolist() == [60, 25, 0, 0]
+    assert line(ax, "active inputs").get_ydata().tolist() == [60, 30, 0, 0]
+    assert line(ax, "distinct active inputs").get_ydata().tolist() == [60, 25, 0, 0]
     right = ax.figure.axes[1]
     np.testing.assert_array_equal(
         line(right, "density (right)").get_ydata(), [0.2, 1.0, np.nan, np.nan]
     )
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {
-        "living inputs",
-        "distinct ones, computed",
+        "active inputs",
+        "distinct active inputs",
         "density (right)",
     }
 
@@ -131,7 +131,7 @@ def test_activity():
 def test_activity_where_there_is_no_density():
     ax = viz.plot_activity(RECORDS, layers=9)
     assert ax.figure.axes == [ax]
-    assert len(line(ax, "living inputs").get_ydata()) == 9
+    assert len(line(ax, "active inputs").get_ydata()) == 9
     bottom, top = ax.get_ylim()
     assert bottom == 0 < 60 < top
     nothing = viz.plot_activity([record(0, live=0, distinct=0, entries=0)], neurons=4)
@@ -202,7 +202,7 @@ def test_an_outcome_is_plotted_as_it_is_told():
     upper, lower, _ = figure.axes
     assert figure.get_suptitle() == problem.name
     table = gbdnn.inference.per_layer(done.records, 6)
-    np.testing.assert_array_equal(line(upper, "living inputs").get_ydata(), table["live"])
+    np.testing.assert_array_equal(line(upper, "active inputs").get_ydata(), table["live"])
     np.testing.assert_allclose(sum(steps(lower).values()), 1e3 * table["seconds"])
     assert challenge.run(problem).records is None
 

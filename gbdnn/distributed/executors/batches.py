@@ -192,7 +192,7 @@ def _submitted(workers: Workers, task: Task, done: int) -> Future[Any]:
         try:
             future = workers.submit(compute, task)
         except RuntimeError as err:  # after a shutdown, or a BrokenExecutor
-            raise BrokenExecutor(f"the executor accepts no task: {err}") from err
+            raise BrokenExecutor(f"cannot submit a task to the executor: {err}") from err
     require_kind(future, Future, "executor: submit must return a concurrent.futures.Future")
     return future
 

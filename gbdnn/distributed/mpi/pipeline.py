@@ -134,7 +134,7 @@ def pipeline(
     }
     mpi = require("mpi4py.MPI", "mpi", "a pipeline needs mpi4py")
     comm = mpi.COMM_WORLD if comm is None else comm
-    require_kind(comm, mpi.Intracomm, "comm is an mpi4py.MPI.Intracomm")
+    require_kind(comm, mpi.Intracomm, "comm must be an mpi4py.MPI.Intracomm")
     with Ranks(comm) as ranks:
         run = _Pipeline(ranks, options)
         given = {"cuts": cuts, "answer": answer, "root": root, "batch": batch, "report": report}
@@ -239,7 +239,7 @@ class _Pipeline:
 
 def _checked_cuts(cuts: Any, layers: int, ranks: int) -> tuple[int, ...]:
     """Return cuts as a tuple, or raise ArgumentError."""
-    given = as_list(cuts, "cuts is a sequence of whole numbers")
+    given = as_list(cuts, "cuts must be a sequence of whole numbers")
     found = tuple(whole_number(each, "a cut", least=1, most=layers - 1) for each in given)
     if len(found) != ranks - 1 or list(found) != sorted(set(found)):
         raise ArgumentError(

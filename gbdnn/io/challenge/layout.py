@@ -148,11 +148,14 @@ def find_neurons(directory: str | os.PathLike[str]) -> int:
     if not sizes:
         raise MissingFileError(
             f"{root}: no layers; expected files n<neurons>-l1.tsv, n<neurons>-l2.tsv, ... (or"
-            " .tsv.gz) in it, or in its folder neuron<neurons> or DNN/neuron<neurons>"
+            " .tsv.gz) in this folder, neuron<neurons> or DNN/neuron<neurons>"
         )
     if len(sizes) > 1:
         listed = ", ".join(map(str, sizes))
-        raise ArgumentError(f"{root}: contains layers of {listed} neurons; pass neurons=")
+        raise ArgumentError(
+            f"{root}: contains layers of {listed} neurons; choose one size, such as"
+            f" neurons={sizes[0]}, or pass the folder of one network"
+        )
     return sizes[0]
 
 

@@ -99,7 +99,10 @@ def iter_layers(
     )
     if bias is None:
         if n not in CHALLENGE:
-            raise ArgumentError(f"the challenge has no bias for {n} neurons; pass bias=")
+            raise ArgumentError(
+                f"the Graph Challenge defines no bias for {n} neurons; pass the bias of all layers,"
+                " such as bias=-0.3"
+            )
         bias = CHALLENGE[n].bias
     files = [file.absolute() for file in find_layers(directory, n, layers)]
     dtype = as_dtype(dtype)

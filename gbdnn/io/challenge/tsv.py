@@ -205,7 +205,8 @@ def read_categories(
     if (found[1:] == found[:-1]).any():
         first, second = first_duplicate(rows)
         raise FormatError(
-            f"{path}, line {second + 1}: category {rows[second] + 1} is already in line {first + 1}"
+            f"{path}, line {second + 1}: duplicate input number {rows[second] + 1};"
+            f" the first is in line {first + 1}"
         )
     return found if ninputs is None else found[found < ninputs]
 
