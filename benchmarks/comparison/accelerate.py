@@ -1,11 +1,11 @@
-"""Pruned modules by `gbdnn.torch.accelerate`, beside PyTorch and ONNX Runtime.
+"""Compare `gbdnn.torch.accelerate` on pruned modules with PyTorch and ONNX Runtime.
 
     python benchmarks/comparison/accelerate.py --zeros 0.9 --tokens 1,128 --nthreads 2
 
-A feed-forward part of a transformer (768-3072-768, GELU), an encoder of six such layers with
-attention, and a classifier (784-512-512-10), with weights of which a share is 0 at random. Each
-program has a process of its own; they are called in turn, with as many threads. ``times`` is the
-best of the others over gbdnn, in the same round, median; p99 is of all calls that count.
+The modules are a transformer's feed-forward block (768-3072-768, GELU), an encoder of six such
+layers with attention, and a classifier (784-512-512-10), with random weights set to 0. Each program
+runs in its own process, interleaved, with the same number of threads. ``times`` is the median ratio
+of the fastest other program to gbdnn within a round; p99 covers all timed calls.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from module_programs import MODELS, PROGRAMS, TITLES
 from processes import Process, prepared
 from turns import in_turn
 
-_PAUSE = 0.2  # idle threads of the program before have fallen asleep
+_PAUSE = 0.2  # until idle threads of the previous program sleep
 TOLERANCE = 1e-4
 
 
 def main(
-    zeros: Annotated[list[float] | None, typer.Option(help="Share of zeros.")] = None,
+    zeros: Annotated[list[float] | None, typer.Option(help="Fraction of zeros.")] = None,
     tokens: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Inputs of a call; several by comma or repetition."),
+        typer.Option(metavar="N", help="Inputs per call; several by comma or repetition."),
     ] = None,
     nthreads: Annotated[int, typer.Option(min=1)] = 2,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 9,
     at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")
     ] = 0.2,
-    model: Annotated[str, typer.Option(help="A part of the name.")] = "",
+    model: Annotated[str, typer.Option(help="Part of the model's name.")] = "",
     json_file: problems.Json = None,
 ) -> None:
-    """Time them in turn."""
+    """Compare accelerated modules with other programs."""
     sizes = problems.numbers(tokens, "--tokens", [1, 32, 128])
     found: dict[str, Any] = {"problem": {"name": "pruned modules, FP32"}}
     found |= report.circumstances() | {"nthreads": nthreads, "cells": []}
@@ -67,7 +67,7 @@ def main(
 
 
 def _cell(turns: Any) -> dict[str, Any]:
-    """Return medians, percentiles, and the best of the others over gbdnn."""
+    """Return medians, percentiles, and the ratio of the fastest other program to gbdnn."""
     p99 = {
         name: float(np.percentile(np.concatenate([run["calls"] for run in runs]), 99))
         for name, runs in turns.runs.items()

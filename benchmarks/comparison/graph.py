@@ -1,4 +1,4 @@
-"""Compare graph convolutions, and products of a graph's matrix with features, with other programs.
+"""Compare graph convolutions and products of a graph matrix and features with other programs.
 
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2
     python benchmarks/comparison/graph.py --what gcn,sage --nthreads 1,2 --graph products --rounds 1
@@ -8,7 +8,7 @@
 
 The graphs are symmetric R-MAT graphs, whose degrees follow a power law, of the sizes of ogbn-arxiv
 and ogbn-products; ``--graph NODES,EDGES`` chooses another size. The matrix is normalised
-beforehand, as GCN (with loops) or GraphSAGE (mean of the neighbours) does it.
+beforehand, as in GCN (with loops) or GraphSAGE (mean of the neighbours).
 
 - `gcn` and `sage` are two layers, F features to F and to 40, of A Y W + b or A Y W + Y V + b.
 - `product` is A Y. `nodes` compares 1,000 nodes of two GCN layers with all nodes. `shapes` are
@@ -55,14 +55,14 @@ OTHERS = {
     "nodes": ("gbdnn-all",),
     "shapes": (),
 }
-GRAPHS = {  # nodes, and edges that are drawn before mirroring
+GRAPHS = {  # nodes, and edges drawn before symmetrising
     "arxiv": (169_343, 1_300_000),
     "products": (2_449_029, 36_000_000),
 }
 CLASSES = 40
-TOLERANCE = 1e-4  # of the largest value
-_PAUSE = 0.3  # until another program's threads sleep
-_MESSAGES = 6 * 2**30  # bytes of messages along edges, from which on `pyg` is left out
+TOLERANCE = 1e-4  # relative to the largest value
+_PAUSE = 0.3  # until idle threads of the previous program sleep
+_MESSAGES = 6 * 2**30  # maximum bytes of messages along edges for `pyg`
 
 
 def rmat(nodes: int, edges: int, seed: int) -> sp.csr_array:
@@ -77,7 +77,7 @@ def rmat(nodes: int, edges: int, seed: int) -> sp.csr_array:
 
 
 def symmetric(i: np.ndarray, j: np.ndarray, nodes: int) -> sp.csr_array:
-    """Return the matrix of ones of a graph and its transpose."""
+    """Return the adjacency matrix of a graph and its transpose."""
     A = sp.csr_array((np.ones(len(i), np.float32), (i, j)), shape=(nodes, nodes))
     A = (A + A.T).tocsr()
     A.data[:] = 1
@@ -99,14 +99,14 @@ def normalised(A: sp.csr_array, what: str) -> sp.csr_array:
 
 
 def as_graphblas(A: sp.csr_array) -> Any:
-    """Return the matrix in GraphBLAS."""
+    """Return a graphblas.Matrix."""
     import graphblas as gb
 
     return gb.io.from_scipy_sparse(A)
 
 
 def weights(features: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return W and V of two layers, which keep activations in range."""
+    """Return W and V of two layers, scaled to keep activations in range."""
     rng = np.random.default_rng(1)
     return [
         tuple(
@@ -118,7 +118,7 @@ def weights(features: int) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> Callable[[], Any]:
-    """Return a call of gbdnn."""
+    """Return a function that computes the problem with gbdnn."""
     from gbdnn import graph
 
     held = as_graphblas(A)
@@ -140,7 +140,7 @@ def gbdnn_program(what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> C
 
 
 def scipy_program(what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
-    """Return a call of SciPy; NumPy multiplies by the weights."""
+    """Return a function that uses SciPy, and NumPy for the weights."""
     if what == "product":
         return lambda: A @ X
 
@@ -158,10 +158,10 @@ def scipy_program(what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any
 
 
 def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Callable[[], Any]:
-    """Return a call of PyTorch or PyTorch Geometric."""
+    """Return a function that uses PyTorch or PyTorch Geometric."""
     import torch
 
-    warnings.simplefilter("ignore")  # CSR is a beta
+    warnings.simplefilter("ignore")  # CSR support is in beta
     torch.set_grad_enabled(False)
     x = torch.from_numpy(X)
     indptr, indices, values = map(torch.from_numpy, (A.indptr, A.indices, A.data))
@@ -195,7 +195,7 @@ def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Calla
     convs = []
     for W, V in weights(X.shape[1]):
         if what == "sage":
-            conv = nn.SAGEConv(*W.shape)  # the mean
+            conv = nn.SAGEConv(*W.shape)  # mean aggregation
             own, conv.lin_r.weight[:] = conv.lin_l, torch.from_numpy(V.T)
             own.bias[:] = 0.01
         else:
@@ -217,7 +217,7 @@ def torch_program(name: str, what: str, A: sp.csr_array, X: np.ndarray) -> Calla
 
 
 def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int) -> Any:
-    """Return a call that computes the problem."""
+    """Return a function that computes the problem."""
     if name.startswith("gbdnn"):
         return gbdnn_program("all" if name == "gbdnn-all" else what, A, X, nthreads)
     if name == "scipy":
@@ -233,7 +233,7 @@ def program(name: str, what: str, A: sp.csr_array, X: np.ndarray, nthreads: int)
 def prepared_program(
     name: str, what: str, folder: str, features: str, nthreads: str
 ) -> Callable[[], dict[str, Any]]:
-    """Return a call that runs a program, writes rows of its answer and returns its peak memory."""
+    """Return a function that runs a program, stores rows of its result and returns peak memory."""
     A = sp.csr_array(sp.load_npz(Path(folder) / "A.npz"))
     X = np.random.default_rng(0).standard_normal((A.shape[0], int(features)), np.float32)
     call = program(name, what, A, X, int(nthreads))
@@ -257,7 +257,7 @@ def prepared_program(
 def compare(
     what: str, A: sp.csr_array, features: int, nthreads: int, rounds: int, names: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Run the programs interleaved; return what they took."""
+    """Run the programs interleaved; return their times."""
     limits = {f"{each}_NUM_THREADS": str(nthreads) for each in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -292,7 +292,7 @@ def show(where: str, found: dict[str, Any]) -> None:
 
 
 def graphs(names: list[str], seed: int) -> dict[str, sp.csr_array]:
-    """Return R-MAT graphs by name."""
+    """Return the named R-MAT graphs."""
     found = {}
     for name in names:
         nodes, edges = GRAPHS.get(name) or map(int, name.split(","))
@@ -313,7 +313,7 @@ def main(
         list[str] | None,
         typer.Option("--what", help="gcn, sage, product, nodes, shapes; several by comma."),
     ] = None,
-    features: Annotated[list[int] | None, typer.Option(help="Of a node. Default: 128.")] = None,
+    features: Annotated[list[int] | None, typer.Option(help="Per node; default: 128.")] = None,
     graph: Annotated[
         list[str] | None,
         typer.Option(help="arxiv (default), products, or NODES,EDGES; may be repeated."),

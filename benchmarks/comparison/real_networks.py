@@ -1,4 +1,4 @@
-"""Compare programs on networks of a few layers, 1 to 60 % of their edges and dense features.
+"""Compare programs on networks of a few layers with 1 to 60 % of all edges and dense features.
 
     python benchmarks/comparison/real_networks.py --nthreads 1 --nthreads 2 --json real.json
     python benchmarks/comparison/real_networks.py --network 1024x7@5 --inputs 1,2,4,8,16,32
@@ -7,9 +7,9 @@ gbdnn is compared with PyTorch (dense and CSR weights), ONNX Runtime, OpenVINO (
 if the processor supports it) and DeepSparse. Each program runs in its own process, interleaved with
 the others; DeepSparse needs its own interpreter: ``--python deepsparse=VENV/bin/python``. In each
 round a program is called repeatedly for at least `--at-least` seconds, and its time is the median
-of the calls; ratios compare runs of the same round. All programs but OpenVINO in bfloat16 compute
-in FP32, and ratios are to these. Answers are compared with NumPy in FP64. The file is written after
-each network.
+of the calls; ratios compare runs of the same round. All programs except OpenVINO in bfloat16
+compute in FP32, and ratios refer to these. Results are compared with NumPy in FP64. The file is
+written after each network.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ NETWORKS = (
     "1024x4@30",
     "784-128x18-10@60",
 )
-FEATURES = "1024-1@1"  # some ten edges: to read the features is all there is to do
+FEATURES = "1024-1@1"  # about ten edges, so reading the features dominates
 INPUTS = (1, 32, 1000, 10_000)
 
-TOLERANCE = 1e-5  # of the largest value
+TOLERANCE = 1e-5  # relative to the largest value
 LOOSE = 0.05  # in bfloat16, which has 8 significant bits
-_PAUSE = 0.2  # idle threads of the program before have fallen asleep
+_PAUSE = 0.2  # until idle threads of the previous program sleep
 GROUPS = {
     "up to 10 %, 1,000 inputs or more": lambda d, n: d <= 0.105 and n >= 1000,
     "up to 10 %, fewer inputs": lambda d, n: d <= 0.105 and n < 1000,
@@ -69,17 +69,17 @@ def main(
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="By repetition: 784-512x2-10@5, neurons (512 twice) and percentage of edges; "
-            "@5,100 with that of the last layer.",
+            help="Neurons (512 twice) and percentage of edges: 784-512x2-10@5; @5,100 if the last "
+            "layer has another percentage. May be repeated.",
         ),
     ] = None,
     mnist: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="MNIST's test set: run the trained network, too."),
+        typer.Option(metavar="DIR", help="MNIST test set, to run the trained network too."),
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Inputs of a call; several by comma or repetition."),
+        typer.Option(metavar="N", help="Inputs per call; several by comma or repetition."),
     ] = None,
     nthreads: problems.Threads = None,
     programs: Annotated[
@@ -89,12 +89,12 @@ def main(
     pythons: problems.Interpreters = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")
     ] = 0.1,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights and features.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and features.")] = 0,
     json_file: problems.Json = None,
 ) -> None:
-    """Run gbdnn and others on networks with dense features."""
+    """Compare gbdnn with other programs on networks with dense features."""
     sizes = problems.numbers(inputs, "--inputs", list(INPUTS))
     counts = problems.thread_counts(nthreads, [2])
     names = problems.names(programs, PROGRAMS, PROGRAMS)
@@ -137,7 +137,7 @@ def _run(
     at_least: float,
     features_alone: bool = False,
 ) -> None:
-    """Add a cell for each number of threads and inputs."""
+    """Add the results for each number of threads and inputs."""
     print(f"{problem.name} ...", flush=True)
     facts = {
         "network": problem.name,
@@ -169,7 +169,7 @@ def _write_onnx(problem: dense_problems.DenseProblem, file: Path) -> None:
 
 
 def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Return what the programs took, in turn; the round before the first is not counted."""
+    """Return the times of the interleaved programs, without the warm-up round."""
     calls = {name: partial(each.ask, **asked) for name, each in able.items()}
     turns = in_turn(calls, rounds, pause=_PAUSE)
     seconds = {name: turns.seconds(name) for name in calls}
@@ -188,7 +188,7 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
         "seconds": seconds,
         "first": {name: runs[0]["seconds"] for name, runs in turns.first.items()},
         "median": {name: turns.median(name) for name in calls},
-        # How many times as long the fastest other program takes, in FP32 and with right answers.
+        # Ratio to the fastest other program in FP32 with correct results.
         "times": {
             name: median(b / own for b, own in zip(best, seconds[name], strict=True))
             for name in calls
@@ -202,7 +202,7 @@ def _cell(able: dict[str, Process], asked: dict[str, Any], rounds: int) -> dict[
 
 
 def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
-    """Return geometric mean and least ratio to the best other by density and number of inputs."""
+    """Return geometric mean and minimum of the ratios by density and number of inputs."""
     rows = []
     for title, belongs in GROUPS.items():
         here = [
@@ -227,7 +227,7 @@ def groups(cells: list[dict[str, Any]], nthreads: int) -> list[dict[str, Any]]:
 
 
 def show(found: dict[str, Any], counts: list[int]) -> None:
-    """Print a table per number of threads."""
+    """Print a table for each number of threads."""
     for nthreads in counts:
         cells = [cell for cell in found["cells"] if cell["nthreads"] == nthreads]
         names = [name for name in TITLES if any(name in cell["median"] for cell in cells)]
@@ -270,8 +270,8 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
         if right and cell["inputs"] == max(each["inputs"] for each in found["cells"]):
             print(f"\n{cell['network']}, right: {json.dumps(right)}")
     print(
-        "\ntimes: the fastest other program in FP32 over the program, in the same round, median."
-        f"\nAnswers are right to {TOLERANCE:g} ({LOOSE:g} in bfloat16) of their largest value,"
+        "\ntimes: median ratio of the fastest other program in FP32 to the program, by round."
+        f"\nResults are correct to {TOLERANCE:g} ({LOOSE:g} in bfloat16) of their largest value,"
         " compared with FP64."
     )
 

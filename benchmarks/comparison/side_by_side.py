@@ -1,17 +1,16 @@
-"""Gbdnn and other programs on one problem, in turn, each checked for the right categories.
+"""Compare gbdnn with other programs on one problem, and check the categories of each.
 
     python benchmarks/comparison/side_by_side.py --nthreads 1 --nthreads 2 --json side_by_side.json
     python benchmarks/comparison/side_by_side.py --engines --data DIR --json engines.json
 
-Every program has a process of its own (`programs`) and runs once per round, one after the other:
-what disturbs the machine for a while disturbs all of them. Each runs at the best of several batch
-sizes, which it has looked for before (`challenge_turns`). The first run of each, which prepares
-what it keeps, is not among the timed ones. A run begins with the features in the program's own
-format and ends with the categories.
+Every program runs in its own process (`programs`), once per round, so that disturbances of the
+machine affect all programs. Each uses its best batch size, determined before the first round
+(`challenge_turns`). The first run of each, which includes its preparation, is not timed. A run
+starts with the features in the program's own format and ends with the categories.
 
-``--engines`` compares gbdnn's engines, LAGraph's loop, PyTorch and MKL on one and two threads, each
-with all inputs: ``python docs/tables.py engines.json`` prints the rows of the README's table.
-``--quick`` shows that everything works, on a small problem.
+``--engines`` compares gbdnn's engines, LAGraph's loop, PyTorch and MKL on one and two threads with
+all inputs; ``python docs/tables.py engines.json`` prints the rows of the README's table.
+``--quick`` runs a small problem as a test.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ def main(
     ] = False,
     slow_inputs: Annotated[
         int | None,
-        typer.Option(min=1, help="Run the slow programs as well, on the first so many inputs."),
+        typer.Option(min=1, help="Also run the slow programs, on this number of inputs."),
     ] = None,
     batch: problems.Batches = None,
     search_inputs: Annotated[
-        int, typer.Option(min=1, help="First inputs on which batch sizes are tried.")
+        int, typer.Option(min=1, help="Number of inputs for trying batch sizes.")
     ] = challenge_turns.SEARCH_INPUTS,
     json_file: problems.Json = None,
 ) -> None:
-    """Run gbdnn and others on one problem, interleaved."""
+    """Compare gbdnn with other programs on one problem."""
     if quick:
         layers, inputs, rounds = 12, 1000, 1
     if engines:
@@ -69,7 +68,7 @@ def main(
     problem = problems.build(neurons, layers, inputs, data, images, seed)
     found = report.facts(problem, rounds=rounds)
     report.heading(found)
-    print("computing the right categories ...", flush=True)
+    print("computing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
     found["categories"] = len(truth)
     with challenge_turns.workers(problem, names, found, slow_inputs) as able:

@@ -1,12 +1,12 @@
-"""A step of training on a fixed pattern: forward, backward, update, for a minibatch of 128.
+"""Compare training steps on a fixed pattern: forward, backward and update for minibatches of 128.
 
     python benchmarks/comparison/training_steps.py --nthreads 1 --nthreads 2 --json steps.json
     python benchmarks/comparison/training_steps.py --network 784-1024x2-10@5 --nthreads 2
 
-gbdnn beside PyTorch (dense with a mask; CSR weights, without autograd), sparselab and SparseProp,
-each in a process of its own, in turn, from the same weights on the same minibatches. Losses of the
-first steps are compared with FP64. A program that takes longer makes fewer steps in a round. The
-floor of one thread is what the multiply-adds alone take, at the rates that `floor` measures.
+gbdnn is compared with PyTorch (dense with a mask; CSR weights, without autograd), sparselab and
+SparseProp, each in its own process, interleaved, with the same weights and minibatches. Losses of
+the first steps are compared with FP64. Slower programs make fewer steps per round. The floor of one
+thread is the time of the multiply-adds alone, at the rates that `floor` measures.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ INPUTS = 64 * BATCH
 _CHECKED = 4  # steps
 _PAUSE = 0.2
 TOLERANCE = 1e-4
-FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds a second and core
+FORWARD, GRADIENT = 18e9, 13e9  # multiply-adds per second and core
 
 
 def main(
     network: Annotated[
         list[str] | None,
-        typer.Option(metavar="SPEC", help="By repetition: 784-1024x2-10@5, as real_networks."),
+        typer.Option(metavar="SPEC", help="As in real_networks: 784-1024x2-10@5; may be repeated."),
     ] = None,
     nthreads: problems.Threads = None,
     programs: Annotated[
@@ -59,12 +59,12 @@ def main(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
     at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Of steps in a round, about.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Approximate time per round.")
     ] = 0.3,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, features and labels.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, features and labels.")] = 0,
     json_file: problems.Json = None,
 ) -> None:
-    """Time steps of training."""
+    """Compare training steps of gbdnn with other programs."""
     counts = problems.thread_counts(nthreads, [2])
     names = problems.names(programs, PROGRAMS, PROGRAMS)
     for spec in network or []:
@@ -91,7 +91,7 @@ def main(
 def _with_labels(problem: dense_problems.DenseProblem, seed: int) -> dense_problems.DenseProblem:
     random = np.random.default_rng(seed)
     labels = random.integers(0, problem.weights[-1].shape[1], INPUTS)
-    # The last layer has no ReLU, however many neurons it has.
+    # The last layer has no ReLU, whatever its size.
     limits = [*problem.limits[:-1], (None, None)]
     return dense_problems.DenseProblem(
         problem.name, problem.weights, problem.biases, limits, problem.features, labels
@@ -105,9 +105,9 @@ def _cell(
     rounds: int,
     at_least: float,
 ) -> dict[str, Any]:
-    """Return what a step took, in turn; the round before the first is not counted."""
+    """Return the times of steps of interleaved programs, without the warm-up round."""
     truth = _first_loss(problem)
-    # One by one: gbdnn draws the order of an epoch's inputs.
+    # One step at a time, since gbdnn shuffles the inputs of an epoch.
     losses = {
         name: float(
             np.mean([each.ask(nthreads=nthreads, steps=1)["loss"] for _ in range(_CHECKED)])
@@ -139,7 +139,7 @@ def _cell(
 
 
 def _first_loss(problem: dense_problems.DenseProblem) -> float:
-    """Return the mean loss of the first steps, in FP64."""
+    """Return the losses of the first steps in FP64."""
     W = [each.astype(np.float64) for each in problem.weights]
     b = [each.astype(np.float64) for each in problem.biases]
     masks, moments = [each != 0 for each in W], [np.zeros_like(each) for each in (*W, *b)]

@@ -1,13 +1,13 @@
-"""Your own pruned model in ONNX: gbdnn beside the programs that would run it otherwise.
+"""Compare gbdnn with other programs on your own pruned ONNX model.
 
     python benchmarks/comparison/your_model.py model.onnx --inputs 1,32,1000
     python benchmarks/comparison/your_model.py model.onnx --against onnxruntime --nthreads 4
 
-Each program has a process of its own and as many threads; all are warmed and called in turn, on
-normally distributed inputs. ONNX Runtime and DeepSparse run the file as it is; PyTorch (`torch`,
-`torch_csr`: CSR weights) computes the layers that gbdnn reads from it. p50 and p99 are of all calls
-that count, and differences are to NumPy in FP64, over the largest value. The last line names the
-faster program. DeepSparse wants a NumPy before 2: ``--python deepsparse=VENV/bin/python``.
+Each program runs in its own process with the same number of threads, warmed up and interleaved, on
+normally distributed inputs. ONNX Runtime and DeepSparse run the file itself; PyTorch (`torch`, or
+`torch_csr` with CSR weights) computes the layers that gbdnn reads from it. p50 and p99 cover all
+timed calls; differences are relative to the largest value of NumPy in FP64. The last line names the
+faster program. DeepSparse requires NumPy 1: ``--python deepsparse=VENV/bin/python``.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from processes import prepared
 from turns import in_turn
 
 _OTHERS = [name for name in PROGRAMS if name not in OWN]
-_PAUSE = 0.2  # idle threads of the program before have fallen asleep
-_LEVEL = 0.03  # a share of the time that is no difference
+_PAUSE = 0.2  # until idle threads of the previous program sleep
+_LEVEL = 0.03  # relative difference of times that counts as equal
 
 
 def main(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, FP32.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file in FP32.")],
     against: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help=f"By comma or repetition: {', '.join(_OTHERS)}."),
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        typer.Option(metavar="N", help="Inputs of a call; several by comma or repetition."),
+        typer.Option(metavar="N", help="Inputs per call; several by comma or repetition."),
     ] = None,
     nthreads: Annotated[int, typer.Option(min=1, help="Threads of every program.")] = 2,
     pythons: problems.Interpreters = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 7,
     at_least: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Of calls in a round.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Time per round.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     json_file: problems.Json = None,
 ) -> None:
-    """Time your model in gbdnn and in others."""
+    """Compare gbdnn with other programs on your model."""
     sizes = problems.numbers(inputs, "--inputs", [1, 32, 1000])
     others = problems.names(against, ["onnxruntime", "torch"], _OTHERS)
     interpreters = problems.interpreters(pythons, _OTHERS)
@@ -112,7 +112,7 @@ def _problem(model: Path, inputs: int, seed: int) -> dense_problems.DenseProblem
 
 
 def _cell(size: int, name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the percentiles of all calls of a program, and its largest difference."""
+    """Return the percentiles of a program's calls, and its largest error."""
     calls = np.concatenate([run["calls"] for run in runs])
     p50, p99 = map(float, np.percentile(calls, [50, 99]))
     error = max(run["error"] for run in runs)
@@ -120,7 +120,7 @@ def _cell(size: int, name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def verdict(cells: list[dict[str, Any]]) -> str:
-    """Return which program is faster at which numbers of inputs, in a sentence."""
+    """Return a sentence that names the faster program for each number of inputs."""
     told: dict[str, list[str]] = {}
     for size in dict.fromkeys(cell["inputs"] for cell in cells):
         here = {cell["program"]: cell["p50"] for cell in cells if cell["inputs"] == size}

@@ -1,8 +1,9 @@
-"""The estimators with their defaults beside scikit-learn's dense networks with theirs.
+"""Compare the estimators with scikit-learn's dense networks, with default options.
 
     python benchmarks/learning/estimators.py --seeds 3
 
-Mean of five-fold cross-validation by seed, of folds and networks alike, and seconds for all folds.
+The table shows the mean score of five-fold cross-validation and the time of all folds. A seed
+determines both the folds and the networks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import report
 
 
-def main(seeds: Annotated[int, typer.Option(min=1, help="Repeats.")] = 3) -> None:
+def main(seeds: Annotated[int, typer.Option(min=1, help="Number of repetitions.")] = 3) -> None:
     """Cross-validate on each table, and print accuracy or R2."""
     from sklearn.compose import TransformedTargetRegressor
     from sklearn.datasets import load_diabetes, load_digits, make_friedman1

@@ -1,11 +1,10 @@
-"""FSSL: how small a network becomes, and how many images it then takes for another digit.
+"""Measure the size and test error of networks trained with FSSL.
 
     GBDNN_DATA=data python benchmarks/learning/fssl.py --json fssl.json
 
-A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. MNIST
-where its files are (see images_to_learn.py); without, the digits of scikit-learn and a smaller
-network. `--validation` tests with images that are part of the training images: options are chosen
-that way.
+A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. Without
+the files of MNIST (see images_to_learn.py) the digits of scikit-learn and a smaller network are
+used. `--validation` evaluates on part of the training images, for choosing options.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import report
 from images_to_learn import Images, images
 from problems import Json  # noqa: TC002 -- typer reads the annotations
 
-# By the name of the images: sizes, strengths, and the rest.
+# Sizes, strengths and other options by data set.
 _PROBLEMS: dict[str, tuple[list[int], list[float], dict[str, Any]]] = {
     "MNIST": ([784, 500, 300, 10], [2e-4, 5e-4], {}),
     "digits of scikit-learn": ([64, 200, 100, 10], [0.005, 0.01], {"batch_size": 32}),
@@ -35,18 +34,18 @@ _PROBLEMS: dict[str, tuple[list[int], list[float], dict[str, Any]]] = {
 
 
 def main(
-    strength: Annotated[list[str] | None, typer.Option(help="Of the group lasso; several.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Of structure learning.")] = 20,
+    strength: Annotated[list[str] | None, typer.Option(help="Group lasso; repeatable.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of structure learning.")] = 20,
     fine_tuning_epochs: Annotated[int, typer.Option(min=1)] = 30,
     seeds: Annotated[int, typer.Option(min=1)] = 3,
-    learning_rate: Annotated[float, typer.Option(help="Of structure learning.")] = 0.1,
+    learning_rate: Annotated[float, typer.Option(help="Rate of structure learning.")] = 0.1,
     fine_tuning_rate: float = 0.05,
     fine_tuning_dropout: float = 0.2,
-    validation: Annotated[bool, typer.Option(help="Never look at the test images.")] = False,
+    validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
     nthreads: Annotated[int, typer.Option(min=1)] = 1,
     json_file: Json = None,
 ) -> None:
-    """Print sizes, weights that are gone and errors of compact networks."""
+    """Print sizes, removed weights and test errors of compact networks."""
     data = images()
     sizes, strengths, options = _PROBLEMS[data.name]
     strengths = [float(x) for each in strength or [] for x in each.split(",")] or strengths
@@ -97,7 +96,7 @@ def _row(
 
 
 def _error(net: gbdnn.Network, data: Images) -> float:
-    """Return the percentage of test images that are taken for another digit."""
+    """Return the percentage of misclassified test images."""
     found = gbdnn.argmax(gbdnn.infer(net, data.X_test, nthreads=1))
     return float(100 * np.mean(found != data.y_test))
 

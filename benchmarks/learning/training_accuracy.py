@@ -1,10 +1,10 @@
-"""Accuracy of sparse networks by density and by rule for the edges.
+"""Measure the accuracy of sparse networks by density and rewiring rule.
 
     GBDNN_DATA=data python benchmarks/learning/training_accuracy.py --json accuracy.json
 
-784-1024-1024-10 (digits of scikit-learn: 64-256-256-10) with random edges, Erdős–Rényi by layer,
-trained with the same options at each density. `--validation` tests with images that are part of
-the training images: options are chosen that way.
+Networks of 784-1024-1024-10 (64-256-256-10 for the digits of scikit-learn) with random edges,
+Erdős–Rényi by layer, are trained with the same options at each density. `--validation` evaluates on
+part of the training images, for choosing options.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SIZES = {"MNIST": [784, 1024, 1024, 10], "digits of scikit-learn": [64, 256, 25
 
 
 def main(
-    density: Annotated[list[str] | None, typer.Option(help="In percent; several.")] = None,
-    rules: Annotated[list[str] | None, typer.Option(help="fixed, rigl, set; several.")] = None,
+    density: Annotated[list[str] | None, typer.Option(help="Percent; may be repeated.")] = None,
+    rules: Annotated[list[str] | None, typer.Option(help="fixed, rigl, set; repeatable.")] = None,
     epochs: Annotated[int, typer.Option(min=1)] = 20,
     seeds: Annotated[int, typer.Option(min=1)] = 3,
     batch: Annotated[int, typer.Option(min=1)] = 128,
     learning_rate: float = 0.05,
     weight_decay: float = 0.0,
     input_dropout: float = 0.1,
-    validation: Annotated[bool, typer.Option(help="Never look at the test images.")] = False,
+    validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
     nthreads: Annotated[int, typer.Option(min=1)] = 1,
     json_file: Json = None,
 ) -> None:

@@ -1,12 +1,11 @@
-"""The constants of this kind of processor, as `gbdnn.kernels.costs.Machine` has them.
+"""Measure the constants of `gbdnn.kernels.costs.Machine` on this processor.
 
     python benchmarks/limits/constants.py --json constants.json
 
-Networks of equal layers with random patterns, dense inputs, one thread: what an edge more costs an
-input. For the sparse kernel, the ns of a new entry that fit layers of sparse inputs best, if a
-product takes 1 ns: its arrays are new at each layer, and new memory is expensive on some virtual
-machines.
-A record of another kind of processor belongs into ``MACHINES``, with what measured it.
+The cost of an edge is measured with networks of equal layers with random patterns and dense inputs
+on one thread. For the sparse kernel, the time of a new entry relative to a product is fitted to
+layers of sparse inputs; each layer allocates new arrays, which is expensive on some virtual
+machines. Add a record for another kind of processor to ``MACHINES``.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ if TYPE_CHECKING:
 
     import gbdnn
 
-_FEW, _MANY = 32, 128  # edges of a neuron
+_FEW, _MANY = 32, 128  # edges per neuron
 
 
 def main(
-    neurons: Annotated[int, typer.Option(min=_MANY, help="Of a layer.")] = 1024,
+    neurons: Annotated[int, typer.Option(min=_MANY, help="Neurons per layer.")] = 1024,
     layers: Annotated[int, typer.Option(min=1)] = 8,
     inputs: Annotated[int, typer.Option(min=1)] = 960,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 9,
     json_file: problems.Json = None,
 ) -> None:
-    """Measure the constants; print them beside those that gbdnn takes."""
+    """Measure the constants; print them with those that gbdnn uses."""
     import graphblas as gb
 
     import gbdnn
@@ -89,7 +88,7 @@ def main(
                 )
                 counts.append([int(few.nvals) * edges, runs[0].entries])
                 times.append(median(run.seconds for run in runs) * 1e9)
-        products, entries = np.array(counts, float).T / times  # relative errors count alike
+        products, entries = np.array(counts, float).T / times  # weights relative errors equally
         return float(entries @ (1 - products) / (entries @ entries))
 
     random = np.random.default_rng(0)

@@ -1,17 +1,16 @@
-"""How close `gbdnn.infer` is to the hardware's limit.
+"""Compare the time of `gbdnn.infer` with a lower bound given by the hardware.
 
     python benchmarks/limits/floor.py --nthreads 1 --nthreads 2 --json floor.json
 
-    floor = sum over layers of (living inputs x edges) / rate
+    floor = sum over layers of (active inputs x edges) / rate
 
-Living inputs are those with an entry before the layer; the others need no work. The rate is that of
-a compiled loop that does nothing but multiply-adds, each with one load from the second cache, or
-from the first (`hardware`); for T threads it is that of T threads side by side. It is taken before
-and after every inference, for a machine that others share is not as fast in one minute as in
-the next.
+Active inputs are those with an entry before the layer; the others need no work. The rate is that of
+a compiled loop of multiply-adds only, each with one load from the L2 or L1 cache (`hardware`), run
+by T threads concurrently. It is measured before and after every inference, since the speed of a
+shared machine varies.
 
-Inputs that have become equal count each: where gbdnn computes them once (`deduplicate`), it may
-take less than the floor, so all engines are timed without that, and auto with it, too.
+The floor counts equal inputs separately. With `deduplicate`, gbdnn computes them once and may be
+faster than the floor, so all engines are timed without it, and auto also with it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Way(NamedTuple):
-    """How gbdnn is called."""
+    """Options of a call of gbdnn."""
 
     nthreads: int
     engine: str
@@ -44,7 +43,7 @@ class Way(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """For `infer`."""
+        """Keyword arguments of `infer`."""
         return {
             "nthreads": self.nthreads,
             "engine": self.engine,
@@ -61,12 +60,12 @@ def main(
     seed: problems.Seed = 0,
     nthreads: problems.Threads = None,
     engine: problems.Engines = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn in each way.")] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Calls of a loop of the hardware's.")] = 21,
-    check: Annotated[bool, typer.Option(help="Compare categories with the right ones.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of gbdnn per configuration.")] = 5,
+    repeat: Annotated[int, typer.Option(min=1, help="Calls of each hardware loop.")] = 21,
+    check: Annotated[bool, typer.Option(help="Check the categories.")] = True,
     json_file: problems.Json = None,
 ) -> None:
-    """Print the floor, and gbdnn's time over it."""
+    """Print the floor, and the ratio of gbdnn's time to it."""
     import hardware
 
     import gbdnn
@@ -89,11 +88,11 @@ def main(
         for each in engines
         for deduplicate in ((True, False) if each == "auto" else (False,))
     ]
-    for way in ways:  # prepares the network, and loads or compiles what is to be compiled
+    for way in ways:  # prepares the network, and loads or compiles the kernels
         answer = gbdnn.infer(problem.network, problem.features, **way.options)
         if not np.array_equal(gbdnn.categories(answer), gbdnn.categories(Y)):
             found["check"] = "FAILED"
-    print(f"{work / 1e9:.2f} G multiply-adds for living inputs; categories: {found['check']}")
+    print(f"{work / 1e9:.2f} G multiply-adds for active inputs; categories: {found['check']}")
 
     def run(way: Way) -> dict[str, Any]:
         before = hardware.rates(way.nthreads, repeat)
@@ -113,7 +112,7 @@ def main(
 
 
 def _living(problem: Problem) -> tuple[np.ndarray, Any]:
-    """Return the living inputs before each layer, and the activations after the last one."""
+    """Return the active inputs before each layer, and the activations after the last one."""
     import graphblas as gb
 
     import gbdnn
@@ -131,7 +130,7 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
 def _summary(
     work: float, way: Way, rates: list[dict[str, float]], seconds: list[float]
 ) -> dict[str, Any]:
-    """Return floors and what gbdnn takes; every run beside the rates around it."""
+    """Return floors and times; each run has the rates measured before and after it."""
     ratios = {
         cache: [taken * own[cache] / work for taken, own in zip(seconds, rates, strict=True)]
         for cache in rates[0]

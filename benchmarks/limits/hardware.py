@@ -1,9 +1,8 @@
-"""What the hardware gives: multiply-adds per second, each with one load, and nothing else.
+"""Measure the hardware's rate of multiply-adds with one load each.
 
-A compiled loop reads a buffer line by line and adds ``w * line`` to as many sums as hide what a
-multiply-add takes; the size of the buffer decides from which cache the lines come. A product of a
-sparse matrix with dense activations has fewer loads only where activations stay in registers for
-several neurons, which takes neurons that read the same ones.
+A compiled loop reads a buffer line by line and adds ``w * line`` to enough sums to hide the latency
+of a multiply-add; the size of the buffer determines the cache. A product of a sparse matrix and
+dense activations needs fewer loads only if several neurons read the same activations.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ import typer
 
 from gbdnn.kernels.compiled.library import Library
 
-# Bytes of a buffer that is in a cache: half of what the caches at least have today.
+# Buffer sizes that fit a cache: half of the smallest common sizes.
 SIZES = {"L1": 16 << 10, "L2": 256 << 10}
 
 _LINE = 64
 _LANES = 16  # FP32 in a line
-_LINES = (4, 5, 6, 8, 10)  # sums, in lines: what is best depends on the number of registers
-_BYTES = 128 << 20  # that a call reads: some milliseconds
+_LINES = (4, 5, 6, 8, 10)  # sums, in lines; the best value depends on the number of registers
+_BYTES = 128 << 20  # read per call, which takes some milliseconds
 
 
 def rates(nthreads: int, repeat: int = 21) -> dict[str, float]:
-    """Return multiply-adds per second from each cache, FP32, all threads together.
+    """Return multiply-adds per second from each cache in FP32, summed over all threads.
 
-    Every thread has a buffer of its own; its rate is that of its median call.
+    Every thread has its own buffer; its rate is that of its median call.
     """
     return {name: _rate(size, best_lines(size), nthreads, repeat) for name, size in SIZES.items()}
 
 
 @cache
 def best_lines(size: int) -> int:
-    """Return how many lines of sums are fastest on one thread."""
+    """Return the number of lines of sums that is fastest on one thread."""
     return max(_LINES, key=lambda lines: _rate(size, lines, 1, 11))
 
 
@@ -73,7 +72,7 @@ def _rate(size: int, lines: int, nthreads: int, repeat: int) -> float:
 
 
 def _aligned(nbytes: int) -> np.ndarray:
-    """Return zeros that begin at a cache line."""
+    """Return an array of zeros aligned to a cache line."""
     memory = np.zeros(nbytes + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
     return memory[start : start + nbytes].view(np.float32)
@@ -100,7 +99,7 @@ def _stream(lines: int) -> tuple[Any, Any]:
 
     @intrinsic
     def once(typing, buffer, count, out):
-        """Out += w * each line of the buffer; w is what stands in `out`."""
+        """Add w * each line of the buffer to `out`, where w is the initial value of `out`."""
 
         def codegen(context, builder, signature, arguments):
             buffer, count, out = arguments
@@ -150,7 +149,7 @@ def _stream(lines: int) -> tuple[Any, Any]:
 
 
 def main() -> None:
-    """Print the rates of one thread, and of two."""
+    """Print the rates of one and two threads."""
     print("G multiply-adds/s, each with a load")
     for threads in (1, 2):
         found = rates(threads)

@@ -1,9 +1,9 @@
-"""What a callback costs: runs with and without one, in turn.
+"""Measure the cost of a callback by interleaved runs with and without one.
 
     python benchmarks/overheads/callback.py --images MNIST --engine fused --json callback.json
 
-The callback keeps its records and does nothing else. Ratios are of each pair of runs: medians, and
-the quartiles in brackets, of the wall's clock and of the processor's.
+The callback only stores its records. The table shows medians, and quartiles in brackets, of the
+ratios of each pair of runs, in wall-clock time and processor time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=2, help="Pairs of runs.")] = 15,
     json_file: problems.Json = None,
 ) -> None:
-    """Run each kernel with a callback and without, and print what the callback adds."""
+    """Run each kernel with and without a callback, and print the ratio of the times."""
     problem = problems.build(neurons, layers, inputs, data, images, seed)
     found = report.facts(problem, rounds=rounds, nthreads=nthreads)
     report.heading(found)
@@ -63,7 +63,7 @@ def main(
 
 
 def _infer(problem: Problem, engine: str, nthreads: int, kept: list[Any] | None = None) -> Any:
-    """Run without a callback, or with one that keeps its records; return them."""
+    """Run without a callback, or with one that stores its records; return them."""
     import gbdnn
 
     gbdnn.infer(

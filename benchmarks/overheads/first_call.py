@@ -1,9 +1,9 @@
-"""A process's first call in the fused kernel: with an empty cache, and with its machine code there.
+"""Measure a process's first call of the fused kernel with an empty and a filled cache.
 
     python benchmarks/overheads/first_call.py --json first_call.json
 
-An installation from a release's wheel carries intermediate code, which LLVM alone compiles; in a
-clone, numba makes it.
+The wheel of a release includes LLVM IR, which is compiled without numba; in a clone, numba creates
+the IR.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(
                 )
                 found.append(float(done.stdout))
     carried = library("float32").is_carried
-    print("with a wheel's intermediate code" if carried else "with code that numba makes")
+    print("with the LLVM IR of a wheel" if carried else "with LLVM IR created by numba")
     rows = [(name, f"{median(found):.2f}") for name, found in seconds.items()]
     report.table(["first call with", "seconds"], rows)
     report.write(json_file, {**report.circumstances(), "carried": carried, "seconds": seconds})

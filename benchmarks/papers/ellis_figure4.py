@@ -2,9 +2,9 @@
 
     python benchmarks/papers/ellis_figure4.py --network 1024x120,4096x120 --json figure4.json
 
-The operations of gbdnn's sparse kernel are timed one by one (`support/operations.py`). The JSON has
-every layer; the table shows the first ten, and the sum of the others. The paper prints
-no numbers of it.
+The operations of gbdnn's sparse kernel are timed separately (`support/operations.py`). The JSON
+contains every layer; the table shows the first ten, and the sum of the others. The paper prints no
+numbers for this figure.
 
 J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
 Kernels", HPEC 2019.
@@ -35,7 +35,7 @@ def main(
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Time each operation in each layer, after a run that is not counted."""
+    """Time each operation in each layer after a warm-up run."""
     title = "Ellis et al., KK-SpDNN, figure 4"
     study = papers.Study(title, quick, json_file, inputs, data, images)
     layers_of = []

@@ -2,12 +2,12 @@
 
     python benchmarks/papers/ellis_figures5_7.py --workers 4 --images MNIST --json figures5_7.json
 
-Workers are spawned processes of one thread. ``static`` gives each one share of consecutive inputs,
-as the paper does; ``dynamic`` gives out four smaller batches per worker, to whoever is free;
-``hashed`` gives each a share of inputs chosen by a hash of their numbers. Then the inputs that live
-after the first layers of 16384 x 1920 are counted in 24 parts of the inputs: consecutive, random.
+Workers are spawned processes with one thread each. ``static`` assigns consecutive inputs to each
+worker, as in the paper; ``dynamic`` assigns four smaller batches per worker to free workers;
+``hashed`` assigns inputs by a hash of their numbers. Then the active inputs after the first layers
+of 16384 x 1920 are counted in 24 parts of consecutive and of random inputs.
 
-The paper's ranks differ by up to 50 s of some 75, and its largest part has about twice the mean.
+The paper's ranks differ by up to 50 s of about 75, and its largest part has about twice the mean.
 
 J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
 Kernels", HPEC 2019.
@@ -45,7 +45,7 @@ def main(
     inputs: problems.Inputs = None,
     data: problems.Data = None,
     images: problems.Images = None,
-    workers: Annotated[int | None, typer.Option(min=2, help="Default: a worker per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=2, help="Default: one per core.")] = None,
     rows_of: Annotated[
         int, typer.Option("--rows-of", help="Neurons of the network whose rows are counted.")
     ] = 16384,
@@ -80,7 +80,7 @@ def main(
 def over(
     study: papers.Study, problem: Problem, name: str, pool: Any, count: int, options: dict[str, Any]
 ) -> None:
-    """Add the row of one way to give out batches; a first run loads the network."""
+    """Add the row of one order of batches; a first run loads the network."""
     records: list[Any] = []
     each = gbdnn.distributed.Workers(pool, count=count, stats=records.append, **options)
     infer = partial(
@@ -100,7 +100,7 @@ def over(
 
 
 def living(problem: Problem) -> tuple[list[tuple[str, list[list[int]]]], np.ndarray]:
-    """Return the living rows of each part after each layer, in two orders, and the last ones."""
+    """Return the active rows of each part after each layer in two orders, and the last ones."""
     order = np.random.default_rng(0).permutation(problem.inputs)
     place = np.empty_like(order)
     place[order] = np.arange(problem.inputs)

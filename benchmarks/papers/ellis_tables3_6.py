@@ -1,9 +1,9 @@
-"""Ellis, Rajamanickam (KK-SpDNN), tables III to VI: every engine, best over the threads.
+"""Ellis, Rajamanickam (KK-SpDNN), tables III to VI: every engine at its best number of threads.
 
     python benchmarks/papers/ellis_tables3_6.py --images MNIST --seconds 3600 --json ellis.json
 
-Published are one Skylake and one KNL node, with LAGraph on the same, and 2 to 24 nodes. Networks
-run in the order of their edges until the time is used up.
+The published times are of one Skylake and one KNL node, with LAGraph on the same, and of 2 to 24
+nodes. Networks run in the order of their edges until the time limit.
 
 J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
 Kernels", HPEC 2019.
@@ -33,11 +33,11 @@ def main(
     images: problems.Images = None,
     nthreads: problems.Threads = None,
     engine: problems.Engines = None,
-    seconds: Annotated[float, typer.Option(help="No network begins after this time.")] = 1800,
+    seconds: Annotated[float, typer.Option(help="Start no network after this time.")] = 1800,
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Time the engines on all counts of threads; keep each one's best."""
+    """Time the engines with all numbers of threads; keep the best of each."""
     title = "Ellis et al., KK-SpDNN, tables III to VI"
     study = papers.Study(title, quick, json_file, inputs, data, images)
     counts = problems.thread_counts(nthreads, [1, papers.cores()])
@@ -65,7 +65,7 @@ def main(
             study.compare(problem, programs, count, rounds=1)
         study.keep_best(rows)
     if left:
-        print(f"not begun, the time is used up: {', '.join(left)}")
+        print(f"skipped because of the time limit: {', '.join(left)}")
     study.end(left=left)
 
 

@@ -1,10 +1,10 @@
-"""Ellis, Rajamanickam (KK-SpDNN), trimming: stored zeros are removed from a share tau on.
+"""Ellis, Rajamanickam (KK-SpDNN), trimming: stored zeros are removed above a fraction tau.
 
     python benchmarks/papers/ellis_trimming.py --network 1024x120 --json trimming.json
 
-The ReLU makes zeros, which KK-SpDNN keeps in the matrix until their share of the entries reaches a
-threshold. Here: never, from 50 %, and always, in a loop over single GraphBLAS calls
-(`support/sparse_loop.py`). Without trimming the matrices become full, so that the default is the
+KK-SpDNN keeps the zeros that the ReLU creates until their fraction of the entries reaches a
+threshold. This script removes them never, from 50 % on, and always, in a loop over single GraphBLAS
+calls (`support/sparse_loop.py`). Without trimming the matrices become full, so the default is the
 first 6,000 inputs. The paper has no table of these times.
 
 J. A. Ellis, S. Rajamanickam, "Scalable Inference for Sparse Deep Neural Networks using Kokkos
@@ -36,7 +36,7 @@ def main(
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Time the loop with three thresholds; count the entries that it stores."""
+    """Time the loop with three thresholds; count its stored entries."""
     title = "Ellis et al., KK-SpDNN, trimming"
     inputs = inputs or (None if quick else 6000)
     study = papers.Study(title, quick, json_file, inputs, data, images)

@@ -1,11 +1,11 @@
-"""Kepner et al. (the challenge): the serial reference, reading and inference, the rate's two forms.
+"""Kepner et al. (the challenge): reading and inference of the serial reference, and two rates.
 
     python benchmarks/papers/kepner_reference.py --data DIR --images MNIST --json kepner.json
 
-The reference is the challenge's definition in SciPy, FP64, one thread: it computes every input and
-drops none. Reading is timed apart from inference. The challenge's rate is inputs x edges / seconds;
-Sattar and Arifuzzaman note that some count the edges once, whatever the number of inputs: both are
-in the table. Without official files, the network is first written in their format.
+The reference is the challenge's definition in SciPy, in FP64 on one thread, without dropping
+inputs. Reading and inference are timed separately. The challenge's rate is inputs x edges /
+seconds; Sattar and Arifuzzaman note that some authors omit the number of inputs, so the table shows
+both rates. Without official files, the network is first written in their format.
 
 J. Kepner, S. Alford, V. Gadepalli et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
 arXiv:1909.05631.
@@ -34,7 +34,7 @@ import problems
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
-_ENTRIES = 1 << 25  # of a batch's activations, at most
+_ENTRIES = 1 << 25  # maximum of a batch's activations
 
 
 def main(
@@ -75,7 +75,7 @@ def main(
 
 
 def reading(problem: Problem) -> dict[str, Any]:
-    """Return the seconds in which NumPy and gbdnn read the official files, and SciPy's weights."""
+    """Return the times of NumPy and gbdnn to read the official files, and SciPy's weights."""
     neurons, layers = problem.network.shape[0], len(problem.network)
     with tempfile.TemporaryDirectory() as name:
         gbdnn.io.write_network(problem.network, name)
@@ -95,7 +95,7 @@ def reading(problem: Problem) -> dict[str, Any]:
 
 
 def reference(problem: Problem, weights: list[sp.csr_array], X: sp.csr_array) -> np.ndarray:
-    """Return the categories: Y' = min(max(Y W + b, 0), 32), b added to the entries of Y W."""
+    """Return the categories; Y' = min(max(Y W + b, 0), 32), b added to the entries of Y W."""
     size, found = max(1, _ENTRIES // X.shape[1]), []
     for start in range(0, X.shape[0], size):
         Y = X[start : start + size]

@@ -11,10 +11,10 @@ data, then neurons     pairs of ranks share the inputs; the two of a pair share 
 data, then layers      pairs of ranks share the inputs; a pair is a pipeline, cut by a sample
 =====================  ===========================================================================
 
-Each way runs with no hashing, and with hashing of inputs, of neurons, and of both: a permutation,
-the same on all ranks, before rows or columns are cut into blocks. Ranks have one thread. The table
-has the seconds of the slowest rank, the imbalance (largest over mean of the seconds of computing),
-and the bytes of activations that all ranks send between layers.
+Each method runs without hashing, and with hashing of inputs, of neurons, and of both: the same
+permutation on all ranks before rows or columns are divided into blocks. Ranks have one thread. The
+table shows the time of the slowest rank, the imbalance (largest compute time over the mean), and
+the bytes of activations that all ranks send between layers.
 
 M. Hasanzadeh-Mofrad, R. Melhem, M. Y. Ahmad, M. Hammoud, "Studying the Effects of Hashing of Sparse
 Deep Neural Networks on Data and Model Parallelisms", HPEC 2020.
@@ -47,7 +47,7 @@ HASHING = {"none": "", "inputs": "i", "neurons": "n", "both": "in"}
 
 
 class Given(NamedTuple):
-    """What a rank computes with: all layers, its inputs, their numbers."""
+    """The data of a rank: all layers, its inputs, and their numbers."""
 
     network: gbdnn.Network
     features: gb.Matrix
@@ -62,7 +62,7 @@ def main(
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Time every way with every hashing."""
+    """Time every method with every hashing."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -101,7 +101,7 @@ def _layer(layer: gbdnn.Layer, rows: np.ndarray, columns: np.ndarray) -> gbdnn.L
 
 
 def ways(comm: Comm, net: gbdnn.Network, X: gb.Matrix, ids: np.ndarray) -> dict[str, Any]:
-    """Return a call for each way; what a rank holds is prepared here."""
+    """Prepare the data of a rank, and return a function for each method."""
     found = {
         "data": partial(by_data, _share(net, X, ids, comm.rank, comm.size)),
         "neurons": partial(by_neurons, comm, _columns(comm, net), Given(net, X, ids)),
@@ -121,7 +121,7 @@ def _share(net: gbdnn.Network, X: gb.Matrix, ids: np.ndarray, at: int, of: int) 
 
 
 def _columns(comm: Comm, net: gbdnn.Network) -> list[tuple[int, gbdnn.Network]]:
-    """Return this rank's columns of every layer: their first one, and a network of one layer."""
+    """Return the first of this rank's columns, and a network of these, for every layer."""
     found = []
     for layer in net:
         start, stop = (layer.ncols * at // comm.size for at in (comm.rank, comm.rank + 1))
@@ -138,7 +138,7 @@ def by_data(mine: Given) -> Run:
 
 
 def by_neurons(comm: Comm, layers: list[tuple[int, gbdnn.Network]], mine: Given) -> Run:
-    """Compute this rank's columns of Z = Y W, layer by layer, and get those of the others."""
+    """Compute this rank's columns of Z = Y W, and receive the others, layer by layer."""
     Y, busy, sent = mine.features, 0.0, 0
     for first, net in layers:
         began = perf_counter()
@@ -158,18 +158,18 @@ def by_neurons(comm: Comm, layers: list[tuple[int, gbdnn.Network]], mine: Given)
 
 
 def by_layers(comm: Comm, mine: Given) -> Run:
-    """Compute a pair's inputs in a pipeline of its ranks; its second rank sends the answer."""
+    """Compute a pair's inputs in a pipeline of its ranks; the second returns the result."""
     stats: list[Any] = []
     Y = gbdnn.distributed.pipeline(
         mine.network, mine.features, comm=comm, deduplicate=False, nthreads=1, report=stats.extend
     )
     found = mine.ids[:0] if Y is None else mine.ids[gbdnn.categories(Y)]
-    is_last = comm.rank == comm.size - 1  # whose bytes are those of the answer
+    is_last = comm.rank == comm.size - 1  # sends the result only
     return found, stats[comm.rank].busy, 0 if is_last else stats[comm.rank].sent
 
 
 def measured(comm: Comm, run: Any) -> dict[str, Any]:
-    """Run on all ranks at once; return on rank 0 the answer and the figures."""
+    """Run on all ranks concurrently; return categories and statistics on rank 0."""
     comm.Barrier()
     began = perf_counter()
     found, busy, sent = run()

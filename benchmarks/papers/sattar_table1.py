@@ -2,10 +2,10 @@
 
     python benchmarks/papers/sattar_table1.py --limit 4 --json memory.json
 
-The paper's figures are 1 KiB per neuron and layer, and not the size of dense matrices, which grow
-with the square of the neurons. Next to them: dense in FP32, rows of indices and values in FP32, a
-gbdnn store on disk, and what a process has in memory after an inference of 64 inputs, beyond its
-libraries. Stores and processes are measured for networks with up to ``--limit`` GiB as sparse rows.
+The paper's figures are 1 KiB per neuron and layer, not the size of dense matrices, which grow with
+the square of the neurons. They are compared with dense FP32 matrices, CSR matrices in FP32, a gbdnn
+store on disk, and the memory of a process, without its libraries, after an inference of 64 inputs.
+Stores and processes are measured for networks with up to ``--limit`` GiB in CSR format.
 
 N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
 Workshops 2020.
@@ -36,7 +36,7 @@ _INPUTS = 64
 
 def main(
     networks: papers.Networks = None,
-    limit: Annotated[float, typer.Option(help="GiB of a network that is measured.")] = 1.0,
+    limit: Annotated[float, typer.Option(help="Largest measured network in GiB.")] = 1.0,
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
@@ -53,7 +53,7 @@ def main(
         }
         if sparse <= limit:
             depth = 8 if quick else layers
-            # A new process for each network: memory that is freed may stay with its process.
+            # A new process for each network, since freed memory may stay with the process.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 found = pool.submit(measured, neurons, depth).result()
             scale = layers / depth
@@ -68,7 +68,7 @@ def main(
 
 
 def measured(neurons: int, layers: int) -> dict[str, Any]:
-    """Return the bytes of a network in a store and in this process; compare two engines."""
+    """Return the bytes of a network in a store and in memory; compare two engines."""
     images = gbdnn.gallery.digits()[:_INPUTS]
     X = gbdnn.gallery.features_from_images(images, neurons)
     gbdnn.infer(gbdnn.radixnet(neurons, 1), X)

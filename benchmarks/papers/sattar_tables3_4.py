@@ -3,10 +3,10 @@
     python benchmarks/papers/sattar_tables3_4.py --network 1024x120,4096x120 --json sattar.json
     mpiexec -n 3 python -m mpi4py.futures benchmarks/papers/sattar_tables3_4.py --pool mpi
 
-The paper sends 60 chunks of 1,000 inputs to its devices. Here chunks of several sizes go through
-`gbdnn.infer` one after the other; then several kinds of pools compute the same batches, with the
-same number of workers, of one thread each: seconds, and the bytes of features and answers sent.
-Workers read the network from a folder; threads share memory, and nothing is sent.
+The paper sends 60 chunks of 1,000 inputs to its devices. This script first calls `gbdnn.infer` on
+consecutive chunks of several sizes. Then several kinds of pools with the same number of workers,
+one thread each, compute the same batches; the table shows their times, and the bytes of features
+and results sent. Workers read the network from a folder. Threads share memory and send nothing.
 
 N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
 Workshops 2020.
@@ -45,12 +45,12 @@ def main(
     data: problems.Data = None,
     images: problems.Images = None,
     chunk: Annotated[
-        list[str] | None, typer.Option(metavar="N", help="Inputs of a chunk; several.")
+        list[str] | None, typer.Option(metavar="N", help="Inputs per chunk; repeatable.")
     ] = None,
     pool: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(pools.POOLS)}; several.")
+        list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(pools.POOLS)}.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Default: a worker per core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
     quick: papers.Quick = False,
     json_file: problems.Json = None,
 ) -> None:
@@ -86,7 +86,7 @@ def main(
 
 
 def chunks(network: gbdnn.Network, parts: list[gb.Matrix], nthreads: int) -> np.ndarray:
-    """Return the categories of the chunks, one after the other, equal inputs computed again."""
+    """Return the categories of consecutive chunks, without deduplication."""
     found, first = [], 0
     for X in parts:
         Y = gbdnn.infer(network, X, deduplicate=False, nthreads=nthreads)

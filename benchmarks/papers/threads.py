@@ -1,18 +1,18 @@
-"""LAGraph's loop and gbdnn's kernels on 1, 2, 4, ... threads, in the manner of LAGraph's dnn_demo.
+"""LAGraph's loop and gbdnn's kernels on 1, 2, 4, ... threads, as in LAGraph's dnn_demo.
 
     python benchmarks/papers/threads.py --json threads.json
     python benchmarks/papers/threads.py --networks 16384x120 --threads 1,8,16,32,64
     python benchmarks/papers/threads.py --quick
 
-Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, the full and
-the fused kernel, each in its own process, on every number of threads, interleaved; every input is
-computed. Every answer is compared with the official categories, or with SciPy in FP64. Then the
-operations of the sparse kernel are timed one by one.
+Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, full and
+fused kernels on every number of threads, each in its own process, interleaved, without
+deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
+operations of the sparse kernel are timed separately.
 
-By default every network of 120 layers runs whose 60,000 inputs fit into memory. A network named by
-``--networks`` runs on as many inputs as fit. Speed-ups are medians over rounds of the ratio to the
-smallest number of threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY,
-OMP_PROC_BIND and OMP_PLACES are recorded, not set. `docs/scaling_page.py` draws the JSON.
+By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
+``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
+threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and
+OMP_PLACES are recorded, not set. `docs/scaling_page.py` plots the JSON.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in LAGraph.
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 NEURONS = (1024, 4096, 16384, 65536)
 QUICK = {"networks": ["1024x12"], "inputs": 1024, "rounds": 1}
 DEGREE = 32  # edges into every neuron
-# Bytes that a process holds of an edge, and of a feature; some 20 % of the features are not 0.
+# Bytes that a process needs per edge, and per feature, about 20 % of which are not 0.
 EDGE, FEATURE = 24, 12 * 0.2
-ACTIVATION = 24  # bytes of an activation of the process that runs: Y and Z
-SHARE = 0.75  # of the machine's memory
+ACTIVATION = 24  # bytes per activation in the running process, for Y and Z
+SHARE = 0.75  # fraction of the machine's memory
 
 
 def main(
@@ -58,10 +58,10 @@ def main(
         list[str] | None,
         typer.Option(metavar="N", help="By comma or repetition; default: 1, 2, 4, ... all cores."),
     ] = None,
-    inputs: Annotated[int | None, typer.Option(min=1, help="At most; default: 60,000.")] = None,
+    inputs: Annotated[int | None, typer.Option(min=1, help="Maximum; default: 60,000.")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Official weights; networks it lacks are generated."),
+        typer.Option(metavar="DIR", help="Official weights; missing networks are generated."),
     ] = None,
     images: problems.Images = None,
     seed: problems.Seed = 0,
@@ -102,7 +102,7 @@ def powers(cores: int) -> list[int]:
 
 
 def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
-    """Return neurons and layers of the networks asked for, or of those that fit."""
+    """Return neurons and layers of the requested networks, or of those that fit."""
     found = []
     for word in problems.words(asked, []):
         neurons, _, layers = word.partition("x")
@@ -114,15 +114,15 @@ def sizes(asked: list[str] | None, memory: float) -> list[tuple[int, int]]:
 
 
 def fitting(neurons: int, layers: int, memory: float) -> int:
-    """Return how many inputs of a network fit into the memory (bytes) of all processes."""
+    """Return the number of inputs that fit into the memory (bytes) of all processes."""
     left = memory - len(KERNELS) * EDGE * DEGREE * neurons * layers
     return int(left / (neurons * (len(KERNELS) * FEATURE + ACTIVATION)))
 
 
 def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
-    """Return what one network takes by program and threads, and by operation and threads."""
+    """Return the times of a network by program and threads, and by operation and threads."""
     found = report.problem_facts(problem)
-    print(f"\n{problem.name}\ncomputing the right categories ...", flush=True)
+    print(f"\n{problem.name}\ncomputing the reference categories ...", flush=True)
     truth, found["checked_against"] = problems.true_categories(problem)
     with challenge_turns.workers(problem, list(KERNELS), found) as able:
         runs = challenge_turns.interleaved(able, counts, rounds, truth, [])
@@ -162,7 +162,7 @@ def operations_of(
 
 
 def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
-    """Return a row per number of threads; speed-ups are medians over rounds of the ratio."""
+    """Return a row for each number of threads; speed-ups are median ratios over rounds."""
     few = counts[0]
     base = [run["seconds"] for run in runs if run["nthreads"] == few]
     rows = []
@@ -189,7 +189,7 @@ def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, 
 
 
 def published(problem: Problem) -> list[dict[str, Any]]:
-    """Return LAGraph's published seconds on this network, of 60,000 inputs."""
+    """Return LAGraph's published times for this network with 60,000 inputs."""
     from gbdnn.challenge.published import PUBLISHED
 
     neurons, layers = problem.network.shape[0], len(problem.network)
@@ -201,7 +201,7 @@ def published(problem: Problem) -> list[dict[str, Any]]:
 
 
 def show(network: dict[str, Any]) -> None:
-    """Print the tables of a network, and what LAGraph's authors published."""
+    """Print the tables of a network with LAGraph's published times."""
     head = ["threads", "seconds", "least", "speed-up", "efficiency"]
 
     def cells(row: dict[str, Any]) -> list[str]:

@@ -2,9 +2,9 @@
 
     GBDNN_DATA=data python benchmarks/papers/wang_fssl.py --json fssl.json
 
-A dense network of 784-500-300-10 is trained; then the same with a group lasso, compacted and
-fine-tuned, in as many epochs. `learning/fssl.py` has several seeds and strengths. No published
-figures of it are in `published.toml`.
+A dense network of 784-500-300-10 is trained, and again with a group lasso, compaction and
+fine-tuning for the same number of epochs. `learning/fssl.py` covers several seeds and strengths.
+`published.toml` contains no published figures.
 
 J. Wang, Z. Huang, L. Kong, J. Xiao, P. Wang et al., "Performance of Training Sparse Deep Neural
 Networks on GPUs", HPEC 2019.
@@ -30,8 +30,8 @@ from images_to_learn import Images, images
 
 
 def main(
-    strength: Annotated[float, typer.Option(help="Of the group lasso.")] = 2e-4,
-    epochs: Annotated[int, typer.Option(min=1, help="Of structure learning.")] = 20,
+    strength: Annotated[float, typer.Option(help="Strength of the group lasso.")] = 2e-4,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of structure learning.")] = 20,
     fine_tuning_epochs: Annotated[int, typer.Option(min=1)] = 30,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     quick: papers.Quick = False,
@@ -74,11 +74,11 @@ def main(
 
 
 def _tested(net: gbdnn.Network, data: Images) -> dict[str, Any]:
-    """Return the error on the test images; the sparse kernel has to find the same digits."""
+    """Return the test error; the sparse kernel must predict the same digits."""
     Y = gbdnn.infer(net, data.X_test, nthreads=1)
     again = gbdnn.infer(net, data.X_test, nthreads=1, engine="sparse")
     found, other = gbdnn.argmax(Y), gbdnn.argmax(again)
-    near = np.mean(found == other) > 0.99  # kernels add in different orders
+    near = np.mean(found == other) > 0.99  # kernels differ in the order of additions
     return {
         "error, %": float(100 * np.mean(found != data.y_test)),
         "answer": "right" if near else "WRONG",

@@ -2,11 +2,11 @@
 
     python benchmarks/papers/wang_tables4_9.py --network 1024x120,4096x120 --json wang.json
 
-The paper's filter removes the inputs whose activations are all zero after a layer. Here a loop over
-single GraphBLAS calls does so, or does not, with activations in sparse and in full matrices
-(`support/sparse_loop.py`); gbdnn always drops them. The published times are of two GPUs. Tables VII
-to IX are their edge rates, which this script computes from the seconds; the 4.709e9 of table IX at
-4096 x 120 on the GTX 1080 does not follow from its own 51.59 s, 1.83e10 does.
+The paper's filter removes the inputs whose activations are all zero after a layer. This script runs
+a loop over single GraphBLAS calls with and without the filter, with activations in sparse and in
+full matrices (`support/sparse_loop.py`); gbdnn always drops such inputs. The published times are of
+two GPUs. Tables VII to IX contain edge rates, which this script computes from the times; the
+4.709e9 of table IX at 4096 x 120 on the GTX 1080 does not agree with its 51.59 s, but 1.83e10 does.
 
 J. Wang, Z. Huang, L. Kong, J. Xiao, P. Wang et al., "Performance of Training Sparse Deep Neural
 Networks on GPUs", HPEC 2019.

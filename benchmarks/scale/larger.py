@@ -1,17 +1,17 @@
-"""Gbdnn on the larger networks: its engines in turn, memory, and the peers beside it.
+"""Measure time and memory of gbdnn's engines on the larger networks, and of other programs.
 
     python benchmarks/scale/larger.py --neurons 4096 --no-deduplicate --peers 20000 --json 4096.json
     python benchmarks/scale/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
-With `--store` the network is not in memory: it is streamed from a store, which is made if it is not
-there. Memory is that of this process, pages of mapped files left out: with the libraries alone,
-before the inference, and at most during the first one.
+With `--store` the network is streamed from a store, which is created if it does not exist. Memory
+is that of this process without pages of mapped files: after loading the libraries, before the
+inference, and the maximum during the first one.
 
-With `--features` the features are kept in a store, for the next run with as many neurons: from
-60,000 images they take minutes at 65536.
+With `--features` the features are kept in a store for later runs with the same number of neurons;
+creating them from 60,000 images takes minutes at 65536.
 
-With `--peers N` other programs run on the first N inputs, each at its best batch size and in a
-process of its own, as `side_by_side.py` runs them.
+With `--peers N` other programs run on the first N inputs, each in its own process at its best batch
+size, as in `side_by_side.py`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def main(
     images: problems.Images = None,
     seed: problems.Seed = 0,
     nthreads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; GraphBLAS's default without it.")
+        int | None, typer.Option(min=1, help="Threads; default: that of GraphBLAS.")
     ] = None,
     engine: problems.Engines = None,
     rounds: Annotated[
         int,
-        typer.Option(min=0, help="Runs of each engine after its first, and of each peer."),
+        typer.Option(min=0, help="Timed runs of each engine and of each peer."),
     ] = 1,
     deduplicate: problems.Deduplicate = True,
     store: Annotated[
@@ -60,22 +60,20 @@ def main(
     ] = None,
     features: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Take the features from this store, or keep them in it."),
+        typer.Option(metavar="DIR", help="Read the features from this store, or create it."),
     ] = None,
     budget: Annotated[
         float, typer.Option("--memory", min=0, metavar="GIB", help="As for infer, in GiB.")
     ] = 0.5,
     peers: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Run the peers on the first so many inputs."),
+        typer.Option(min=1, metavar="N", help="Run the peers on the first N inputs."),
     ] = None,
     programs: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="For --peers, by comma or repetition.")
     ] = None,
     batch: problems.Batches = None,
-    check: Annotated[
-        bool, typer.Option(help="Compare all categories with the right ones: takes long.")
-    ] = False,
+    check: Annotated[bool, typer.Option(help="Check all categories, which takes long.")] = False,
     json_file: problems.Json = None,
 ) -> None:
     """Run gbdnn on a larger network, and report seconds, edge rate, categories and memory."""
@@ -198,7 +196,7 @@ def _peers(
     batch: list[str] | None,
     truth: np.ndarray,
 ) -> dict[str, Any]:
-    """Return what gbdnn and other programs take, in turn."""
+    """Return the times of gbdnn and other programs, interleaved."""
     import challenge_turns
 
     names = challenge_turns.chosen(programs or list(_PEERS), slow=False)
@@ -219,7 +217,7 @@ def _peers(
 
 
 def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network:
-    """Return the network of a store, which is made if it is not there."""
+    """Return the network of a store, which is created if it does not exist."""
     import gbdnn
 
     if not (folder / "index.json").exists():
@@ -233,7 +231,7 @@ def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network
 
 
 def _features(folder: Path | None, neurons: int, inputs: int | None, images: Path | None) -> Any:
-    """Return features made of images, or those of a store, which is made if it is not there."""
+    """Return features made from images, or kept in a store, which is created if necessary."""
     import gbdnn
 
     if folder is None or not (folder / "index.json").exists():

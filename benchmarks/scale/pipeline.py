@@ -1,9 +1,9 @@
-"""A pipeline of ranks beside one process with as many threads: seconds, bytes sent, by cut.
+"""Compare a pipeline of ranks with one process with the same number of threads.
 
     mpiexec -n 2 --bind-to none python benchmarks/scale/pipeline.py --images DIR --cuts 3 --cuts 60
 
-Each rank has one thread. All ranks of this script are on one machine: what moves goes through its
-memory.
+Each rank has one thread. All ranks run on one machine and communicate through its memory. The table
+shows seconds and bytes sent for each cut.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def main(
     seed: problems.Seed = 0,
     cuts: Annotated[
         list[str] | None,
-        typer.Option(metavar="K,...", help="First layers of ranks 1, 2, ...; by repetition."),
+        typer.Option(metavar="K,...", help="First layers of ranks 1, 2, ...; may be repeated."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 3,
     deduplicate: problems.Deduplicate = True,
     json_file: problems.Json = None,
 ) -> None:
-    """Run one process and the pipeline in turn, and report medians."""
+    """Time one process and the pipeline, interleaved, and print medians."""
     from mpi4py import MPI
 
     import gbdnn
 
     comm = MPI.COMM_WORLD
-    # Ranks but the first need the network alone.
+    # Only the first rank needs the features.
     given = (inputs, data, images) if comm.rank == 0 else (1, data, None)
     problem = problems.build(neurons, layers, *given, seed)
     net, X, options = problem.network, problem.features, problems.merging(deduplicate)
@@ -88,7 +88,7 @@ def main(
 
 
 def _wait(comm: Any) -> None:
-    """Wait for all ranks, asleep."""
+    """Wait for all ranks without spinning."""
     barrier = comm.Ibarrier()
     while not barrier.Test():
         sleep(0.001)

@@ -1,12 +1,12 @@
-"""The challenge's twelve networks, every input computed and equal inputs once; safe to stop.
+"""Measure the challenge's twelve networks with and without deduplication; can be resumed.
 
     python benchmarks/scale/twelve.py RESULTS --images ../shared/data/mnist --nthreads 2
 
-Each case is a run of ``larger.py`` in a process of its own, and a file in RESULTS, which is written
-when the case is done: what is there is not measured again. Networks that take more than a quarter
-of the machine's memory are streamed from a store, which is made first, goes on where it stopped,
-and is removed when both cases of the network are done; features stay in a store until all networks
-with as many neurons are done. The last lines are those for ``docs/results.toml``.
+Each case runs ``larger.py`` in its own process and writes a file to RESULTS; cases with a file are
+skipped. Networks that need more than a quarter of the machine's memory are streamed from a store,
+which is resumed if it is incomplete, and removed after both cases of the network. Features stay in
+a store until all networks with the same number of neurons are done. The last lines of the output
+belong into ``docs/results.toml``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import report
 HERE = Path(__file__).parent
 NETWORKS = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
 DEGREE = 32
-ENTRY = 24  # bytes of an edge in memory: as it is, and prepared
+ENTRY = 24  # bytes of an edge in memory, with its prepared copy
 
 
 def main(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of the cases' files.")],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder for the results.")],
     networks: Annotated[
         list[str] | None,
         typer.Option("--network", metavar="NxL", help="By comma or repetition; default: all."),
@@ -45,11 +45,11 @@ def main(
     images: problems.Images = None,
     nthreads: Annotated[int | None, typer.Option(min=1, help="Threads.")] = None,
     stores: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where stores are made: up to 16 GB.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for stores, up to 16 GB.")
     ] = None,
     keep: Annotated[bool, typer.Option(help="Keep the stores.")] = False,
 ) -> None:
-    """Measure what has not been measured yet, the smallest networks first."""
+    """Measure the missing cases, the smallest networks first."""
     asked = [name for item in networks or [] for name in item.split(",")]
     known = {f"{n}x{layers}": (n, layers) for n, layers in NETWORKS}
     if unknown := [name for name in asked if name not in known]:
@@ -88,9 +88,9 @@ def memory() -> float:
 
 
 def measure(file: Path, options: list[object]) -> None:
-    """Run a case, if it has no file; what fails is told, and the others go on."""
+    """Run a case if it has no file; report a failure and continue."""
     if file.exists():
-        print(f"{file.stem}: measured already", flush=True)
+        print(f"{file.stem}: already measured", flush=True)
         return
     print(f"\n{file.stem}", flush=True)
     unfinished = file.with_suffix(".unfinished")
@@ -98,11 +98,11 @@ def measure(file: Path, options: list[object]) -> None:
     if subprocess.run(list(map(str, command))).returncode == 0:
         unfinished.replace(file)
     else:
-        print(f"{file.stem}: FAILED, goes on with the next", flush=True)
+        print(f"{file.stem}: FAILED; continuing with the next case", flush=True)
 
 
 def show(results: Path) -> None:
-    """Print a table of all cases, and their lines for the results page."""
+    """Print a table of all cases, and the lines for the results page."""
     sys.path.insert(0, str(HERE.parents[1] / "docs"))
     import tables
 

@@ -3,10 +3,10 @@
     python benchmarks/scale/wait_policy.py --json wait_policy.json
 
 An OpenMP thread that waits for the next parallel region spins (active), sleeps (passive), or spins
-for a while and then sleeps (unset). libgomp reads the variable when it is loaded, so that every run
-has a process of its own, which ends before the next one begins: threads that spin would disturb it.
-A process computes the inputs once before the timed runs, and its time is the median of these. The
-busy process is a loop that keeps one core busy.
+for a while and then sleeps (unset). libgomp reads the variable when it is loaded, so every run has
+its own process, which ends before the next one starts, since spinning threads would disturb it. The
+time of a process is the median of its runs after a warm-up. The busy process is a loop that keeps
+one core busy.
 
 ``GOMP_SPINCOUNT``, which overrides the policy, is removed from the environment.
 ``OMP_DISPLAY_ENV=true`` makes libgomp print the policy that is in force.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 POLICIES = ("unset", "active", "passive")
 CONDITIONS = ("quiet", "busy")
-RUNS = 3  # timed, of a process
+RUNS = 3  # timed runs per process
 
 
 def main(
@@ -47,11 +47,11 @@ def main(
     inputs: Annotated[int, typer.Option(min=1)] = 10_000,
     images: problems.Images = None,
     nthreads: Annotated[int | None, typer.Option(min=1, help="Default: all cores.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Processes of each kind.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Processes per policy.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Sparse kernel, small.")] = False,
     json_file: problems.Json = None,
 ) -> None:
-    """Measure the wait policies of OpenMP's threads; print seconds and ratios to the default."""
+    """Compare OpenMP wait policies; print seconds and ratios to the default."""
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         os.environ.pop(name, None)
     names = list(KERNELS)
@@ -109,11 +109,11 @@ def run(
     name: str,
     policy: str,
 ) -> dict[str, Any]:
-    """Return the median seconds of one process under a policy."""
+    """Return the median time of one process under a policy."""
     environment = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
     worker = Worker(name, folder, inputs, **environment)
     try:
-        worker.answer()  # it is ready
+        worker.answer()  # wait until it is ready
         with busy_process() if condition == "busy" else nullcontext():
             answers = [worker.run(threads, inputs) for _ in range(1 + RUNS)]
     finally:

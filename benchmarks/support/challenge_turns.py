@@ -1,8 +1,8 @@
-"""The side-by-side run: the search for each program's batch size, the rounds, a summary.
+"""The side-by-side comparison: search for batch sizes, timed rounds, and summary.
 
-The best batch size depends on program, machine and threads. Every program that works in batches
-tries several on the first inputs before the first round, and keeps the one with the least seconds:
-all sizes in turn, and those near the best once more; a run before them is not counted.
+The best batch size depends on program, machine and threads. Before the first round, every program
+that works in batches tries several sizes on the first inputs after a warm-up, repeats those near
+the best, and keeps the fastest.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 BATCHES = (500, 1000, 2000, 3000, 6000)
 SEARCH_INPUTS = 12_000
 
-_USUAL = 1000  # of a program for which none is searched
-_NEAR = 1.25  # times the least seconds: so far away a size is tried once more
+_USUAL = 1000  # batch size of a program without a search
+_NEAR = 1.25  # times the best time, within which a size is tried again
 # An OpenMP runtime's idle threads spin for up to 0.2 s before they sleep.
 _PAUSE = 0.3
 
@@ -43,7 +43,7 @@ def workers(
 ) -> Iterator[list[Worker]]:
     """Start the programs and wait until they have prepared the problem.
 
-    Those whose packages are missing are left out and noted in ``found["skipped"]``.
+    Programs whose packages are missing are listed in ``found["skipped"]``.
     """
     fewer = min(slow_inputs or problem.inputs, problem.inputs)
     with tempfile.TemporaryDirectory() as folder:
@@ -63,7 +63,7 @@ def workers(
 def search(
     able: list[Worker], counts: list[int], sizes: Sequence[int], inputs: int
 ) -> list[dict[str, Any]]:
-    """Return for each program and number of threads its best batch size, and what all took."""
+    """Return best batch size and all times for each program and number of threads."""
     rows = []
     for worker in able:
         program = PROGRAMS[worker.name]
@@ -102,7 +102,7 @@ def interleaved(
     truth: np.ndarray,
     searched: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Run all programs in turn; round 0 is each one's first run on all inputs."""
+    """Run all programs interleaved; round 0 is the warm-up on all inputs."""
     batches = {(row["program"], row["nthreads"]): row["batch"] for row in searched}
     runs = []
 
@@ -140,7 +140,7 @@ def interleaved(
 def summary(
     problem: Problem, runs: list[dict[str, Any]], counts: list[int], rounds: int
 ) -> list[dict[str, Any]]:
-    """Return a row per program and number of threads; ratios are medians over the rounds."""
+    """Return a row for each program and number of threads; ratios are medians over rounds."""
 
     def of(name: str, nthreads: int, timed: bool = True) -> list[dict[str, Any]]:
         threads = 1 if PROGRAMS[name].serial else nthreads
@@ -188,7 +188,7 @@ def summary(
 
 
 def strongest(rows: list[dict[str, Any]], nthreads: int) -> dict[str, Any] | None:
-    """Return the row of the program with the least seconds per input that is not gbdnn."""
+    """Return the row of the fastest program per input other than gbdnn."""
     peers = [
         row
         for row in rows
@@ -198,7 +198,7 @@ def strongest(rows: list[dict[str, Any]], nthreads: int) -> dict[str, Any] | Non
 
 
 def chosen(programs: list[str] | None, *, slow: bool) -> list[str]:
-    """Return the names asked for, those first that the others are compared with."""
+    """Return the requested names, with the reference programs first."""
     usual = [name for name, program in PROGRAMS.items() if slow or not program.slow]
     asked = [name for item in programs or [] for name in item.split(",")] or usual
     for name in asked:
@@ -208,7 +208,7 @@ def chosen(programs: list[str] | None, *, slow: bool) -> list[str]:
 
 
 def show(found: dict[str, Any], counts: list[int]) -> None:
-    """Print a table per number of threads, and the ratios that matter."""
+    """Print a table for each number of threads, and the main ratios."""
     rows = found["summary"]
     head = ["program", "threads", "inputs", "batch", "median s", "min s", "first s"]
     head += ["to distinct", "to default", "edges/s", "cpu/wall", "categories"]
@@ -235,9 +235,9 @@ def show(found: dict[str, Any], counts: list[int]) -> None:
             ],
         )
     print(
-        "\nto distinct, to default: seconds per input over those of gbdnn auto in the same round,"
-        "\nmedian; with deduplicate=False (every input computed), and as it is by default."
-        "\nPrograms that ran on fewer inputs say so; their seconds are not scaled."
+        "\nto distinct, to default: median ratio of the seconds per input to those of gbdnn auto in"
+        "\nthe same round, with deduplicate=False (every input computed), and with the default."
+        "\nSeconds of programs that ran on fewer inputs are not scaled."
     )
     for nthreads in counts:
         best = strongest(rows, nthreads)

@@ -1,6 +1,6 @@
-"""Networks with dense features: random ones of any sizes and densities, and the trained one.
+"""Networks with dense features: random networks of any size and density, and a trained one.
 
-A program that is compared reads the problem from files, in a process of its own, as NumPy arrays.
+Programs read the problem from files, each in its own process, as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 _SPEC = re.compile(r"\d+(x\d+)?(-\d+(x\d+)?)*@[\d.]+(,[\d.]+)?")
-_CHECKED = 1000  # rows of an answer that are compared
+_CHECKED = 1000  # rows of a result that are compared
 
 
 @dataclass(frozen=True)
 class DenseProblem:
-    """A network with zeros in place, and its inputs, in FP32.
+    """A network with dense weights, and its inputs, in FP32.
 
     Attributes
     ----------
     name : str
-        For people.
+        Name in tables.
     weights : list of ndarray, each of shape (neurons before, neurons)
         ``W[i, j]`` is the edge from neuron i to neuron j.
     biases : list of ndarray, each of shape (neurons,)
@@ -35,7 +35,7 @@ class DenseProblem:
     features : ndarray, shape (inputs, neurons of the first layer)
         The inputs.
     labels : ndarray
-        The right categories of the first inputs; empty where there are none.
+        Labels of the first inputs, or empty.
     """
 
     name: str
@@ -47,12 +47,12 @@ class DenseProblem:
 
     @property
     def edges(self) -> int:
-        """Weights that are not 0."""
+        """Number of nonzero weights."""
         return sum(int(np.count_nonzero(W)) for W in self.weights)
 
     @property
     def density(self) -> float:
-        """Their share of all weights."""
+        """Fraction of nonzero weights."""
         return self.edges / sum(W.size for W in self.weights)
 
     def network(self) -> Any:
@@ -65,7 +65,7 @@ class DenseProblem:
         )
 
     def answer(self, inputs: int) -> np.ndarray:
-        """Return what `checked` takes of the answer for the first `inputs` inputs, in FP64."""
+        """Return the `checked` rows of the result for the first `inputs` inputs in FP64."""
         Y = self.features[checked(inputs)].astype(np.float64)
         for W, b, limits in zip(self.weights, self.biases, self.limits, strict=True):
             Y = Y @ W.astype(np.float64) + b
@@ -95,26 +95,26 @@ def load(folder: Path) -> DenseProblem:
 
 
 def checked(inputs: int) -> np.ndarray:
-    """Return the rows of an answer that are compared: all, or a thousand from first to last."""
+    """Return the rows of a result that are compared: all, or a thousand evenly spaced."""
     return np.unique(np.linspace(0, inputs - 1, min(inputs, _CHECKED)).astype(np.int64))
 
 
 def is_spec(text: str) -> bool:
-    """Whether a text says what `random_problem` makes."""
+    """Whether a text is a valid `spec` of `random_problem`."""
     return _SPEC.fullmatch(text) is not None
 
 
 def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
-    """Return a network with random weights, and dense inputs that live to its end.
+    """Return a network with random weights, and dense inputs that remain active.
 
     Weights have the variance 2 / edges into a neuron (He et al., 2015), so that activations keep
-    their size. All layers have a ReLU, but for the last one of a classifier, with 10 neurons.
+    their size. All layers have a ReLU, except a last layer with 10 neurons.
 
     Parameters
     ----------
     spec : str
-        ``784-512x2-10@5``: neurons of the layers, 512 twice, and the percentage of edges;
-        ``784-512x2-10@5,100``: that of the last layer is another one.
+        Neurons of the layers (512 twice) and percentage of edges, ``784-512x2-10@5``;
+        ``784-512x2-10@5,100`` if that of the last layer differs.
     inputs : int
     seed : int
     """
@@ -143,9 +143,9 @@ def random_problem(spec: str, inputs: int, seed: int) -> DenseProblem:
 
 
 def trained_problem(mnist: Path) -> DenseProblem:
-    """Return the trained network on MNIST's 10,000 test images; needs PyTorch.
+    """Return the trained network on MNIST's 10,000 test images; requires PyTorch.
 
-    The images that it has not learnt from come first, and have labels.
+    The images not used for training come first, and have labels.
     """
     import trained
 
@@ -159,7 +159,7 @@ def trained_problem(mnist: Path) -> DenseProblem:
 
 
 def of_network(name: str, net: Any, features: np.ndarray, *labels: np.ndarray) -> DenseProblem:
-    """Return a problem of gbdnn's network."""
+    """Return the problem of a gbdnn network."""
     return DenseProblem(
         name,
         [layer.weights.to_dense(fill_value=0, dtype="FP32") for layer in net],

@@ -1,8 +1,8 @@
-"""The programs that `real_networks` compares: arrays in, an answer out, each in its own process.
+"""The programs that `real_networks` compares, each in its own process.
 
-Each function prepares a network and returns ``ready(nthreads)``, which returns ``run(x)``; `run` is
-what is timed. Each variant of PyTorch is as fast as its public interface allows: no gradients, ReLU
-in place, 32-bit indices, activations by columns beside CSR weights, a vector for a single input.
+Each function prepares a network and returns ``ready(nthreads)``, which returns ``run(x)``; only
+`run` is timed. Each variant of PyTorch is as fast as its public interface allows: no gradients,
+in-place ReLU, 32-bit indices, column-wise activations with CSR weights, vectors for single inputs.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ TITLES = {
     "openvino_bf16": "OpenVINO bfloat16",
     "deepsparse": "DeepSparse",
 }
-# What a program computes in, if that is not FP32.
+# Precision of programs that do not compute in FP32.
 PRECISIONS = {"openvino_bf16": "bfloat16"}
 
 _MOST_CALLS = 300
 
 
 def infer(folder: Path) -> Ready:
-    """`gbdnn.infer`, whose answer is a Matrix."""
+    """`gbdnn.infer`, which returns a Matrix."""
     import gbdnn
 
     net = dense_problems.load(folder).network()
-    gbdnn.compile(net)  # loads or makes machine code, which a first call with many inputs does
+    gbdnn.compile(net)  # loads or compiles machine code before the first call
     return lambda nthreads: partial(gbdnn.infer, net, nthreads=nthreads)
 
 
 def compiled(folder: Path) -> Ready:
-    """`gbdnn.compile`, whose answer is an array."""
+    """`gbdnn.compile`, which returns an array."""
     import gbdnn
 
     net = dense_problems.load(folder).network()
@@ -60,7 +60,7 @@ def compiled(folder: Path) -> Ready:
 
 
 def torch(folder: Path) -> Ready:
-    """PyTorch, the zeros in place."""
+    """PyTorch with dense weights."""
     import torch
 
     problem = dense_problems.load(folder)
@@ -109,7 +109,7 @@ def torch_csr(folder: Path) -> Ready:
 
 
 def onnxruntime(folder: Path) -> Ready:
-    """ONNX Runtime, the zeros in place."""
+    """ONNX Runtime with dense weights."""
     import onnxruntime
 
     model = _model(folder)
@@ -127,12 +127,12 @@ def onnxruntime(folder: Path) -> Ready:
 
 
 def openvino(folder: Path) -> Ready:
-    """OpenVINO in FP32, the zeros in place."""
+    """OpenVINO in FP32 with dense weights."""
     return _openvino(folder, "f32")
 
 
 def openvino_bf16(folder: Path) -> Ready:
-    """OpenVINO in bfloat16, its default where the processor has instructions for it."""
+    """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
     import openvino
 
     if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -161,7 +161,7 @@ def _openvino(folder: Path, precision: str) -> Ready:
 
 
 def deepsparse(folder: Path) -> Ready:
-    """DeepSparse, which compiles for a number of inputs, in the round that is not counted."""
+    """DeepSparse, which compiles for a number of inputs in the warm-up round."""
     os.environ["NM_DISABLE_ANALYTICS"] = "1"
     import deepsparse
 
@@ -183,7 +183,7 @@ PROGRAMS = {
 
 
 def processes(names: Iterable[str], folder: Path, pythons: dict[str, str]) -> list[Process]:
-    """Start programs on what a folder holds, some of them by an interpreter of their own."""
+    """Start programs on the problem in a folder, some with their own interpreter."""
     return [
         Process(each, __file__, each, folder, python=pythons.get(each, sys.executable))
         for each in names
@@ -217,7 +217,7 @@ def _csr(torch: Any, W: np.ndarray) -> Any:
 
 
 def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
-    """Return what times calls of a program, and compares its answer."""
+    """Return a function that times calls of a program and checks its result."""
     ready = PROGRAMS[name](folder)
     features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
 
@@ -243,7 +243,7 @@ def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
 def _timed(
     run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float
 ) -> tuple[list[float], Any]:
-    """Return the seconds of calls, one after the other, and an answer."""
+    """Return the seconds of consecutive calls, and a result."""
     taken: list[float] = []
     while True:
         began = perf_counter()

@@ -1,7 +1,6 @@
-"""Images to train with and to test with: MNIST where its files are, scikit-learn's digits without.
+"""Training and test images: MNIST if its files exist, else scikit-learn's digits.
 
-MNIST is in the folder ``mnist`` of the one that GBDNN_DATA names: the four IDX files, plain or
-gzip.
+The four IDX files of MNIST, plain or gzip, are in ``$GBDNN_DATA/mnist``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _FILES = ("{}-images-idx3-ubyte", "{}-labels-idx1-ubyte")
 
 
 class Images(NamedTuple):
-    """Features of mean 0 and variance 1 over all pixels, FP32, and labels."""
+    """FP32 features with mean 0 and variance 1 over all pixels, and labels."""
 
     name: str
     X: np.ndarray
@@ -27,7 +26,7 @@ class Images(NamedTuple):
     y_test: np.ndarray
 
     def validation(self) -> Images:
-        """Return the training images alone, the last sixth of them to test with."""
+        """Return the training images only, with the last sixth as test images."""
         n = len(self.X) - len(self.X) // 6
         name = f"{self.name}, the last sixth of the training images to test with"
         return Images(name, self.X[:n], self.y[:n], self.X[n:], self.y[n:])

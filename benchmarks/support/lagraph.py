@@ -5,8 +5,8 @@
     Z  = Z(Z > 0)           select
     Y' = min(Z, clip)
 
-All matrices are sparse and row-wise, inputs are rows. This is what gbdnn is measured against: it is
-to stay as it is.
+All matrices are sparse and row-wise; inputs are rows. gbdnn is compared with this loop, so do not
+change it.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
@@ -22,13 +22,13 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Entries of activations that a batch of inputs may come to: two matrices of them take 4 GiB or so.
-# At 1024 and 4096 neurons 60,000 inputs are one batch.
+# Maximum entries of a batch's activations; two such matrices take about 4 GiB. With 1024 and 4096
+# neurons, 60,000 inputs are one batch.
 _ENTRIES = 1 << 28
 
 
 class Prepared(NamedTuple):
-    """Weights, row-wise; a diagonal matrix of the bias for each; the upper limit."""
+    """Row-wise weights, a diagonal bias matrix for each layer, and the upper limit."""
 
     weights: Sequence[gb.Matrix]
     biases: Sequence[gb.Matrix]
@@ -38,7 +38,7 @@ class Prepared(NamedTuple):
 def prepare(
     weights: Iterable[gb.Matrix], biases: Iterable[float | np.ndarray], clip: float
 ) -> Prepared:
-    """Return what `infer` wants of a network: FP32 weights, and one bias or vector per layer."""
+    """Return a network for `infer`: FP32 weights, and one bias or vector per layer."""
     diagonals: dict[bytes, gb.Matrix] = {}
     Ws, Ds = [], []
     for W, b in zip(weights, biases, strict=True):
@@ -51,7 +51,7 @@ def prepare(
 
 
 def batches(X: gb.Matrix, batch: int | None = None) -> list[gb.Matrix]:
-    """Return the features in parts of `batch` inputs, or in as few as memory allows."""
+    """Return the features in batches of `batch` inputs, or in as few as memory allows."""
     rows = max(1, _ENTRIES // max(X.ncols, 1))
     rows = rows if batch is None else min(rows, batch)
     if X.nrows <= rows:
@@ -60,7 +60,7 @@ def batches(X: gb.Matrix, batch: int | None = None) -> list[gb.Matrix]:
 
 
 def infer(network: Prepared, X: gb.Matrix) -> gb.Matrix:
-    """Return the activations after the last layer, of the engaged Context's threads."""
+    """Return the activations after the last layer, using the engaged Context's threads."""
     from graphblas import binary, select, semiring
 
     zero = np.float32(0)
@@ -76,7 +76,7 @@ def infer(network: Prepared, X: gb.Matrix) -> gb.Matrix:
 
 
 def categories(network: Prepared, parts: Sequence[gb.Matrix], nthreads: int) -> np.ndarray:
-    """Return the inputs, of all parts one after the other, that have an entry at the end."""
+    """Return the categories of all batches, the inputs with an entry after the last layer."""
     found, first = [], 0
     with gb.ss.Context(engage=False, nthreads=nthreads):
         for X in parts:
@@ -87,7 +87,7 @@ def categories(network: Prepared, parts: Sequence[gb.Matrix], nthreads: int) -> 
 
 
 def _rowwise(A: gb.Matrix) -> gb.Matrix:
-    """Return a row-wise copy; equal values stay one value."""
+    """Return a row-wise copy; iso values are kept."""
     return gb.Matrix.ss.import_csr(take_ownership=True, **_without_format(A.ss.export("csr")))
 
 

@@ -1,4 +1,4 @@
-"""Bytes that this process has in memory, now and at most, without pages of mapped files."""
+"""Resident memory of this process, current and maximum, without pages of mapped files."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Self
 
 _STATUS = Path("/proc/self/status")
-_PAUSE = 0.01  # seconds between two looks
+_PAUSE = 0.01  # seconds between samples
 
 
 class Peak:
-    """Looks at the memory a hundred times a second while a ``with`` block runs.
+    """Sample the memory a hundred times per second during a ``with`` block.
 
     Attributes
     ----------
     most : int or None
-        Bytes at most. Where the system does not tell what is in memory, the most since the process
-        began, mapped files included.
+        Maximum in bytes. If the system does not report resident memory, the maximum since the start
+        of the process, including mapped files.
     """
 
     most: int | None
@@ -45,7 +45,7 @@ class Peak:
 
 
 def now() -> int | None:
-    """Return the resident bytes that are no file's; None where the system does not tell them."""
+    """Return the resident bytes without mapped files, or None if they are not reported."""
     if not _STATUS.exists():
         return None
     for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
@@ -55,5 +55,5 @@ def now() -> int | None:
 
 
 def mib(size: int | None) -> str:
-    """Return bytes as MiB, for people."""
+    """Return bytes as text in MiB."""
     return "unknown" if size is None else f"{size / 2**20:,.0f} MiB"

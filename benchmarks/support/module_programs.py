@@ -1,7 +1,7 @@
 """The programs that `accelerate` compares: PyTorch modules with pruned linear layers.
 
-As a script it is one program, in a process of its own: it prepares a model when it is first asked
-for it, and times calls. Each takes a model and an input, and returns what is timed.
+The script runs one program in its own process; it prepares a model at its first request, and times
+calls. Each function takes a model and an input, and returns the function to time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ TITLES = {"gbdnn": "accelerate", "pytorch": "PyTorch", "onnxruntime": "ONNX Runt
 
 
 class FeedForward(nn.Module):
-    """Of a transformer: wide, GELU, narrow."""
+    """The feed-forward block of a transformer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.up, self.act, self.down = nn.Linear(768, 3072), nn.GELU(), nn.Linear(3072, 768)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the answer."""
+        """Return the output."""
         return self.down(self.act(self.up(x)))
 
 
@@ -50,7 +50,7 @@ def _classifier() -> nn.Module:
     )
 
 
-MODELS = {  # and the shape of an input
+MODELS = {  # with the shape of an input
     "feed-forward": (FeedForward, (768,)),
     "encoder of 6": (_encoder, (768,)),
     "classifier": (_classifier, (784,)),
@@ -65,12 +65,12 @@ def gbdnn(model: nn.Module, x: torch.Tensor) -> Call:
 
 
 def pytorch(model: nn.Module, x: torch.Tensor) -> Call:
-    """PyTorch, the zeros in place."""
+    """PyTorch with dense weights."""
     return model
 
 
 def onnxruntime(model: nn.Module, x: torch.Tensor) -> Call:
-    """ONNX Runtime on what PyTorch exports, the zeros in place."""
+    """ONNX Runtime with dense weights, on PyTorch's export."""
     import onnxruntime
 
     file = io.BytesIO()
@@ -89,7 +89,7 @@ PROGRAMS = {each.__name__: each for each in (gbdnn, pytorch, onnxruntime)}
 
 @cache
 def _model(name: str, zeros: float) -> nn.Module:
-    """Return a model with that share of its linear layers' weights 0, at random."""
+    """Return a model with this fraction of random linear weights set to 0."""
     torch.manual_seed(0)
     model = MODELS[name][0]()
     with torch.no_grad():
@@ -100,9 +100,9 @@ def _model(name: str, zeros: float) -> nn.Module:
 
 
 def _prepared(program: str) -> Callable[..., dict[str, Any]]:
-    """Return what times calls of a program, and compares its answer with FP64."""
+    """Return a function that times calls of a program and compares its result with FP64."""
     if program == "onnxruntime":
-        for name in ("onnxruntime", "onnxscript"):  # the exporter wants it
+        for name in ("onnxruntime", "onnxscript"):  # required by the exporter
             import_module(name)
 
     @cache

@@ -5,9 +5,9 @@
     Z  = Z + b            apply
     Y' = min(Z, clip)     apply
 
-This is the kernel's order of operations for a ReLU and one bias per layer. Each call is timed as it
-returns, without ``wait``: what GraphBLAS postpones (sorting the rows of a product) is part of the
-operation that does it.
+This is the kernel's order of operations for a ReLU and one bias per layer. Each call is timed until
+it returns, without ``wait``; work that GraphBLAS postpones, such as sorting the rows of a product,
+counts for the operation that executes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def timed(network: Network, X: gb.Matrix, nthreads: int) -> tuple[np.ndarray, np
     network : Network
         Every layer has one bias, a ReLU and a clip.
     X : Matrix, shape (inputs, neurons)
-        The features. Inputs that do not fit into memory at once are computed in parts.
+        The features, computed in batches that fit into memory.
     nthreads : int
         Threads of the GraphBLAS Context.
 

@@ -1,4 +1,4 @@
-"""The tables of papers: published and measured rows, and the networks that are measured."""
+"""Tables of papers with published and measured rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ Networks = Annotated[
     list[str] | None,
     typer.Option("--network", metavar="NxL", help="Neurons x layers; by comma or repetition."),
 ]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Tiny problems: they show that the script runs.")
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Run tiny problems as a test of the script.")]
 
 SIZES = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
 
@@ -48,7 +46,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
 
 @dataclass
 class Study:
-    """A table of a paper, published and measured rows together.
+    """A table of a paper with published and measured rows.
 
     Attributes
     ----------
@@ -57,11 +55,11 @@ class Study:
     quick : bool
         Whether networks have few layers and inputs.
     json_file : Path, optional
-        Where `end` writes the rows.
+        File that `end` writes.
     inputs, data, images
         As for `problems.build`.
     rows : list of dict
-        The rows; each has its own columns.
+        The rows, which may have different columns.
     """
 
     title: str
@@ -75,14 +73,14 @@ class Study:
     def networks(
         self, asked: list[str] | None, default: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int]]:
-        """Return the networks asked for, the ones with fewest edges first; 1024 x 120 if quick."""
+        """Return the requested networks, sorted by number of edges; 1024 x 120 if quick."""
         known = {f"{n}x{layers}": (n, layers) for n, layers in SIZES}
         usual = [f"{n}x{layers}" for n, layers in ([(1024, 120)] if self.quick else default)]
         chosen = [known[name] for name in problems.names(asked, usual, known)]
         return sorted(chosen, key=lambda each: each[0] * each[1])
 
     def problem(self, neurons: int, layers: int, *, checks: bool = True) -> Problem:
-        """Return the problem, with official weights if `data` has them; find its categories."""
+        """Return the problem, with official weights if in `data`, and compute its categories."""
         data = self.data
         if data is not None and not any(data.rglob(f"n{neurons}-l{layers}.tsv*")):
             data = None
@@ -93,14 +91,14 @@ class Study:
         found = problems.build(neurons, layers, inputs, data, self.images)
         if not checks:
             return found
-        print(f"{found.name}: computing the true categories ...", flush=True)
+        print(f"{found.name}: computing the reference categories ...", flush=True)
         self._problem, self._truth = found, problems.true_categories(found)[0]
         return found
 
     def right(self, answer: Any) -> bool:
-        """Return whether an answer, or its categories, are those of the last problem.
+        """Return whether a result, or its categories, match the last problem.
 
-        Categories may differ for inputs that are left to rounding: the order of sums decides.
+        Categories may differ for inputs whose result depends on rounding.
         """
         found = answer if isinstance(answer, np.ndarray) else gbdnn.categories(answer)
         differing = np.setxor1d(found, self._truth)
@@ -110,7 +108,7 @@ class Study:
         return not len(differing) or bool(left_to_rounding(self._problem.network, X).all())
 
     def published(self, neurons: int, layers: int, keys: Iterable[str], has: str = "") -> None:
-        """Add the published times of a network from sources, of the programs with `has` in them."""
+        """Add published times of a network for programs with `has` in their name."""
         for each in tables()["systems"]:
             seconds = each["seconds"].get(str(neurons), {}).get(str(layers))
             if each["key"] in keys and has in each["name"] and seconds is not None:
@@ -171,7 +169,7 @@ class Study:
         rounds: int = 3,
         **more: Any,
     ) -> dict[str, float]:
-        """Time programs in turn, check each answer, and add a row of the median for each."""
+        """Time interleaved programs, check their results, and add a row with medians for each."""
 
         def checked(answer: Any) -> dict[str, Any]:
             return {"right": self.right(answer)}
@@ -185,7 +183,7 @@ class Study:
         return {name: found.median(name) for name in programs}
 
     def keep_best(self, first: int) -> None:
-        """Keep the fastest of each program's rows, from the row `first` on, and every wrong one."""
+        """Keep each program's fastest row, starting at row `first`, and all wrong ones."""
         best: dict[str, float] = {}
         for row in self.rows[first:]:
             name = row["program"]
@@ -197,7 +195,7 @@ class Study:
         ]
 
     def end(self, **more: Any) -> None:
-        """Print the table, write the JSON, and end the process with 1 if an answer is wrong."""
+        """Print the table, write the JSON, and exit with status 1 if a result is wrong."""
         found = {"title": self.title, "quick": self.quick, **report.circumstances(), **more}
         on = found["machine"]
         print(f"\n{self.title}")
@@ -206,14 +204,14 @@ class Study:
         head = list(dict.fromkeys(column for row in self.rows for column in row))
         report.table(head, [[cell(row.get(column)) for column in head] for row in self.rows])
         if self.quick:
-            print("\n--quick: the measured problems are tiny, and no results")
+            print("\n--quick: the problems are tiny; do not use these times")
         report.write(self.json_file, found | {"rows": self.rows})
         if any(row.get("answer") == "WRONG" for row in self.rows):
             raise SystemExit("an answer is wrong")
 
 
 def cell(value: Any) -> str:
-    """Return a cell's text: numbers with three digits, nothing for what is missing."""
+    """Return a cell's text: numbers with three digits, empty for missing values."""
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

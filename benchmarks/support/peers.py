@@ -1,16 +1,16 @@
-"""Other programs on the same problem: SciPy, PyTorch and MKL, each as fast as it comes.
+"""Other programs on the same problem: SciPy, PyTorch and MKL in their fastest configurations.
 
 Each function prepares its matrices and returns ``ready(nthreads, batch, inputs)``, which prepares a
-run on the first `inputs` inputs, `batch` at a time, and returns it: ``run() -> categories`` is the
-part that is timed. Batches are kept from one run to the next. Activations are dense, neurons x a
-batch of inputs, or sparse, a batch of inputs x neurons:
+run on the first `inputs` inputs, `batch` at a time, and returns the timed function ``run()``, which
+returns categories. Batches are reused by later runs. Activations are dense (neurons x inputs of a
+batch) or sparse (inputs of a batch x neurons):
 
     Z  = W' Y + b     or     Z = Y W, Z += b on its entries
     Y' = min(max(Z, 0), clip)
 
-Weights are CSR, in FP32 with 32-bit indices. With `drop`, inputs without an activation leave their
-batch after each layer. Biases are <= 0, as the challenge's are: adding them everywhere and adding
-them to entries give the same.
+Weights are CSR in FP32 with 32-bit indices. With `drop`, inputs without activations are removed
+from their batch after each layer. Biases are <= 0, as in the challenge, so adding them everywhere
+and adding them to entries give the same result.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     Run = Callable[[], np.ndarray]
     Ready = Callable[[int, int, int], Run]
 
-# Divisions into batches that a program keeps: one for each number of threads.
+# Divisions into batches that a program keeps, one for each number of threads.
 _KEPT = 2
 
 
 class Peer(NamedTuple):
     """A program with the problem in its own format.
 
-    ``facts`` are what the report is to say of it.
+    ``facts`` are details for the report.
     """
 
     ready: Ready
@@ -48,7 +48,7 @@ class Peer(NamedTuple):
 
 
 def gbdnn(problem: Arrays, **options: Any) -> Peer:
-    """Gbdnn itself, in one of its engines; the fused kernel's code is loaded, or compiled, here."""
+    """Run an engine of gbdnn; load or compile the fused kernel."""
     import gbdnn
 
     facts: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def network(problem: Arrays) -> tuple[Any, Any]:
 
 
 def lagraph(problem: Arrays) -> Peer:
-    """The LAGraph loop, on the GraphBLAS that gbdnn runs on."""
+    """The LAGraph loop, on the same GraphBLAS as gbdnn."""
     import lagraph
 
     network = lagraph.prepare(map(_matrix, problem.weights), problem.bias, problem.clip)
@@ -250,7 +250,7 @@ def _rows(problem: Arrays, batch: int, inputs: int) -> list[sp.csr_array]:
 
 
 def _columns(problem: Arrays) -> Callable[[int, int], list[sp.csr_array]]:
-    """Return what gives batches of inputs, transposed, neurons x inputs."""
+    """Return a function that returns transposed batches, neurons x inputs."""
 
     @lru_cache(_KEPT)
     def parts(batch: int, inputs: int) -> list[sp.csr_array]:
@@ -264,7 +264,7 @@ def _transposed(problem: Arrays) -> list[sp.csr_array]:
 
 
 def _matrix(A: sp.csr_array) -> object:
-    """Return a GraphBLAS matrix; equal values are held as one value."""
+    """Return a GraphBLAS matrix, iso-valued if all values are equal."""
     import graphblas as gb
 
     is_iso = bool(A.nnz) and bool((A.data == A.data[0]).all())
@@ -281,7 +281,7 @@ def _matrix(A: sp.csr_array) -> object:
 
 
 def _compiled(dtype: np.dtype) -> bool:
-    """Whether the fused kernel is there; loads its code, or compiles it."""
+    """Load or compile the fused kernel; return whether it is available."""
     from gbdnn.errors import MissingPackageError
     from gbdnn.kernels.fused import FUSED
 
@@ -293,7 +293,7 @@ def _compiled(dtype: np.dtype) -> bool:
 
 
 def _mkl() -> Any:
-    """Return sparse_dot_mkl; where MKL_RT is not set, MKL may lie in this environment."""
+    """Return sparse_dot_mkl; if MKL_RT is not set, look for MKL in this environment."""
     import os
 
     if "MKL_RT" not in os.environ:

@@ -1,4 +1,4 @@
-"""Executors by name, with workers of one thread that have loaded gbdnn."""
+"""Executors by name, whose workers have one thread and have imported gbdnn."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ POOLS = ("threads", "spawned", "loky", "dask", "mpi")
 
 @contextmanager
 def opened(name: str, workers: int) -> Iterator[Any]:
-    """Yield an executor, or a Dask client; ImportError if its package is missing.
+    """Yield an executor or a Dask client; raise ImportError if its package is missing.
 
-    The pool of ``mpi`` has the other ranks of ``mpiexec -n N python -m mpi4py.futures SCRIPT``.
+    The pool ``mpi`` has the other ranks of ``mpiexec -n N python -m mpi4py.futures SCRIPT``.
     """
     if name == "threads":
         with ThreadPoolExecutor(workers) as pool:

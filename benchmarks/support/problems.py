@@ -1,7 +1,7 @@
-"""The problem that a benchmark runs: put together from options, and handed on as plain arrays.
+"""The problem that a benchmark runs, built from options and passed on as plain arrays.
 
-A program that is compared gets the problem from files, in a process of its own, as NumPy and SciPy
-hold it. The files are mapped, not read: processes share them in memory.
+Programs read the problem from files, each in its own process, as NumPy and SciPy arrays. The files
+are memory-mapped, so processes share them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Neurons = Annotated[int, typer.Option(help="1024, 4096, 16384 or 65536.")]
 Layers = Annotated[int, typer.Option(min=1)]
 Inputs = Annotated[
     int | None,
-    typer.Option(min=1, help="60,000 without it; all official images if there are no others."),
+    typer.Option(min=1, help="Default: 60,000, or all official images without MNIST."),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Official weights; without it, a generated network."),
+    typer.Option(metavar="DIR", help="Official weights; default: a generated network."),
 ]
 Images = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
-        help="IDX file, or folder with MNIST's training images; else those beside the official "
-        "weights, the official images, or digits.",
+        help="IDX file, or folder with MNIST's training images; default: those next to the "
+        "official weights, the official images, or digits.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of the generated network.")]
-Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs once, as is the default.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the generated network.")]
+Deduplicate = Annotated[bool, typer.Option(help="Compute equal inputs only once.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results.")]
 Threads = Annotated[
     list[str] | None,
     typer.Option("--nthreads", metavar="N", help="Threads; several by comma or repetition."),
@@ -52,13 +52,13 @@ Threads = Annotated[
 Interpreters = Annotated[
     list[str] | None,
     typer.Option(
-        "--python", metavar="NAME=PATH", help="A program's own interpreter; by repetition."
+        "--python", metavar="NAME=PATH", help="Interpreter of a program; may be repeated."
     ),
 ]
 Batches = Annotated[
     list[str] | None,
     typer.Option(
-        "--batch", metavar="N", help="Batch sizes that peers try; several by comma or repetition."
+        "--batch", metavar="N", help="Batch sizes for peers; several by comma or repetition."
     ),
 ]
 Engines = Annotated[
@@ -71,12 +71,12 @@ Engines = Annotated[
 
 @dataclass(frozen=True)
 class Arrays:
-    """A challenge problem in FP32 as SciPy holds it.
+    """A challenge problem in FP32 as SciPy arrays.
 
     Attributes
     ----------
     weights : list of csr_array, each of shape (neurons before, neurons)
-        ``W(i, j)`` joins neuron i to neuron j.
+        ``W[i, j]`` is the edge from neuron i to neuron j.
     bias : list of float32
         One per layer, <= 0.
     clip : float32
@@ -99,7 +99,7 @@ def build(
     images: Path | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Return the problem that the options ask for; what is wrong with them ends the process."""
+    """Return the problem given by the options; exit if they are invalid."""
     from gbdnn import challenge
     from gbdnn.challenge.problems import training_images
     from gbdnn.errors import GbdnnError
@@ -117,7 +117,7 @@ def build(
 
 
 def true_categories(problem: Problem) -> tuple[np.ndarray, str]:
-    """Return the right categories and where they are from."""
+    """Return the reference categories and their source."""
     from gbdnn.challenge.scipy_check import scipy_categories
 
     if problem.truth is not None:
@@ -131,7 +131,7 @@ def thread_counts(asked: list[str] | None, default: list[int]) -> list[int]:
 
 
 def numbers(asked: list[str] | None, option: str, default: list[int]) -> list[int]:
-    """Return the whole numbers of an option, by comma or repetition, each once, in order."""
+    """Return the integers of an option, by comma or repetition, each once, in order."""
     try:
         found = [int(word) for item in asked or [] for word in item.split(",")]
     except ValueError as err:
@@ -147,7 +147,7 @@ def words(asked: list[str] | None, default: list[str]) -> list[str]:
 
 
 def names(asked: list[str] | None, default: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the words of an option that are names of something that is there."""
+    """Return the words of an option; exit if one is not among the known names."""
     found = words(asked, list(default))
     for each in found:
         if each not in known:
@@ -156,7 +156,7 @@ def names(asked: list[str] | None, default: Iterable[str], known: Iterable[str])
 
 
 def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str]:
-    """Return the interpreters of an option, by program."""
+    """Return the interpreter of each program in an option."""
     found = dict(each.partition("=")[::2] for each in asked or [])
     for name, path in found.items():
         if name not in known or shutil.which(path) is None:
@@ -165,7 +165,7 @@ def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str
 
 
 def merging(deduplicate: bool) -> dict[str, Any]:
-    """Return the option of `infer`: its own default, or that every input is computed."""
+    """Return the option of `infer`: its default, or deduplicate=False."""
     return {} if deduplicate else {"deduplicate": False}
 
 
@@ -179,7 +179,7 @@ def save(problem: Problem, folder: Path) -> None:
         found = layer.weights.ss.export("csr", sort=True)
         stop = at + layer.edges
         indices[at:stop] = found["col_indices"]
-        values[at:stop] = found["values"]  # one value for all, or one each
+        values[at:stop] = found["values"]  # one value for all edges, or one per edge
         starts.append(found["indptr"].astype(np.int32))
         at = stop
     indices.flush()
@@ -225,7 +225,7 @@ def _csr(
     import scipy.sparse as sp
 
     A = sp.csr_array(shape, dtype=np.float32)
-    A.data, A.indices, A.indptr = values, indices, indptr  # as they are, not copied
+    A.data, A.indices, A.indptr = values, indices, indptr  # without copies
     return A
 
 

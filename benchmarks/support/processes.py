@@ -1,7 +1,7 @@
-"""A program in a process of its own, which answers lines of JSON with lines of JSON.
+"""Programs in their own processes, which exchange lines of JSON.
 
-Two libraries in one process would bring two thread pools, whose idle threads take time from each
-other's working ones. Between two requests a process sleeps.
+Two libraries in one process would have two thread pools, whose idle threads slow down each other. A
+process sleeps between requests.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PACKAGES = (
 
 
 class Process:
-    """The side that asks.
+    """The client of a process.
 
     Parameters
     ----------
     name : str
-        For messages.
+        Name in messages.
     *command : object
-        A script and its arguments; it calls `serve`.
+        A script that calls `serve`, and its arguments.
     python : str
         The interpreter; default: this one.
     **environment : str
-        Variables to set.
+        Environment variables to set.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Process:
         )
 
     def ask(self, **what: Any) -> dict[str, Any]:
-        """Send a request, and return its answer."""
+        """Send a request and return its response."""
         assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
         self._process.stdin.write(json.dumps(what) + "\n")
         self._process.stdin.flush()
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """Wait for an answer."""
+        """Wait for a response and return it."""
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
@@ -68,7 +68,7 @@ class Process:
         return json.loads(line)
 
     def close(self) -> None:
-        """End the process: it reads no more lines."""
+        """Close its standard input, which ends the process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -77,10 +77,10 @@ class Process:
 
 @contextmanager
 def prepared(started: Sequence[Process], found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Wait until programs have prepared what they run, and end them afterwards.
+    """Wait until programs are prepared, and end them afterwards.
 
-    Those whose packages are missing are left out and noted in ``found["skipped"]``; the versions of
-    the others in ``found["versions"]``.
+    Programs with missing packages are listed in ``found["skipped"]``; the versions of the others
+    are stored in ``found["versions"]``.
     """
     skipped, able = found.setdefault("skipped", {}), {}
     try:
@@ -100,10 +100,10 @@ def prepared(started: Sequence[Process], found: dict[str, Any]) -> Iterator[dict
 
 
 def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
-    """The side that answers; what a library prints meanwhile goes to standard error.
+    """Serve requests; output of libraries is redirected to standard error.
 
-    `prepare` returns what is called with each request. The first answer is how long it took, with
-    versions and the ``facts`` that the call may have, or ``missing`` if a package is.
+    `prepare` returns a function that is called with each request. The first response contains its
+    time, versions and the function's ``facts``, if any, or ``missing`` if a package is missing.
     """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -125,7 +125,7 @@ def serve(prepare: Callable[[], Callable[..., dict[str, Any]]]) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of what this program has brought in."""
+    """Return the versions of the imported packages."""
     found = {name: version(name) for name in _PACKAGES if name in sys.modules}
     if "sparse_dot_mkl" in found:
         found["mkl"] = sys.modules["sparse_dot_mkl"].get_version_string()

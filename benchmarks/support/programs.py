@@ -1,6 +1,6 @@
-"""The programs of the side-by-side run: what each is called, how it is prepared, and its process.
+"""The programs of the side-by-side comparison: titles, preparation and processes.
 
-As a script it is one program: it prepares the problem once, and runs it when it is told to.
+The script runs one program: it prepares the problem once, and runs it on request.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Program:
     Attributes
     ----------
     title : str
-        For people.
+        Name in tables.
     prepare : str
         A function of `peers`.
     options : dict
-        Its keyword arguments, beside the problem.
+        Its keyword arguments besides the problem.
     batched : bool
-        Whether it works in batches, whose size is to be found.
+        Whether it works in batches, whose size is searched.
     serial : bool
-        Whether it runs on one thread, whatever it is told.
+        Whether it always runs on one thread.
     slow : bool
-        Whether it takes many times as long as the others: it runs only if it is asked for, or on
-        the inputs of ``--slow-inputs``.
+        Whether it is much slower than the others, so that it runs only if requested, or on the
+        inputs of ``--slow-inputs``.
     at_once : bool
-        Whether all inputs in one batch are tried, too.
+        Whether to try all inputs in one batch too.
     own : bool
         Whether it is gbdnn.
     """
@@ -70,7 +70,7 @@ def _gbdnn(engine: str, *, deduplicate: bool, slow: bool = False) -> Program:
     )
 
 
-# Every input computed, which is what the others do; and as a user calls it.
+# Every input computed, as in the other programs; and with the default options.
 DISTINCT, DEFAULT = "gbdnn-distinct", "gbdnn"
 
 _TORCH = "PyTorch CSR x dense"
@@ -103,7 +103,7 @@ ENGINES = (
     "mkl-dense+drop", "lagraph",
 )  # fmt: skip
 
-# What the measurements of threads compare, and what they call it.
+# Programs of the measurements by threads, with their names.
 KERNELS = {
     "lagraph": "LAGraph's loop (ours)",
     "gbdnn-sparse": "sparse",
@@ -113,18 +113,18 @@ KERNELS = {
 
 
 class Worker(Process):
-    """The side that tells: starts the process, asks for runs.
+    """The client of a program's process.
 
     Parameters
     ----------
     name : str
         A key of `PROGRAMS`.
     folder : Path
-        Where `problems.save` wrote the problem.
+        Folder written by `problems.save`.
     inputs : int
-        How many inputs it gets.
+        Number of inputs.
     **environment : str
-        Variables to set.
+        Environment variables to set.
     """
 
     def __init__(self, name: str, folder: Path, inputs: int, **environment: str) -> None:
@@ -132,12 +132,12 @@ class Worker(Process):
         self.inputs = inputs
 
     def run(self, nthreads: int, batch: int, inputs: int | None = None) -> dict[str, Any]:
-        """Return seconds, cpu seconds and categories of one run, of all inputs or the first."""
+        """Return seconds, CPU seconds and categories of a run on all or the first inputs."""
         return self.ask(nthreads=nthreads, batch=batch, inputs=inputs or self.inputs)
 
 
 def _prepared(name: str, folder: str, inputs: str) -> Any:
-    """Return what the side that runs calls."""
+    """Return the function that serves requests."""
     import peers
     import problems
 

@@ -1,4 +1,4 @@
-"""What the benchmarks print and write: aligned tables, and JSON with machine and versions."""
+"""Output of the benchmarks: aligned tables, and JSON with machine and versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENVIRONMENT = (
 
 
 def facts(problem: Problem, **more: Any) -> dict[str, Any]:
-    """Return what goes with every measurement: problem, machine, versions, environment."""
+    """Return problem, machine, versions and environment for a measurement."""
     return {"problem": problem_facts(problem), **circumstances(), **more}
 
 
@@ -56,7 +56,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def _processor() -> dict[str, str]:
-    """Return family, model and vector instructions: a virtual machine hides a processor's name."""
+    """Return family, model and vector instructions, since virtual machines may hide the name."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().partition("\n\n")[0].splitlines() if file.exists() else []
     pairs = (line.partition(":") for line in lines)
@@ -70,7 +70,7 @@ def _processor() -> dict[str, str]:
 
 
 def is_busy(found: dict[str, Any]) -> bool:
-    """Return whether other processes had half a core, or a tenth of all, before the first run."""
+    """Return whether other processes used half a core, or a tenth of all, before the first run."""
     return found["load"] > max(0.5, found["machine"]["cores"] / 10)
 
 
@@ -79,7 +79,7 @@ def say_load(found: dict[str, Any]) -> None:
     on = found["machine"]
     print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
     if is_busy(found):
-        print(f"load average {found['load']}: the machine is busy, do not trust these times")
+        print(f"load average {found['load']}: the machine is busy; these times are not reliable")
 
 
 def heading(found: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def heading(found: dict[str, Any]) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table: the first column to the left, the others to the right."""
+    """Print a table with the first column left-aligned and the others right-aligned."""
     lines = [list(head), *([str(cell) for cell in row] for row in rows)]
     wide = [max(len(line[at]) for line in lines) for at in range(len(head))]
     print()
@@ -102,7 +102,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def write(file: Path | None, found: dict[str, Any]) -> None:
-    """Write the numbers as JSON, if there is a file for them."""
+    """Write the results as JSON if a file is given."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,12 +1,12 @@
-"""Loops over a challenge network in single GraphBLAS calls, for what a paper varies in them.
+"""Loops of single GraphBLAS calls over a challenge network, with variants from papers.
 
     Z  = Y W                mxm, plus_times
     Z  = Z + b              apply: on the entries
     Y' = min(max(Z, 0), clip)
 
-`sparse` keeps Y as a sparse matrix, `full` as a full one; both may drop the rows without a value
-after each layer, as the filter of Wang et al. does, and `sparse` may keep the zeros that the ReLU
-makes, as KK-SpDNN does until their share reaches a threshold.
+`sparse` stores Y as a sparse matrix, `full` as a full one. Both can drop the rows without values
+after each layer, as in the filter of Wang et al., and `sparse` can keep the zeros of the ReLU until
+their fraction reaches a threshold, as in KK-SpDNN.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from gbdnn import Network
 
-_ENTRIES = 1 << 24  # of a batch's activations at most
+_ENTRIES = 1 << 24  # maximum of a batch's activations
 
 
 def in_batches(
     step: Callable[..., np.ndarray], X: gb.Matrix, nthreads: int, size: int | None = None
 ) -> np.ndarray:
-    """Return the categories that `step` finds, batch by batch of `size` inputs."""
+    """Return the categories that `step` computes in batches of `size` inputs."""
     size = size or max(1, _ENTRIES // X.ncols)
     found = []
     with gb.ss.Context(engage=False, nthreads=nthreads):
@@ -44,7 +44,7 @@ def sparse(
     trim: float = 0.0,
     told: Callable[[int], Any] = lambda _: None,
 ) -> np.ndarray:
-    """Return the categories; zeros are removed where their share of the entries is `trim` or more.
+    """Return the categories; zeros are removed if their fraction of the entries reaches `trim`.
 
     `told` is called with the number of entries after each layer.
     """
@@ -82,7 +82,7 @@ def _living(Y: gb.Matrix) -> np.ndarray:
 
 
 def columnwise(network: Network) -> list[gb.Matrix]:
-    """Return the weights as `full` needs them: SuiteSparse's fast product of a full matrix."""
+    """Return the weights in the format of SuiteSparse's fast product with a full matrix."""
     found = []
     for layer in network:
         arrays = layer.weights.ss.export("csc", sort=True)
@@ -93,7 +93,7 @@ def columnwise(network: Network) -> list[gb.Matrix]:
 def full(
     network: Network, X: gb.Matrix, *, weights: list[gb.Matrix], drops: bool = False
 ) -> np.ndarray:
-    """Return the categories; Z starts at the bias, which is <= 0, and adds Y W in place."""
+    """Return the categories; Z is initialised with the bias, which is <= 0, and adds Y W."""
     from graphblas import binary, semiring
 
     Y, ids = X.to_dense(np.float32(0)), np.arange(X.nrows)

@@ -1,4 +1,4 @@
-"""A network trained and pruned in PyTorch on MNIST's test images: that of the tests."""
+"""The network of the tests, trained and pruned in PyTorch on MNIST's test images."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from gbdnn import io
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEARNT = 2000  # images of the 10,000 to learn from, the first ones
+LEARNT = 2000  # the first of the 10,000 images, used for training
 
 
 def images(folder: Path) -> np.ndarray:
-    """Return the test images, a row of 784 numbers from 0 to 1 for each."""
+    """Return the test images, one row of 784 numbers from 0 to 1 each."""
     return io.read_idx(folder / "t10k-images-idx3-ubyte.gz").reshape(10_000, 784) / 255
 
 
 def labels(folder: Path) -> np.ndarray:
-    """Return their digits."""
+    """Return the labels of the test images."""
     return io.read_idx(folder / "t10k-labels-idx1-ubyte.gz").astype(np.int64)
 
 
 def trained(x: np.ndarray, y: np.ndarray) -> Any:
-    """Return a module of 784-128-64-10 in double, 85 % of its weights pruned, and taught after it.
+    """Return a module of 784-128-64-10 in double precision, pruned by 85 % and fine-tuned.
 
-    In double no image is so near a tie that the order of a sum could turn it.
+    In double precision the order of additions changes no prediction.
     """
     import torch
     from torch import nn

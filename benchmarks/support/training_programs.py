@@ -1,8 +1,8 @@
 """The programs that `training_steps` compares: steps on minibatches, each in its own process.
 
-Each function takes a problem and returns ``ready(nthreads)``, which returns ``run(steps)``: it goes
-on with so many minibatches, and returns the loss of each and the seconds of all. All compute the
-same: softmax and cross-entropy, SGD with momentum, on a fixed pattern, from the same weights.
+Each function takes a problem and returns ``ready(nthreads)``, which returns ``run(steps)``; this
+processes the next `steps` minibatches and returns the loss of each and the total seconds. All use
+softmax and cross-entropy, SGD with momentum, a fixed pattern, and the same initial weights.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH, RATE, MOMENTUM = 128, 0.01, 0.9
 
 
 def gbdnn(problem: DenseProblem) -> Ready:
-    """`gbdnn.train`, an epoch of the steps that are asked for."""
+    """`gbdnn.train`, with one epoch of the requested steps."""
     import gbdnn
     from gbdnn import training
 
@@ -67,7 +67,7 @@ def gbdnn(problem: DenseProblem) -> Ready:
 
 
 def torch_mask(problem: DenseProblem) -> Ready:
-    """PyTorch, dense; what is no edge is set to 0 after each step."""
+    """PyTorch with dense weights; weights off the pattern are set to 0 after each step."""
     import torch
 
     def ready(nthreads: int) -> Run:
@@ -88,7 +88,7 @@ def torch_mask(problem: DenseProblem) -> Ready:
 
 
 def sparselab(problem: DenseProblem) -> Ready:
-    """Sparselab's layers, PyTorch's optimizer."""
+    """Layers of sparselab with PyTorch's optimizer."""
     import sparselab
     import torch
 
@@ -97,7 +97,7 @@ def sparselab(problem: DenseProblem) -> Ready:
         layers = []
         for W, b in zip(problem.weights, problem.biases, strict=True):
             layer = sparselab.SparseLinear(*W.shape, sparsity=0.5)
-            # The layer's own pattern is drawn; this is the problem's.
+            # Replace the layer's random pattern by that of the problem.
             layer._csr = sparselab.PaddedCSR.from_dense(torch.from_numpy(W.T.copy()))
             layer._values = torch.nn.Parameter(torch.from_numpy(np.asarray(layer._csr.values)))
             with torch.no_grad():
@@ -111,14 +111,14 @@ def sparselab(problem: DenseProblem) -> Ready:
 
 
 def sparseprop(problem: DenseProblem) -> Ready:
-    """SparseProp's layers, made of PyTorch's; PyTorch's optimizer."""
+    """Layers of SparseProp, converted from PyTorch, with PyTorch's optimizer."""
     import torch
     from sparseprop.modules import SparseLinear
 
     def ready(nthreads: int) -> Run:
         torch.set_num_threads(nthreads)
         layers = [*map(SparseLinear.from_dense, _linears(torch, problem))]
-        model = _sequential(torch, layers, inplace=False)  # they answer with views
+        model = _sequential(torch, layers, inplace=False)  # the layers return views
         optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
         return _autograd(torch, problem, model, optimizer, lambda: None)
 
@@ -126,7 +126,7 @@ def sparseprop(problem: DenseProblem) -> Ready:
 
 
 def torch_csr(problem: DenseProblem) -> Ready:
-    """PyTorch, CSR weights, without autograd: activations by columns, gradients on the pattern."""
+    """PyTorch with CSR weights, without autograd; activations are column-wise."""
     import torch
 
     warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
@@ -164,7 +164,7 @@ def torch_csr(problem: DenseProblem) -> Ready:
 
 
 class _CSRLayer:
-    """Weights by rows of the transposed matrix, and by rows: their values are kept together."""
+    """Weights by rows of the transposed matrix and by rows, with shared values."""
 
     def __init__(self, torch: Any, W: np.ndarray, b: np.ndarray) -> None:
         import scipy.sparse as sp
@@ -177,7 +177,7 @@ class _CSRLayer:
         self.b = torch.from_numpy(b.copy())
         self._moment = torch.zeros_like(self.W.values())
         self._bias_moment = torch.zeros_like(self.b)
-        # MKL's sampled product wants 64-bit indices where PyTorch was built with them.
+        # MKL's sampled product requires 64-bit indices if PyTorch was built with them.
         self._pattern = torch.sparse_csr_tensor(
             self.W.crow_indices(), self.W.col_indices(), torch.zeros_like(self._moment),
             self.W.shape,
