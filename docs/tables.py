@@ -38,7 +38,6 @@ def make(source: Path, folder: Path) -> None:
         "setups.md": setups(found),
         "commands.md": commands(found),
         "beside-engines.md": beside(found, "engines"),
-        "beside-zen4.md": beside(found, "zen4"),
         "beside-larger.md": larger(found),
         "published.md": published(),
         "published-sources.md": sources(),
