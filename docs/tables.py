@@ -193,14 +193,14 @@ def _marked(rate: Rate) -> str:
     return f"{rate.system}, **effective**" if rate.effective else rate.system
 
 
-def _precision(rate: Rate) -> str:
-    return "?" if rate.precision == "not stated" else rate.precision
+def _machine(rate: Rate) -> str:
+    return rate.machine if rate.precision == "not stated" else f"{rate.machine}, {rate.precision}"
 
 
 def published() -> str:
     """Return the times in the figure with their machines; a cell has 120, 480 and 1920 layers."""
     depths = " / ".join(map(str, LAYERS))
-    head = ["program", "machine", "precision", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
+    head = ["program", "machine", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
     number, rows = _numbered(), []
     for system, rates in _by_system().items():
         if system not in SHOWN:
@@ -211,7 +211,7 @@ def published() -> str:
             cell = [seconds.get((n, layers), "-") for layers in LAYERS]
             cells.append(" / ".join(cell) if set(cell) != {"-"} else "")
         name = f"{_marked(rates[0])} [{number[rates[0].source]}]"
-        rows.append([name, rates[0].machine, _precision(rates[0]), *cells])
+        rows.append([name, _machine(rates[0]), *cells])
     return table(head, rows, right=())
 
 
