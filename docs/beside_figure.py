@@ -46,10 +46,10 @@ def draw() -> Figure:
     figure = Figure(figsize=(8.4, 0.42 * len(programs) + 0.8), layout="constrained")
     axes = figure.subplots()
     for at, each in enumerate(programs):
-        ours, effective = each["program"].startswith("gbdnn"), "effective" in each["program"]
+        ours, once = each["program"].startswith("gbdnn"), "deduplication" in each["program"]
         color = OURS if ours else THEIRS
-        look = {"facecolor": "white" if effective else color, "edgecolor": color}
-        axes.barh(at, each["seconds"], height=0.62, hatch="////" if effective else None, **look)
+        look = {"facecolor": "white" if once else color, "edgecolor": color}
+        axes.barh(at, each["seconds"], height=0.62, hatch="////" if once else None, **look)
         weight = "bold" if ours else "normal"
         axes.annotate(
             f"{each['seconds']:#.3g} s", (each["seconds"], at), (4, 0),

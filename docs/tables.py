@@ -255,7 +255,7 @@ def line_of(found: dict[str, Any], command: str | None = None) -> str:
 
 _TITLES = {
     "gbdnn-distinct": "gbdnn, every input computed",
-    "gbdnn": "gbdnn, default: equal inputs computed once (effective)",
+    "gbdnn": "gbdnn, default: with deduplication",
     "gbdnn-fused": 'gbdnn, `engine="fused"`: every input computed',
     "gbdnn-graphblas": 'gbdnn, `engine="graphblas"`: sparse or full kernel',
     "gbdnn-full": 'gbdnn, `engine="full"`: full matrices in GraphBLAS',
