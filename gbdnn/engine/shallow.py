@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.choice import NetworkFacts, division, plan_layers
+from gbdnn.engine.choice import NetworkFacts, division, plan_layers, sharing_threads
 from gbdnn.engine.loader import chain_of, prepared_weights
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import FusedSingle
+from gbdnn.kernels.fused_chain import FusedShares, FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
 from gbdnn.runtime.threads import on_threads
 
@@ -73,6 +73,7 @@ def run_shallow(
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
     wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
     chains, stop = net.prepared(_wide if wide else _narrow), len(net)
+    shares = sharing_threads(facts, X.nrows, nthreads)
     starts = iter(range(0, X.nrows, width))  # shared by the threads
 
     def work(_: int) -> None:
@@ -86,7 +87,10 @@ def run_shallow(
                 X.require_finite(start, start + len(rows))
             chain = chains.unchecked if largest <= chains.safe else chains.checked
             counts = np.zeros((stop, 5), np.int64) if progress.is_watched else None
-            Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
+            if shares > 1 and chain is chains.unchecked and counts is None:
+                Y = chains.shared(shares).run(Y, buffers)
+            else:
+                Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
             if counts is not None:
                 progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
             answer.write(partial(chain.write, Y))
@@ -128,6 +132,14 @@ class _Chains:
         self.safe = max(safe, default=0.0)
         self.idle: list[tuple[int, Buffers]] = []
         self._facts = net.prepared(NetworkFacts.of)
+        self._shared: dict[int, FusedShares] = {}
+
+    def shared(self, count: int) -> FusedShares:
+        """Return the layers divided into `count` shares of neurons."""
+        if count not in self._shared:
+            chain: Any = self.unchecked  # of the fused kernel
+            self._shared[count] = FusedShares(chain, count)
+        return self._shared[count]
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
         """Return the width and buffers of idle blocks of at least this width, or of new ones."""

@@ -85,6 +85,7 @@ FEW_ELEMENTS = 1 << 20  # elements up to which even sparse inputs become an arra
 SPARSEST = 1 / 8  # times DENSE: below this density an array may be better off as rows
 SINGLES = 2  # inputs up to which they are computed one by one rather than as a block
 CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per input of about 32
+SHARE_EDGES = 220_000  # least edges of a thread where threads divide a narrow block's neurons
 HAND_OVER = 150_000.0  # work from which a second thread helps
 
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock

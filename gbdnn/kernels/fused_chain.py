@@ -15,7 +15,9 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
+from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE
 from gbdnn.kernels.overflow import non_finite
+from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from gbdnn.kernels.kernel import ChainLayers
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FusedChain", "FusedSingle"]
+__all__ = ["FusedChain", "FusedShares", "FusedSingle"]
 
 
 class FusedChain:
@@ -44,7 +46,7 @@ class FusedChain:
         self.neurons = max(max(info.shape) for info in layers.infos)
         self.dtype: np.dtype = layers.infos[0].dtype
         self._table = LayerTable(layers.weights, layers.droppable, layers.checked)
-        self._compiled = functions(self.dtype.name)
+        self.compiled = functions(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
         """Return a block for `width` inputs before layer `k`."""
@@ -60,7 +62,7 @@ class FusedChain:
         )
         values = rows.values[:1] if rows.is_iso else rows.values
         values = np.ascontiguousarray(values, self.dtype)
-        self._compiled["fill"](
+        self.compiled["fill"](
             address(indptr), address(columns), address(values), int(not rows.is_iso), 0,
             rows.nrows, address(self.layers.position(k)), Y.address, Y.stride, Y.neurons,
         )  # fmt: skip
@@ -71,7 +73,7 @@ class FusedChain:
         size, position = rows.itemsize, self.layers.position(k)
         _kept, natural = natural_order(max(Y.neurons, Y.stride))
         row_stride, column_stride = rows.strides
-        bits = self._compiled["from_dense"](
+        bits = self.compiled["from_dense"](
             address(rows), row_stride // size, column_stride // size, len(rows),
             natural if position is None else address(position), natural,
             Y.address, Y.stride, Y.neurons,
@@ -96,7 +98,7 @@ class FusedChain:
         Z: AlignedBlock = buffers.get(self.neurons, Y.width)
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
-        self._compiled["chain"](
+        self.compiled["chain"](
             self._table.address, first, last, Y.address, Z.address, Y.stride, count,
             address(ids), scratch, costs.MACHINE.fused, costs.MOVE,
             costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
@@ -122,7 +124,7 @@ class FusedChain:
         """Write the inputs to rows of arrays."""
         _kept, natural = natural_order(max(Y.neurons, Y.stride))
         ids = np.ascontiguousarray(Y.inputs)
-        found: Any = self._compiled["to_dense"](
+        found: Any = self.compiled["to_dense"](
             Y.address, Y.stride, Y.neurons, address(ids), natural,
             len(ids), address(values), Y.neurons, address(present),
         )  # fmt: skip
@@ -131,16 +133,50 @@ class FusedChain:
     def _rows(self, Y: AlignedBlock, k: int, first: int, ids: np.ndarray) -> SparseRows:
         inputs, begin = len(ids), Y.address + first * self.dtype.itemsize
         counts = np.empty(inputs, np.int64)
-        self._compiled["count"](begin, Y.stride, Y.neurons, inputs, address(counts))
+        self.compiled["count"](begin, Y.stride, Y.neurons, inputs, address(counts))
         indptr = np.zeros(inputs + 1, np.int64)
         np.cumsum(counts, out=indptr[1:])
         columns, values = np.empty(indptr[-1], np.uint64), np.empty(indptr[-1], self.dtype)
         places = indptr[:-1].copy()
-        self._compiled["extract"](
+        self.compiled["extract"](
             begin, Y.stride, Y.neurons, address(self.layers.position(k)), inputs,
             address(places), address(columns), address(values),
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
+
+
+class FusedShares:
+    """A narrow block through all layers of a chain; threads divide each layer's neurons.
+
+    Parameters
+    ----------
+    chain : FusedChain
+        Without panels. Sums are not checked, and inputs not dropped.
+    count : int
+        Number of shares of each layer, and of threads.
+    """
+
+    def __init__(self, chain: FusedChain, count: int) -> None:
+        from gbdnn.kernels.compiled.table import shares
+
+        weights = chain.layers.weights
+        self._table = np.concatenate([shares(layer, count) for layer in weights])
+        self._table[:, [DROPPABLE, CHECKED]] = 0
+        self._chain, self._count, self._layers = chain, count, len(weights)
+        self._run = chain.compiled["shares"]
+
+    def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
+        """Return a block after all layers; `Y` is consumed."""
+        Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
+        state = np.zeros(2 * self._layers, np.int64)
+        given = address(self._table), self._count, self._layers, Y.address, Z.address, Y.stride
+        run = partial(self._run, *given, len(Y.inputs), address(state))
+        on_threads(self._count, lambda _: run(), stop=int)
+        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
+        if self._layers % 2 == 0:
+            Y.neurons, Y, Z = Z.neurons, Z, Y
+        buffers.put(Y)
+        return Z
 
 
 class FusedSingle:

@@ -16,6 +16,8 @@ from gbdnn import errors
 from gbdnn.engine import shallow
 from gbdnn.engine.sources import DenseRows
 from gbdnn.kernels import costs
+from gbdnn.kernels.compiled import record, table
+from gbdnn.kernels.fused import FUSED
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
 TOLERANCE = {"FP32": 1e-5, "FP64": 1e-12}
@@ -77,6 +79,37 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
     regrouped(monkeypatch)
     found = gbdnn.infer(net, X, engine="fused", nthreads=2)
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
+
+
+@BOTH
+@pytest.mark.parametrize("threads", [2, 3, 7])
+@pytest.mark.parametrize(
+    "layers",
+    [MIXED, pruned((50, 40, 40, 100), (1.0, 0.02, 0.3)), pruned((64, 7), (0.0,))],
+)
+def test_the_same_bits_if_threads_divide_the_neurons(layers, threads, dtype, monkeypatch):
+    """Dense layers, pairs of columns with equal rows, layers with fewer neurons than threads."""
+    pairs = Dense(np.tile(layers[0].W[:, :2], 20), np.arange(40) / 40, activation="relu")
+    X = inputs(32, len(layers[0].W))
+    for net in (network(layers, dtype), network([pairs], dtype)):
+        expected = gbdnn.compile(net, nthreads=1)(X)
+        with monkeypatch.context() as patch:
+            patch.setattr(costs, "SHARE_EDGES", 1)
+            run = gbdnn.compile(net, nthreads=threads)
+            for count in (3, 16 if dtype == "FP32" else 8, 32 if dtype == "FP32" else 16):
+                np.testing.assert_array_equal(run(X[:count]), expected[:count])
+            found = gbdnn.infer(net, X[:5], engine="fused", nthreads=threads)
+            np.testing.assert_array_equal(found.to_dense(fill_value=0), expected[:5])
+
+
+def test_neurons_are_divided_without_gaps():
+    """Shares have about equally many edges; the columns of a pair are in one share."""
+    layer = Dense(np.tile(np.eye(6, 1) + np.eye(6, 1, -3), 31), np.zeros(31), activation="relu")
+    whole = FUSED.prepare(network([layer])[0], None, None)
+    records = table.shares(whole, 3)
+    assert records[:, record.NCOLS].tolist() == [10, 10, 11]
+    assert records[:, record.EDGES].tolist() == [20, 20, 22]
+    assert whole.arrays["PAIRS"][[9, 10, 19, 20]].tolist() == [0, 1, 0, 1]
 
 
 # What goes in

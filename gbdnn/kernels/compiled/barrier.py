@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from gbdnn.kernels.compiled.tile import LINE, offset
 
-__all__ = ["barrier", "read", "write"]
+__all__ = ["add", "barrier", "read", "wait_for", "write"]
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _GENERATION = LINE // 8
@@ -27,13 +27,13 @@ _SPINS = 2000  # about ten microseconds
 
 
 @intrinsic
-def _arrive(typing, pointer):
-    """Add 1 to the number of arrived threads and return its previous value."""
+def add(typing, pointer, value):
+    """Add to an integer that other threads may write; return its value before."""
 
     def codegen(context, builder, signature, args):
-        return builder.atomic_rmw("add", args[0], _I64(1), "seq_cst")
+        return builder.atomic_rmw("add", *args, "seq_cst")
 
-    return types.int64(pointer), codegen
+    return types.int64(pointer, types.int64), codegen
 
 
 @intrinsic
@@ -85,20 +85,26 @@ def _give_way(typing):
 
 
 @njit(no_cpython_wrapper=True)
+def wait_for(pointer, value):
+    """Wait until an integer that other threads write is at least `value`."""
+    spins = 0
+    while read(pointer) < value:
+        spins += 1
+        if spins < _SPINS:
+            _relax()
+        else:
+            _give_way()
+
+
+@njit(no_cpython_wrapper=True)
 def barrier(state, nthreads):
     """Wait until `nthreads` threads have called this; their earlier writes are then visible."""
     if nthreads == 1:
         return
     generation = offset(state, _GENERATION)
     mine = read(generation)
-    if _arrive(state) == nthreads - 1:
+    if add(state, 1) == nthreads - 1:
         write(state, 0)
         write(generation, mine + 1)
-        return
-    spins = 0
-    while read(generation) == mine:
-        spins += 1
-        if spins < _SPINS:
-            _relax()
-        else:
-            _give_way()
+    else:
+        wait_for(generation, mine + 1)

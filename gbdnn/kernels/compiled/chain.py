@@ -10,23 +10,26 @@ move. The result of an input does not depend on its position.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.layer import Kinds, make_layer
 from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, EDGES, FIELDS, NCOLS
 from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
+
+if TYPE_CHECKING:
+    from gbdnn.kernels.compiled.layer import Kinds
 
 __all__ = ["make_chain"]
 
 NFIELDS = len(FIELDS)
 
 
-def make_chain(kind: Kinds, pair_lines: int):
+def make_chain(kind: Kinds, layer):
     """Return the function ``chain`` and its signature."""
-    layer = make_layer(kind, pair_lines)
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     size = LINE // lanes
 

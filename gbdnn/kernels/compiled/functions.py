@@ -23,6 +23,7 @@ __all__ = ["functions", "gather_library", "libraries", "library", "step_library"
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
     "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 4)})",
+    "shares": f"void({','.join([_INT] * 8)})",
     "fill": f"void({','.join([_INT] * 10)})",
     "count": f"void({','.join([_INT] * 5)})",
     "extract": f"void({','.join([_INT] * 8)})",
@@ -41,14 +42,17 @@ def _kernels(dtype: str) -> Library:
     def make(lines: int) -> dict[str, Any]:
         from gbdnn.kernels.compiled.chain import make_chain
         from gbdnn.kernels.compiled.dense_rows import make_from_dense, make_to_dense
-        from gbdnn.kernels.compiled.layer import kinds
+        from gbdnn.kernels.compiled.layer import kinds, make_layer
         from gbdnn.kernels.compiled.order import make_arrange, make_panels, make_patterns
         from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill
+        from gbdnn.kernels.compiled.shares import make_shares
         from gbdnn.kernels.compiled.single import make_single
 
         kind = kinds(dtype)
+        layer = make_layer(kind, lines)
         return {
-            "chain": make_chain(kind, lines),
+            "chain": make_chain(kind, layer),
+            "shares": make_shares(kind, layer),
             "fill": make_fill(kind),
             "count": make_count(kind),
             "extract": make_extract(kind),

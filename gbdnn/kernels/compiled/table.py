@@ -15,7 +15,23 @@ import numpy as np
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import AHEAD, CHECKED, DROPPABLE, FIELDS, NEAR
+from gbdnn.kernels.compiled.record import (
+    AHEAD,
+    BIAS,
+    BIAS_STEP,
+    CHECKED,
+    DENSE,
+    DROPPABLE,
+    EDGES,
+    FIELDS,
+    INDPTR,
+    NCOLS,
+    NEAR,
+    NROWS,
+    PAIRS,
+    PLACES,
+    WEIGHTS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +39,9 @@ if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FusedLayer", "LayerTable", "prepare"]
+__all__ = ["FusedLayer", "LayerTable", "prepare", "shares"]
+
+_TOGETHER = 24  # columns of a dense layer that are computed together, at most
 
 
 class FusedLayer(NamedTuple):
@@ -153,6 +171,30 @@ def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> Fu
     }
     known |= numbers | {name: address(array) for name, array in arrays.items()}
     return FusedLayer(info.ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
+
+
+def shares(layer: FusedLayer, count: int) -> np.ndarray:
+    """Return records of `count` shares of a layer's columns, with about equally many edges.
+
+    The records point to the layer's arrays. A layer in panels cannot be divided.
+    """
+    arrays, record, parts = layer.arrays, layer.record, np.arange(count + 1) / count
+    if record[DENSE]:
+        indptr = record[NROWS] * np.arange(layer.ncols + 1)
+        ends = np.rint(parts * layer.ncols / _TOGETHER).astype(np.int64) * _TOGETHER
+    else:
+        indptr = arrays["INDPTR"]
+        ends = np.searchsorted(indptr, parts * indptr[-1])
+        ends -= (arrays["PAIRS"][ends - 1] != 0) & (ends > 0)  # a pair is in one share
+    ends[-1] = layer.ncols
+    found = np.repeat(record[np.newaxis], count, axis=0)
+    found[:, NCOLS], found[:, EDGES] = np.diff(ends), np.diff(indptr[ends])
+    size = arrays["WEIGHTS"].itemsize
+    strides = {PLACES: 4, BIAS: size * record[BIAS_STEP]}
+    strides |= {WEIGHTS: size * record[NROWS]} if record[DENSE] else {INDPTR: 8, PAIRS: 1}
+    for field, stride in strides.items():
+        found[:, field] += ends[:-1] * stride
+    return found
 
 
 class LayerTable:
