@@ -166,7 +166,7 @@ def compile(  # noqa: A001
         As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
         ``"auto"`` without numba, call `infer`.
     nthreads : int, optional
-        As for `infer`. Calls with few inputs use one thread.
+        As for `infer`. Calls with one input, or few inputs of a small network, use one thread.
 
     Returns
     -------
