@@ -97,18 +97,7 @@ class ShapeError(GbdnnError, ValueError):
 
 
 class TooLargeError(GbdnnError, MemoryError):
-    """A matrix has more rows or columns than fit into memory, even without entries.
-
-    Examples
-    --------
-    >>> import graphblas as gb, numpy as np, gbdnn
-    >>> huge = gb.Matrix(float, nrows=2**59, ncols=1)
-    >>> try:
-    ...     gbdnn.infer([np.eye(1)], huge)
-    ... except gbdnn.errors.TooLargeError as error:  # or MemoryError
-    ...     print("too many inputs")
-    too many inputs
-    """
+    """A matrix has more rows or columns than fit into memory, even without entries."""
 
 
 class NonFiniteError(GbdnnError, ArithmeticError):
@@ -166,26 +155,11 @@ class ForkError(GbdnnError, RuntimeError):
 
 
 class WorkerError(GbdnnError, BrokenExecutor):
-    """A worker of an executor died; the message states which parts are complete.
-
-    Examples
-    --------
-    >>> from concurrent.futures import BrokenExecutor
-    >>> import gbdnn
-    >>> issubclass(gbdnn.errors.WorkerError, BrokenExecutor)
-    True
-    """
+    """A worker of an executor died; the message states which parts are complete."""
 
 
 class RankError(GbdnnError, RuntimeError):
-    """Another rank of a pipeline failed with a foreign exception, quoted in the message.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> issubclass(gbdnn.errors.RankError, RuntimeError)
-    True
-    """
+    """Another rank of a pipeline failed with a foreign exception, quoted in the message."""
 
 
 class FormatError(GbdnnError, ValueError):
@@ -193,10 +167,8 @@ class FormatError(GbdnnError, ValueError):
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> file = Path(tempfile.mkdtemp()) / "weights.tsv"
+    >>> import pathlib, tempfile, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "weights.tsv"
     >>> _ = file.write_text("1\t2\tmany\n")
     >>> try:
     ...     gbdnn.io.read_tsv(file)
@@ -207,55 +179,22 @@ class FormatError(GbdnnError, ValueError):
 
 
 class MissingFileError(GbdnnError, FileNotFoundError):
-    """A file does not exist; the message describes the expected layout.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> try:
-    ...     gbdnn.load("no such folder")
-    ... except gbdnn.errors.MissingFileError as error:  # or FileNotFoundError
-    ...     print("no such folder")
-    no such folder
-    """
+    """A file does not exist; the message describes the expected layout."""
 
 
 class ReadError(GbdnnError, OSError):
     """A file cannot be read because of permissions, a disk error or too many open files.
 
     ``errno`` is that of the operating system, if known.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> issubclass(gbdnn.errors.ReadError, OSError)
-    True
     """
 
 
 class OutputError(GbdnnError, OSError):
-    """A file cannot be written; an existing file is left unchanged.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> try:
-    ...     gbdnn.save(gbdnn.radixnet(1024, 1), "/dev/null/net")
-    ... except gbdnn.errors.OutputError as error:  # or OSError
-    ...     print("cannot be written")
-    cannot be written
-    """
+    """A file cannot be written; an existing file is left unchanged."""
 
 
 class MissingPackageError(GbdnnError, ImportError):
-    """An optional package is not installed; the message contains the pip command.
-
-    Examples
-    --------
-    >>> import gbdnn
-    >>> issubclass(gbdnn.errors.MissingPackageError, ImportError)
-    True
-    """
+    """An optional package is not installed; the message contains the pip command."""
 
 
 @contextmanager

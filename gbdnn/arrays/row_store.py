@@ -22,15 +22,7 @@ _LARGE = 64 << 20  # allocations from this size return to the system anyway
 
 
 class RowStore:
-    """Collects rows in the order in which any threads add them.
-
-    Parameters
-    ----------
-    ncols : int
-        Number of columns.
-    dtype : float32 or float64
-        Of the values.
-    """
+    """Collects rows of `ncols` columns in the order in which any threads add them."""
 
     def __init__(self, ncols: int, dtype: np.dtype) -> None:
         self._ncols, self._dtype = ncols, dtype

@@ -91,13 +91,6 @@ class Outcome:
         Processor, cores, memory in GiB and operating system.
     versions : dict
         Versions of Python, gbdnn and its numerical libraries.
-
-    Examples
-    --------
-    >>> from gbdnn import challenge
-    >>> outcome = challenge.run(challenge.generated(1024, 6, inputs=100), repeat=3)
-    >>> outcome.check, len(outcome.seconds), outcome.edge_rate > 0
-    ('PASSED', 3, True)
     """
 
     problem: Problem

@@ -45,15 +45,6 @@ class Problem:
         0-based categories; None without official ones.
     seed : int, optional
         The seed of a generated network.
-
-    Examples
-    --------
-    >>> from gbdnn import challenge
-    >>> problem = challenge.generated(1024, 6, inputs=100)
-    >>> problem.name
-    "1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits)"
-    >>> problem.inputs, problem.network.edges
-    (100, 196608)
     """
 
     name: str
@@ -207,17 +198,9 @@ def official(
 
 
 def training_images(directory: str | os.PathLike[str]) -> Path | None:
-    """Return the file of MNIST's training images in a folder, if it exists.
+    """Return the file of MNIST's training images in a folder, or None.
 
-    Parameters
-    ----------
-    directory : path-like
-        Folder that contains the file, or a folder ``MNIST`` or ``mnist`` with it.
-
-    Returns
-    -------
-    Path or None
-        ``train-images-idx3-ubyte.gz``.
+    The name is ``train-images-idx3-ubyte.gz``, also in a folder ``MNIST`` or ``mnist`` in it.
     """
     root = as_path(directory, "directory")
     files = (Path(root, folder, _TRAINING) for folder in ("", "MNIST", "mnist"))

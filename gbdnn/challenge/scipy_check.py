@@ -26,22 +26,11 @@ _BLOCK_ENTRIES = 1_500_000
 def scipy_categories(
     network: Network, features: gb.Matrix, *, progress: Progress | None = None
 ) -> np.ndarray:
-    """Compute the categories of a challenge network with SciPy in FP64.
+    """Return the 0-based categories of a challenge network by SciPy in FP64, ascending.
 
-    Parameters
-    ----------
-    network : Network
-        Layers with the bias rule ``"entries"``, a ReLU, and nonnegative weights (SciPy drops sums
-        that cancel).
-    features : Matrix, shape (inputs, neurons)
-        Inputs without entries are dropped after each layer.
-    progress : callable, optional
-        Called as ``progress(k, count)`` at the beginning and after each layer of a block of inputs.
-
-    Returns
-    -------
-    ndarray of int64
-        0-based ids in ascending order.
+    Layers have the bias rule ``"entries"``, a ReLU, and nonnegative weights (SciPy drops sums that
+    cancel). Inputs without entries are dropped after each layer. ``progress(k, count)`` is called
+    at the beginning and after each layer of a block of inputs.
     """
     if progress is not None:
         progress(0, len(network))

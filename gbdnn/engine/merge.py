@@ -34,13 +34,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Merged:
-    """Record of which input was merged into which.
-
-    Parameters
-    ----------
-    inputs : int
-    always : bool
-        Whether to merge even if few inputs are equal.
+    """Record of which input was merged into which; `always` merges even if few inputs are equal.
 
     Attributes
     ----------
@@ -64,19 +58,10 @@ class Merged:
     def columns(
         self, blocks: Sequence[Any], each: Callable[[Callable[[int], Any], int], list[Any]]
     ) -> list[np.ndarray] | None:
-        """Merge equal inputs of blocks at the same layer.
+        """Merge equal inputs of blocks at the same layer, and return the columns of each to keep.
 
-        Parameters
-        ----------
-        blocks : sequence of Block
-        each : callable
-            ``each(function, n)`` returns ``[function(0), ..., function(n - 1)]``, computed by
-            several threads.
-
-        Returns
-        -------
-        list of ndarray, optional
-            Columns of each block to keep; None to keep all, also if merging does not pay.
+        ``each(function, n)`` returns ``[function(0), ..., function(n - 1)]``, computed by several
+        threads. The result is None if all columns are kept, also because merging does not pay.
         """
         marks: list[np.ndarray] = []
         for count in (min(_FIRST, len(blocks)), len(blocks)):  # sample some blocks first

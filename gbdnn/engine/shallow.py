@@ -50,19 +50,9 @@ def run_shallow(
     memory: int = 1 << 62,
     progress: RunProgress = UNWATCHED,
 ) -> None:
-    """Write the activations of the last layer to an answer initialised with zeros.
+    """Write the activations of the last layer of a shallow network to an answer of zeros.
 
-    Parameters
-    ----------
-    net : Network
-        For which `is_shallow` is true.
-    X : DenseRows
-    answer : DenseAnswer
-    nthreads : int, optional
-        As for `infer`.
-    memory : int
-        Budget of all blocks in bytes.
-    progress : RunProgress, optional
+    `memory` is the budget of all blocks in bytes.
     """
     if X.nrows <= costs.SINGLES:
         net.prepared(_Singles).run(X, answer)

@@ -41,15 +41,7 @@ _AT_ONCE = 256  # rows checked at a time
 
 
 class DenseRows:
-    """Rows of an array, which is not modified.
-
-    Parameters
-    ----------
-    array : ndarray, shape (nrows, ncols)
-        Any memory order and real dtype.
-    dtype : float32 or float64
-        Rows are cast to this type.
-    """
+    """Rows of an array of any memory order and real dtype, cast to `dtype` when read."""
 
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
         self.array, self.dtype = array, dtype

@@ -57,14 +57,7 @@ def steps(
 ) -> tuple[list[Step], np.ndarray | None]:
     """Return the step of each layer, and the nodes whose features the first layer reads.
 
-    Parameters
-    ----------
-    A : Matrix, SciPy sparse or 2-D ndarray, shape (nodes, nodes)
-    dtype : float32 or float64
-        Dtype of the rows.
-    layers : sequence of Convolution
-    ids : ndarray of int64, optional
-        Nodes of the result, ascending; None for all.
+    `ids` are the nodes of the result, ascending; None for all.
     """
     if ids is None:
         rows = as_rows(A, what="A", dtype=dtype)

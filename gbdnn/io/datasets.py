@@ -178,10 +178,8 @@ def read_idx(path: str | os.PathLike[str], *, unpacked_limit: int | None = None)
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> file = Path(tempfile.mkdtemp()) / "labels-idx1-ubyte"
+    >>> import pathlib, tempfile, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "labels-idx1-ubyte"
     >>> _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 5, 0, 4]))  # three of uint8
     >>> gbdnn.io.read_idx(file)
     array([5, 0, 4], dtype=uint8)

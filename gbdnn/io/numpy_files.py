@@ -28,21 +28,9 @@ _INDICES = ("indices", "indptr", "row", "col", "coords", "offsets")
 def read_numpy(path: Path, limit: int | None = None) -> Any:
     """Return the array of a file, or the sparse matrix that `scipy.sparse.save_npz` wrote.
 
-    Parameters
-    ----------
-    path : Path
-        Detected as .npy or .npz by its first bytes.
-    limit : int, optional
-        Maximum number of bytes after decompression. Default: see `most_unpacked`.
-
-    Returns
-    -------
-    ndarray of bool, integers or floats in native byte order, or a SciPy sparse array
-
-    Raises
-    ------
-    FormatError, TooLargeError, MissingFileError, MissingPackageError
-        The file is damaged, in another format or missing; SciPy is not installed.
+    The format, .npy or .npz, is detected by the first bytes. `limit` is the maximum number of bytes
+    after decompression (default: see `most_unpacked`). Arrays have bool, integers or floats in
+    native byte order.
     """
     fault = "not a file of NumPy arrays"
     with open_checked(path, limit, fault) as file:

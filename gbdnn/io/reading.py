@@ -91,24 +91,11 @@ def open_checked(
 ) -> Iterator[BinaryIO]:
     """Open a regular file for reading, with a limit on decompression.
 
-    Parameters
-    ----------
-    path : Path
-    limit : int, optional
-        Maximum number of bytes after decompression. Default: see `most_unpacked`.
-    fault : str
-        Prefix of the FormatError for an exception of another package in the block.
-
-    Yields
-    ------
-    BinaryIO
-        The file; for gzip (detected by its first bytes) its decompressed content. Zip archives are
-        not decompressed, but refused if the total size of members exceeds the limit.
-
-    Raises
-    ------
-    MissingFileError, ReadError, FormatError
-        The file does not exist, cannot be read, or is not a regular file (a FIFO could block).
+    Yields the file, or its decompressed content for gzip (detected by its first bytes). Zip
+    archives are not decompressed, but refused if the total size of members exceeds `limit`
+    (default: see `most_unpacked`). Anything but a regular file is refused, since a FIFO could
+    block. `fault` is the prefix of the FormatError for an exception of another package in the
+    block.
     """
     with _opened(path) as file, foreign_errors(path, fault):
         start = file.peek(2)  # type: ignore[attr-defined]

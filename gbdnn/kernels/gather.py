@@ -204,15 +204,10 @@ class Gather:
 
 
 def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., Any] | None:
-    """Return the compiled product if it is cached, due or `forced`.
+    """Return the compiled product if it is cached, due or `forced`, else None.
 
     It is due once the products of this process, including this one of `work` ns, take longer in
-    GraphBLAS than compiling.
-
-    Raises
-    ------
-    MissingPackageError
-        It is forced and cannot be compiled.
+    GraphBLAS than compiling. Raise MissingPackageError if it is forced and cannot be compiled.
     """
     try:
         from gbdnn.kernels.compiled.functions import gather_library

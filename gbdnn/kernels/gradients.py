@@ -65,13 +65,8 @@ def backward(
 ) -> list[LayerGradient]:
     """Return the gradient of each layer's weights and biases.
 
-    Parameters
-    ----------
-    layers : sequence of Layer
-    activations : sequence of Matrix
-        As `forward` returns them.
-    gradient : ndarray, shape (inputs, outputs)
-        Gradient of the loss with respect to the last activations.
+    `activations` are those of `forward`; `gradient` is that of the loss with respect to the last
+    ones, shape (inputs, outputs).
     """
     monoid, semiring = gb.monoid, gb.semiring
     D = gb.Matrix.from_dense(gradient)

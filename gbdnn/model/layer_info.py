@@ -49,11 +49,6 @@ class LayerInfo:
     clip : float, optional
         Upper limit of the activations.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        A value is invalid.
-
     Examples
     --------
     >>> import gbdnn

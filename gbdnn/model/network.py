@@ -178,12 +178,8 @@ class Network(Sequence[Layer]):
     def loaded(self, *, progress: Callable[[int, int], object] | None = None) -> Network:
         """Return this network with all layers in memory; itself if they already are.
 
-        `source` does not change.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called as ``progress(k, count)`` after each layer: k of count layers have been read.
+        Calls ``progress(k, count)`` after each layer: k of count layers have been read. The
+        attribute ``source`` does not change.
         """
         require_callable(progress, "progress")
         if self._read is None:

@@ -18,21 +18,9 @@ _MOUNTED = Path("/sys/fs/cgroup")
 def cores(*, bound: bool = True, limited: bool = True) -> int:
     """Return the number of cores available to this process, at least 1.
 
-    Parameters
-    ----------
-    bound : bool
-        Whether to respect the CPU affinity of this process.
-    limited : bool
-        Whether to respect the quota.
-
-    Returns
-    -------
-    int
-
-    Notes
-    -----
-    The quota of a container is that of its control group (Linux cgroups, version 1 or 2), in
-    microseconds per period; fractions of a core are rounded up.
+    `bound` respects the CPU affinity of the process, `limited` the quota of a container: that of
+    its control group (Linux cgroups, version 1 or 2), in microseconds per period; fractions of a
+    core are rounded up.
     """
     there = (bound and len(usable())) or os.cpu_count() or 1
     quota = _quota(_SELF, _MOUNTED) if limited else None

@@ -37,23 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StepContext:
-    """State of training that is passed to an adjustment.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> class Watch:
-    ...     every = None  # called after every epoch
-    ...     def adjust(self, layers, context):
-    ...         print(f"{context.progress:.0%} done")
-    ...         return layers
-    >>> run = gbdnn.train(net, X, y, epochs=2, adjustments=Watch())
-    50% done
-    100% done
-    """
+    """State of training that is passed to an adjustment."""
 
     step: int
     """Number of steps done."""
@@ -135,11 +119,6 @@ class GroupLasso:
     negligible : float, default 1e-4
         After the last training step, groups with a root mean square weight below this value are
         set to 0. During training, gradient noise keeps them from reaching 0.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        A parameter is out of range.
 
     Notes
     -----

@@ -63,15 +63,7 @@ def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
 
 
 def read_run(path: str | os.PathLike[str]) -> TrainingRun:
-    """Read a run from a file.
-
-    Raises
-    ------
-    MissingFileError, ReadError
-        The file does not exist or cannot be read.
-    FormatError
-        The file is damaged, or was not written by this version of gbdnn.
-    """
+    """Read a run from a file; raise FormatError if it is damaged or of another version."""
     path = as_path(path)
     load = require("safetensors.numpy", "store", _WHY).load
     content = read_bytes(path)
@@ -103,20 +95,8 @@ def resumed(
 ) -> TrainingRun:
     """Return the run in a checkpoint, or `begun` if the file does not exist.
 
-    Parameters
-    ----------
-    path : path-like
-        Must be writable.
-    begun : TrainingRun
-        Initial run of the call of `train`, with its options.
-    moments : int
-        Values per weight that the optimizer keeps.
-    steps_per_epoch : int
-
-    Raises
-    ------
-    ArgumentError
-        The checkpoint belongs to another call.
+    `begun` is the initial run of the call, with its options; `moments` is the number of values per
+    weight that the optimizer keeps. Raise ArgumentError if the checkpoint belongs to another call.
     """
     path = as_path(path, "checkpoint")
     require_writable(path)

@@ -30,15 +30,7 @@ _BLOCK = 1024  # inputs evaluated together
 
 
 class ArrayInputs:
-    """Rows of an array, which is not copied.
-
-    Parameters
-    ----------
-    array : ndarray, shape (inputs, neurons)
-        Finite values.
-    dtype : float32 or float64
-        The network's dtype.
-    """
+    """Rows of a finite array, shape (inputs, neurons), which is not copied."""
 
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
         self._array = array
@@ -78,15 +70,9 @@ class SparseInputs:
 
 
 class StoredInputs:
-    """Rows of a store that exceeds `memory`.
+    """Rows of a store that exceeds `memory` bytes, the budget for rows held at a time.
 
     The store is read in order, as many minibatches at a time as fit.
-
-    Parameters
-    ----------
-    rows : RowSource
-    memory : int
-        Budget in bytes for the rows held at a time, including copies while reading.
     """
 
     array = None

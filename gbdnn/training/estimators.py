@@ -284,17 +284,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Train for one epoch on a batch of inputs; the first batch defines the scaling of y.
 
-        Parameters
-        ----------
-        X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
-        y : array_like, shape (inputs,) or (inputs, outputs)
-        sample_weight : array_like, shape (inputs,), optional
-            As in `fit`.
-
-        Returns
-        -------
-        SparseRegressor
-            The fitted estimator.
+        Parameters and result are those of `fit`.
         """
         X, y, weights = self._targets(X, y, sample_weight, first=not hasattr(self, "run_"))
         self._partial_fit(X, y, weights, y.shape[1], SquaredError())

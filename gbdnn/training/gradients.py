@@ -23,18 +23,7 @@ __all__ = ["LossGradient", "gradients"]
 
 
 class LossGradient(NamedTuple):
-    """Loss and gradient.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> found = gbdnn.training.gradients(net, X, y)
-    >>> found.layers[0].W.nvals == net[0].edges, found.layers[0].b.shape
-    (True, (16,))
-    """
+    """Loss and gradient."""
 
     loss: float
     """Mean loss over the inputs."""

@@ -300,15 +300,9 @@ def _require_rate(rate: Any) -> None:
 
 
 def step_rates(optimizer: Optimizer, factors: np.ndarray, first: int) -> np.ndarray:
-    """Return learning rates and corrections of consecutive steps, shape (steps, 3).
+    """Return learning rates and bias corrections of steps `first`, ..., shape (steps, 3).
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-    factors : ndarray, shape (steps,)
-        Factors of the schedule.
-    first : int
-        Number of steps done before.
+    `factors` are the schedule's, one per step.
     """
     steps = np.arange(first + 1, first + 1 + len(factors), dtype=np.float64)
     rates = optimizer.learning_rate * factors

@@ -1,9 +1,4 @@
-"""Training recipes of several steps.
-
-FSSL, fine-tuned structured sparsity learning: J. Wang et al., "Performance of Training Sparse Deep
-Neural Networks on GPUs", HPEC 2019; its structure is learned as in W. Wen et al., "Learning
-Structured Sparsity in Deep Neural Networks" (SSL), NeurIPS 2016.
-"""
+"""Training recipes of several steps: FSSL, fine-tuned structured sparsity learning."""
 
 from __future__ import annotations
 
@@ -32,19 +27,7 @@ __all__ = ["StructuredRun", "fssl"]
 
 
 class StructuredRun(NamedTuple):
-    """Result of `fssl`.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=1)
-    >>> run = gbdnn.training.fssl(net, X, y, strength=0.02, epochs=3)
-    >>> run.network.edges <= net.edges, run.inputs.size <= 8
-    (True, True)
-    """
+    """Result of `fssl`."""
 
     learned: TrainingRun
     """Structure learning run: the original neurons, many without weights."""

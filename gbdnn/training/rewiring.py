@@ -47,11 +47,6 @@ class SET:
     every : int, optional
         Steps between two moves (default: one epoch). No edges move after the last step.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        A value is out of range.
-
     Notes
     -----
     Each layer keeps its number of edges. Removed edges are not added again in the same step, so a
@@ -103,11 +98,6 @@ class RigL:
         Steps between two moves.
     until : float, default 0.75
         Fraction of the training after which no edges move, more than 0 and at most 1.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        A value is out of range.
 
     Notes
     -----

@@ -24,20 +24,7 @@ __all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_o
 
 
 class EpochRecord(NamedTuple):
-    """Record of one epoch of training.
-
-    Examples
-    --------
-    >>> import numpy as np, gbdnn
-    >>> X = np.random.default_rng(0).random((200, 8))
-    >>> y = (X[:, 0] > X[:, 1]).astype(int)
-    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
-    >>> run = gbdnn.train(net, X, y, epochs=3)
-    >>> [record.epoch for record in run.history]
-    [0, 1, 2]
-    >>> run.history[-1].edges == net.edges
-    True
-    """
+    """Record of one epoch of training."""
 
     epoch: int
     """Number of the epoch from 0, over all calls of a run."""

@@ -78,21 +78,9 @@ def label_steps(ax: Axes, what: str) -> None:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Save a figure atomically.
+    """Save a figure atomically as a ``.png``, ``.svg`` or ``.pdf`` file, or replace one.
 
-    Parameters
-    ----------
-    figure : matplotlib Figure
-        For instance ``ax.figure``.
-    path : path-like
-        A ``.png``, ``.svg`` or ``.pdf`` file. An existing file is replaced.
-
-    Raises
-    ------
-    ArgumentError
-        The suffix is not supported.
-    OutputError
-        The file cannot be written.
+    Raise ArgumentError for other suffixes, and OutputError if the file cannot be written.
     """
     kind = _kind(path)
     from matplotlib import rc_context
@@ -104,18 +92,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def require_plottable(path: str | os.PathLike[str]) -> None:
-    """Raise the errors of `save_figure` before anything is computed.
-
-    Parameters
-    ----------
-    path : path-like
-        File to be written.
-
-    Raises
-    ------
-    ArgumentError, MissingPackageError, OutputError
-        As `save_figure`, or matplotlib is not installed.
-    """
+    """Raise the errors of `save_figure`, or for missing matplotlib, before anything is computed."""
     _kind(path)
     new_figure()
     require_writable(path)

@@ -136,17 +136,9 @@ def computed(
 ) -> Iterator[tuple[Task, CompactRows | None]]:
     """Yield tasks with their answers, in the tasks' order or as they finish.
 
-    Parameters
-    ----------
-    workers : Workers
-        Compute the tasks; its `stats` gets a record for each answer.
-    tasks : iterator of Task
-        Its next task is requested when it can be submitted. An exception of it is raised after the
-        answers of all tasks before.
-    in_order : bool
-        Whether an answer waits for those of the tasks before it; until then it counts as in flight.
-    batches : int, optional
-        Number of tasks.
+    The next task is requested when it can be submitted. An exception of the iterator `tasks` is
+    raised after the answers of all earlier tasks. If `in_order`, an answer waits for those of the
+    tasks before it and counts as in flight until then. `workers.stats` gets a record per answer.
     """
     flight: dict[Future[Any], Task] = {}
     # `concurrent.futures.wait` never returns for futures that a shutdown has cancelled.

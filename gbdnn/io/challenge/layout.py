@@ -27,49 +27,20 @@ _LAYER = re.compile(r"n([1-9][0-9]*)-l([1-9][0-9]*)\.tsv(\.gz)?")
 
 
 def find_features(directory: str | os.PathLike[str], neurons: int) -> Path:
-    """Find the input images for networks of `neurons` neurons.
+    """Find the input images, ``sparse-images-{neurons}.tsv`` or ``.tsv.gz``.
 
-    Parameters
-    ----------
-    directory : path-like
-        The data set's root, its ``MNIST`` folder, or any folder with the file.
-    neurons : int
-        Neurons per layer: 1024, 4096, 16384 or 65536 in the challenge.
-
-    Returns
-    -------
-    Path
-        ``sparse-images-{neurons}.tsv`` or ``.tsv.gz``.
-
-    Raises
-    ------
-    MissingFileError
-        The message lists the places searched.
+    `directory` is the data set's root, its ``MNIST`` folder, or any folder with the file. A
+    MissingFileError lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     return _first("input images", root, ["MNIST", "."], f"sparse-images-{n}.tsv")
 
 
 def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int) -> Path:
-    """Find the true categories of a network.
+    """Find the true categories, ``neuron{neurons}-l{layers}-categories.tsv`` or ``.tsv.gz``.
 
-    Parameters
-    ----------
-    directory : path-like
-        The data set's root, its ``DNN`` folder, the folder with the layers, or any folder with the
-        file.
-    neurons, layers : int
-        Neurons per layer, number of layers.
-
-    Returns
-    -------
-    Path
-        ``neuron{neurons}-l{layers}-categories.tsv`` or ``.tsv.gz``.
-
-    Raises
-    ------
-    MissingFileError
-        The message lists the places searched.
+    `directory` is the data set's root, its ``DNN`` folder, or any folder with the file. A
+    MissingFileError lists the places searched.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     folders = ["DNN", "."]
@@ -82,26 +53,11 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
 def find_layers(
     directory: str | os.PathLike[str], neurons: int, layers: int | None = None
 ) -> list[Path]:
-    """Find the files of a network's layers.
+    """Find the files of a network's layers, ``n{neurons}-l1.tsv`` (or ``.tsv.gz``) and so on.
 
-    Parameters
-    ----------
-    directory : path-like
-        The data set's root, its ``DNN`` folder, or the folder with the layers.
-    neurons : int
-        Neurons per layer.
-    layers : int, optional
-        Number of layers to find. Default: all.
-
-    Returns
-    -------
-    list of Path
-        ``n{neurons}-l1.tsv`` (or ``.tsv.gz``; plain files take precedence) and so on.
-
-    Raises
-    ------
-    MissingFileError
-        The message lists the places searched, or names the missing layer.
+    `directory` is the data set's root, its ``DNN`` folder, or the folder with the layers; `layers`
+    is the number of layers to find (default: all). Plain files take precedence. A MissingFileError
+    lists the places searched, or names the missing layer.
     """
     root, n = _folder(directory), whole_number(neurons, "neurons", least=1)
     count = None if layers is None else whole_number(layers, "layers", least=1)
@@ -120,24 +76,9 @@ def find_layers(
 
 
 def find_neurons(directory: str | os.PathLike[str]) -> int:
-    """Find the number of neurons of the layers in a folder.
+    """Find the number of neurons of the layers in a folder, as for `find_layers`.
 
-    Parameters
-    ----------
-    directory : path-like
-        The data set's root, its ``DNN`` folder, or the folder with the layers.
-
-    Returns
-    -------
-    int
-        Neurons per layer.
-
-    Raises
-    ------
-    MissingFileError
-        There are no layers; the message describes the layout.
-    ArgumentError
-        There are layers of several sizes; the message lists them.
+    Raise MissingFileError if there are no layers, and ArgumentError if they have several sizes.
     """
     root = _folder(directory)
     with read_errors(root):

@@ -81,10 +81,8 @@ def iter_layers(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
     >>> for layer in gbdnn.io.iter_layers(folder, 1024):
     ...     print(layer.shape, layer.edges)
@@ -150,10 +148,8 @@ def read_challenge_network(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn.challenge
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, gbdnn.challenge
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
     >>> gbdnn.challenge.read_challenge_network(folder, 1024)  # the challenge's bias, rule and clip
     Network: 2 layers, 1024 inputs to 1024 outputs, 65536 edges, FP32
@@ -196,10 +192,8 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_network(gbdnn.radixnet(1024, 2), folder)
     >>> sorted(file.name for file in folder.iterdir())
     ['n1024-l1.tsv', 'n1024-l2.tsv']

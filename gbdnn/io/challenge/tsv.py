@@ -120,10 +120,8 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import graphblas as gb, gbdnn
-    >>> file = Path(tempfile.mkdtemp()) / "weights.tsv"
+    >>> import pathlib, tempfile, graphblas as gb, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "weights.tsv"
     >>> gbdnn.io.write_tsv(gb.Matrix.from_coo([0, 2], [1, 0], 0.0625), file)
     >>> file.read_text()  # 1-based
     '1\t2\t0.0625\n3\t1\t0.0625\n'
@@ -187,10 +185,8 @@ def read_categories(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> file = Path(tempfile.mkdtemp()) / "categories.tsv"
+    >>> import pathlib, tempfile, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "categories.tsv"
     >>> gbdnn.io.write_categories([7, 3], file)
     >>> gbdnn.io.read_categories(file)
     array([3, 7])
@@ -232,10 +228,8 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import gbdnn
-    >>> file = Path(tempfile.mkdtemp()) / "categories.tsv"
+    >>> import pathlib, tempfile, gbdnn
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "categories.tsv"
     >>> gbdnn.io.write_categories([7, 3], file)
     >>> file.read_text()  # 1-based
     '4\n8\n'

@@ -182,10 +182,8 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_matrix_market(gbdnn.Network([gbdnn.Layer(np.eye(3), bias=0.5)]), folder)
     >>> sorted(file.name for file in folder.iterdir())
     ['n3-l1-bias.mtx', 'n3-l1.mtx']

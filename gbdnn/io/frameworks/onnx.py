@@ -114,10 +114,8 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.io.write_onnx(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.onnx")
     >>> gbdnn.io.read_onnx(folder / "net.onnx").shape
     (3, 3)

@@ -65,10 +65,8 @@ def write_features(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> batches = (np.eye(2, 3) for _ in range(5))  # made one by one
     >>> gbdnn.io.write_features(batches, folder / "X")
     >>> gbdnn.io.open_features(folder / "X").shape
@@ -146,10 +144,8 @@ def open_features(path: str | os.PathLike[str], *, verify: bool = True) -> Store
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.save(np.eye(4, 3), folder / "X")
     >>> gbdnn.io.open_features(folder / "X").shape  # reads only the index
     (4, 3)
@@ -182,10 +178,8 @@ class StoredFeatures:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np, gbdnn
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> import pathlib, tempfile, numpy as np, gbdnn
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> gbdnn.save(np.eye(4, 3), folder / "X")
     >>> X = gbdnn.io.open_features(folder / "X")
     >>> X.shape, X.dtype.name, X.nvals
@@ -297,19 +291,9 @@ class StoredFeatures:
 
 
 class StoredRows:
-    """Consecutive rows of stored features, ``X[start:stop]``, read on demand.
+    """The rows ``X[start:stop]`` of stored features, read on demand.
 
-    Parameters
-    ----------
-    features : StoredFeatures
-        The features.
-    start, stop : int
-        The rows `start` to `stop - 1`.
-
-    Attributes
-    ----------
-    nvals : int
-        Estimated number of stored values, assuming equally many per row.
+    ``nvals`` is the estimated number of stored values, assuming equally many per row.
     """
 
     def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:

@@ -45,18 +45,9 @@ _OURS = re.compile(  # the last pattern is a temporary file of safetensors
 class Writer(ShardWriter):
     """A context manager that writes a store; an existing store is unchanged until `finish`.
 
-    Parameters
-    ----------
-    path : path-like
-        A new or empty folder, or a store.
-    resumes : bool, default False
-        Whether to accept and keep the parts of an unfinished run in the folder.
-
-    Raises
-    ------
-    OutputError
-        The folder cannot be written, contains other files or an unfinished run, or another process
-        is writing to it.
+    `path` is a new or empty folder, or a store; `resumes` says whether to accept and keep the parts
+    of an unfinished run. Raise OutputError if the folder cannot be written, contains other files,
+    or another process is writing to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumes: bool = False) -> None:
@@ -161,19 +152,9 @@ class Address:
 
 
 class Reader:
-    """An opened store.
+    """An opened store, with its `path`, `index` and `shards`.
 
-    Parameters
-    ----------
-    path : path-like
-    verify : bool
-        Whether to verify the checksum of each shard when it is first read.
-
-    Attributes
-    ----------
-    path : Path
-    index : dict
-    shards : ShardReader
+    `verify` says whether to verify the checksum of each shard when it is first read.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True) -> None:

@@ -42,7 +42,7 @@ class PartWriter(Writer):
     run : dict
         Content hashes and options that determine the result.
     starts : list of int
-        First rows of the parts, and the number of rows.
+        First rows of the parts, and the number of rows. Also an attribute.
     batch : int, optional
         Requested size of parts. By default, an unfinished run keeps its parts.
     restart : bool
@@ -50,8 +50,6 @@ class PartWriter(Writer):
 
     Attributes
     ----------
-    starts : list of int
-        First rows of the parts, and the number of rows.
     is_finished : bool
         Whether the folder contains the complete result of this run.
 

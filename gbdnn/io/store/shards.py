@@ -39,17 +39,10 @@ SHARD_BYTES = 64 << 20
 
 
 class ShardWriter:
-    """Writes named arrays into new shards in a folder.
+    """Writes named arrays into new shards in an existing folder.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder. New shards get the permissions of an existing index.
-
-    Attributes
-    ----------
-    shards : list of dict
-        Name, size and checksum of each written shard.
+    ``shards`` lists name, size and checksum of each written shard. New shards get the permissions
+    of an existing index.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -103,16 +96,9 @@ class ShardWriter:
 
 
 class ShardReader:
-    """Reads arrays from the shards of a store.
+    """Reads arrays from the shards of a store; `shards` are those of the `ShardWriter`.
 
-    Parameters
-    ----------
-    folder : Path
-        The store.
-    shards : list of dict
-        As `ShardWriter.shards`.
-    verify : bool
-        Whether to verify the checksum of each shard when it is first read.
+    `verify` says whether to verify the checksum of each shard when it is first read.
     """
 
     def __init__(self, folder: Path, shards: list[dict[str, Any]], *, verify: bool) -> None:
