@@ -97,7 +97,15 @@ class ShapeError(GbdnnError, ValueError):
 
 
 class TooLargeError(GbdnnError, MemoryError):
-    """A matrix has more rows or columns than fit into memory, even without entries."""
+    """A matrix has more rows or columns than fit into memory, even without entries.
+
+    Examples
+    --------
+    >>> import graphblas as gb, numpy as np, gbdnn
+    >>> gbdnn.infer([np.eye(1)], gb.Matrix(float, nrows=2**59, ncols=1))
+    Traceback (most recent call last):
+    gbdnn.errors.TooLargeError: ...
+    """
 
 
 class NonFiniteError(GbdnnError, ArithmeticError):
@@ -155,11 +163,26 @@ class ForkError(GbdnnError, RuntimeError):
 
 
 class WorkerError(GbdnnError, BrokenExecutor):
-    """A worker of an executor died; the message states which parts are complete."""
+    """A worker of an executor died; the message states which parts are complete.
+
+    Examples
+    --------
+    >>> from concurrent.futures import BrokenExecutor
+    >>> import gbdnn
+    >>> issubclass(gbdnn.errors.WorkerError, BrokenExecutor)
+    True
+    """
 
 
 class RankError(GbdnnError, RuntimeError):
-    """Another rank of a pipeline failed with a foreign exception, quoted in the message."""
+    """Another rank of a pipeline failed with a foreign exception, quoted in the message.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.errors.RankError, RuntimeError)
+    True
+    """
 
 
 class FormatError(GbdnnError, ValueError):
@@ -179,22 +202,51 @@ class FormatError(GbdnnError, ValueError):
 
 
 class MissingFileError(GbdnnError, FileNotFoundError):
-    """A file does not exist; the message describes the expected layout."""
+    """A file does not exist; the message describes the expected layout.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.load("no such folder")
+    Traceback (most recent call last):
+    gbdnn.errors.MissingFileError: no such folder: no such file or folder
+    """
 
 
 class ReadError(GbdnnError, OSError):
     """A file cannot be read because of permissions, a disk error or too many open files.
 
     ``errno`` is that of the operating system, if known.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.errors.ReadError, OSError)
+    True
     """
 
 
 class OutputError(GbdnnError, OSError):
-    """A file cannot be written; an existing file is left unchanged."""
+    """A file cannot be written; an existing file is left unchanged.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> gbdnn.save(gbdnn.radixnet(1024, 1), "/dev/null/net")
+    Traceback (most recent call last):
+    gbdnn.errors.OutputError: /dev/null/net: ...
+    """
 
 
 class MissingPackageError(GbdnnError, ImportError):
-    """An optional package is not installed; the message contains the pip command."""
+    """An optional package is not installed; the message contains the pip command.
+
+    Examples
+    --------
+    >>> import gbdnn
+    >>> issubclass(gbdnn.errors.MissingPackageError, ImportError)
+    True
+    """
 
 
 @contextmanager

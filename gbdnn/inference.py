@@ -10,9 +10,7 @@ Rows of Y are inputs, columns are neurons. A layer is computed by the sparse ker
 whichever the cost model expects to be faster. `gbdnn.engine.run` computes windows of layers and
 regroups inputs between them.
 
-J. Kepner, S. Alford, V. Gadepally et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019,
-equations 1 to 4; T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural
-Network in 20 Minutes of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
+J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, equations 1 to 4.
 """
 
 from __future__ import annotations

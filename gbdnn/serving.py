@@ -87,12 +87,8 @@ class CompiledNetwork:
 
         Raises
         ------
-        ShapeError
-            The features do not fit the first layer.
-        ArgumentError, ArgumentTypeError
-            A value is not finite or not real, or `out` is invalid.
-        NonFiniteError
-            ``Y W + b`` overflowed; the message names the layer.
+        ShapeError, ArgumentError, ArgumentTypeError, NonFiniteError
+            As for `infer`, or `out` is invalid.
         """
         x = as_array(x, "features") if type(x) is not np.ndarray else x
         rows = x[np.newaxis] if x.ndim == 1 else x

@@ -145,10 +145,8 @@ def as_rows(
 
     Raises
     ------
-    ArgumentTypeError
-        `x` is not a matrix, or is complex.
-    ArgumentError
-        A value is not finite or does not fit the dtype, or a SciPy array is invalid.
+    ArgumentError, ArgumentTypeError
+        `x` is not a real matrix, a value is not finite, or a SciPy array is invalid.
     TooLargeError
         The row pointers alone would not fit into memory.
     """

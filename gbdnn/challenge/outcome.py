@@ -91,6 +91,13 @@ class Outcome:
         Processor, cores, memory in GiB and operating system.
     versions : dict
         Versions of Python, gbdnn and its numerical libraries.
+
+    Examples
+    --------
+    >>> from gbdnn import challenge
+    >>> outcome = challenge.run(challenge.generated(1024, 6, inputs=100), repeat=3)
+    >>> outcome.check, len(outcome.seconds), outcome.edge_rate > 0
+    ('PASSED', 3, True)
     """
 
     problem: Problem
@@ -137,17 +144,9 @@ class Outcome:
         return self.problem.inputs * self.problem.network.edges / self.seconds_median
 
     def checked(self, progress: Progress | None = None) -> Outcome:
-        """Compare the categories with the true ones.
+        """Return a copy with the categories compared with the true ones.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            Called as ``progress(k, count)`` while SciPy computes.
-
-        Returns
-        -------
-        Outcome
-            A copy with the result of the check.
+        ``progress(k, count)`` is called while SciPy computes.
         """
         began = perf_counter()
         truth, source = _truth(self.problem, progress)

@@ -45,6 +45,15 @@ class Problem:
         0-based categories; None without official ones.
     seed : int, optional
         The seed of a generated network.
+
+    Examples
+    --------
+    >>> from gbdnn import challenge
+    >>> problem = challenge.generated(1024, 6, inputs=100)
+    >>> problem.name
+    "1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits)"
+    >>> problem.inputs, problem.network.edges
+    (100, 196608)
     """
 
     name: str

@@ -50,15 +50,13 @@ def scipy_categories(
 
 
 def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
-    """Return the inputs whose category depends on rounding.
+    """Return the inputs whose category depends on rounding; parameters as for `scipy_categories`.
 
     A sum of n products and a bias, in any order, has an error of at most g (sum + abs(bias)), where
     g = n u / (1 - n u), and u is the unit roundoff of the network's dtype (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1; weights and activations are >= 0). Lower and
     upper bounds of the activations are propagated through the layers in FP64. An input depends on
     rounding if only its upper bounds give it a category.
-
-    Parameters are those of `scipy_categories`; all inputs form one block.
     """
     roundoff = (np.finfo(network.dtype or np.float32).eps + np.finfo(np.float64).eps) / 2
     least = most = _as_csr(features)

@@ -59,6 +59,17 @@ class BatchStats:
         Number of finished batches, including this one.
     batches : int, optional
         Number of all batches; None if `infer_batches` got an iterator.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
+    >>> sorted((each.batch, each.inputs, each.living) for each in records)
+    [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
     """
 
     batch: int
@@ -152,6 +163,17 @@ class Balance:
         ``seconds`` and ``bytes``.
     seconds, inputs, living, bytes : Spread
         Of these sums over the workers.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import numpy as np, gbdnn
+    >>> records = []
+    >>> with ThreadPoolExecutor(1) as pool:
+    ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
+    ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
+    >>> gbdnn.distributed.balance(records).inputs
+    Spread(min=3.0, mean=3.0, max=3.0)
     """
 
     workers: NDArray[np.void]

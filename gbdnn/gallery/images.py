@@ -6,7 +6,7 @@
       -> shifted copies                up to the requested number of inputs
       -> one sparse row per input      inputs x neurons, neurons = side * side
 
-`gallery.fourier` interpolates. Only the positions of ink are kept: 60,000 images of 256 x 256
+Only the positions of ink are kept: 60,000 images of 256 x 256
 pixels are never dense. Shifting a row keeps its positions in order. A position is
 ``row * side + column`` or, column by column, ``column * side + row``.
 """
@@ -104,11 +104,9 @@ def features_from_images(
     ------
     ShapeError
         ``images`` is not three-dimensional, or has no pixels.
-    ArgumentError
+    ArgumentError, ArgumentTypeError
         A pixel is NaN or infinite, no image has ink, `inputs` exceeds one shift per pixel, or
         another argument is invalid.
-    ArgumentTypeError
-        An argument has the wrong type.
 
     Notes
     -----
@@ -116,15 +114,9 @@ def features_from_images(
     neurons equal the official ones, and so does the number of entries at all sizes (6,374,505 at
     1024 neurons, 25,019,051 at 4096, 98,858,913 at 16384 and 392,191,985 at 65536).
 
-    The images are placed side by side, and this strip is interpolated as a Fourier series at the
-    points ``i * height / side`` and ``j * width / side``, without frequencies above half the number
-    of points. The absolute value is used. Rows therefore depend on all images: ink near the frame
-    affects the next image, and the maximum is that of all images. More than 256 images are padded
-    with blank ones to a number without prime factors above 5.
-
-    The time does not depend on `inputs`: 60,000 images take a few seconds at 1024 neurons and some
-    minutes at 65536. Equal arguments give equal features, and the first rows do not depend on
-    `inputs`.
+    The images are placed side by side, and this strip is interpolated as a Fourier series (see
+    ``gbdnn/gallery/fourier.py``). Rows therefore depend on all images. 60,000 images take a few
+    seconds at 1024 neurons and some minutes at 65536, for any number of `inputs`.
 
     Examples
     --------

@@ -156,10 +156,8 @@ def radix_layers(
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, ArgumentTypeError
         Radices, products, widths or the weight are invalid.
-    ArgumentTypeError
-        Systems or widths are not sequences, or the weight is not a number.
     TooLargeError
         A layer's edges do not fit in memory.
 

@@ -74,8 +74,6 @@ def read_features(
         `unpacked_limit`.
     ShapeError
         The array has fewer than two dimensions, or its shape differs from `nrows` and `ncols`.
-    TooLargeError
-        The content does not fit into memory.
 
     Examples
     --------
@@ -121,12 +119,9 @@ def read_labels(path: str | os.PathLike[str], *, unpacked_limit: int | None = No
 
     Raises
     ------
-    MissingFileError
-        The file does not exist.
-    FormatError
-        The file is damaged, or a value is not a nonnegative integer; for text, with the line.
-    ShapeError
-        The array is not 1-D.
+    MissingFileError, FormatError, ShapeError
+        The file is missing or damaged, or a value is not a nonnegative integer; the array is not
+        1-D.
 
     Examples
     --------

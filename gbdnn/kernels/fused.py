@@ -52,13 +52,9 @@ class FusedKernel:
     def is_due(self, dtype: np.dtype, work: float) -> bool:
         """Whether a run should use compiled code, subject to `has_loaded`.
 
-        Parameters
-        ----------
-        dtype : float32 or float64
-        work : float
-            Estimated time of the run in another kernel, in ns. Code that is not cached is compiled
-            once the runs of this process have taken longer than `costs.COMPILE` (the ski-rental
-            rule). While one thread compiles, others use another kernel.
+        `work` is the estimated time of the run in another kernel, in ns. Code that is not cached is
+        compiled once the runs of this process have taken longer than `costs.COMPILE` (the
+        ski-rental rule). While one thread compiles, others use another kernel.
         """
         if dtype in self._loaded:
             return True

@@ -48,19 +48,11 @@ def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Mat
 
 
 class Gather:
-    """Products of a graph's matrix with full matrices.
+    """Products of a graph's matrix, given by its rows, with full matrices.
 
-    Parameters
-    ----------
-    rows : SparseRows
-        The rows of A, in the dtype of the products.
-    aggregate : {"sum", "max", "min"}
-    nthreads : int, optional
-        Default: that of the engaged GraphBLAS Context, or of the configuration.
-    features : int
-        Approximate total number of features, to decide whether compiling pays.
-    engine : str
-        ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
+    `features` is the approximate total number of features, to decide whether compiling pays. The
+    engines ``"auto"`` and ``"fused"`` compute sums in compiled code, the others in GraphBLAS.
+    `nthreads` defaults to that of the engaged GraphBLAS Context, or of the configuration.
     """
 
     def __init__(
@@ -110,22 +102,11 @@ class Gather:
         first: int = 0,
         last: int | None = None,
     ) -> bool:
-        """Write rows `first` to `last` (exclusive) of the product to Z.
+        """Write rows `first` to `last` (exclusive) of the product; return whether all are finite.
 
-        Parameters
-        ----------
-        Y
-            Result of `operand`.
-        Z : ndarray, shape (last - first, features)
-        start : ndarray, shape (features,) or that of Z
-            Added to the product; may be Z.
-        low, high : float
-            Limits of the result.
-
-        Returns
-        -------
-        bool
-            Whether all sums were finite.
+        Y is the result of `operand`; Z has shape (last - first, features). `start`, of shape
+        (features,) or that of Z, is added to the product and may be Z; `low` and `high` limit the
+        result.
         """
         last = self.rows.nrows if last is None else last
         if first == last or not Z.shape[1]:

@@ -85,10 +85,8 @@ class Layer(LayerInfo):
     ------
     ShapeError
         The weights are not 2-D, or the bias does not have one value per column.
-    ArgumentError
+    ArgumentError, ArgumentTypeError
         A value is not finite or overflows in the cast, or an option is invalid.
-    ArgumentTypeError
-        An argument has the wrong type.
     TooLargeError
         The row or column pointers alone would not fit into memory.
 

@@ -75,27 +75,13 @@ def on_threads(
     """Call ``work(0)``, ``work(1)``, ... concurrently, each on its own thread, and wait for all.
 
     The calling thread runs ``work(0)`` unless `all_needed`. The others are kept for the next call,
-    because starting a thread takes 0.1 ms.
+    because starting a thread takes 0.1 ms. ``stop()`` makes all calls end soon; it is called if one
+    of them raises, or if this thread is interrupted. The first exception is raised after all calls
+    have ended.
 
-    Parameters
-    ----------
-    nthreads : int
-        Number of calls.
-    work : callable
-        Receives its number.
-    stop : callable
-        Makes all calls of `work` end soon. Called if one of them raises, or if this thread is
-        interrupted.
-    all_needed : bool
-        Whether the calls wait for each other. Then either all of them begin, even if this thread is
-        interrupted, or none, if a thread cannot be started. Otherwise some may be omitted.
-
-    Raises
-    ------
-    BaseException
-        The first exception, raised after all calls have ended.
-    RuntimeError
-        `all_needed`, and a thread cannot be started.
+    With `all_needed`, the calls wait for each other: either all of them begin, even if this thread
+    is interrupted, or none, with a RuntimeError, if a thread cannot be started. Otherwise some
+    calls may be omitted.
     """
     helpers: list[_Helper] = []
     first = 0 if all_needed else 1

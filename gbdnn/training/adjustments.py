@@ -3,10 +3,8 @@
 An adjustment is called after every `every` steps (if None, after every epoch) and after the last
 step. It changes weights in place or returns layers with other edges.
 
-W. Wen, C. Wu, Y. Wang, Y. Chen, H. Li, "Learning Structured Sparsity in Deep Neural Networks",
-NeurIPS 2016 (SSL); M. Yuan, Y. Lin, "Model selection and estimation in regression with grouped
-variables", Journal of the Royal Statistical Society B 68, 2006; N. Parikh, S. Boyd, "Proximal
-Algorithms", Foundations and Trends in Optimization 1, 2014, section 6.5.
+W. Wen et al., "Learning Structured Sparsity in Deep Neural Networks", NeurIPS 2016; N. Parikh,
+S. Boyd, "Proximal Algorithms", Foundations and Trends in Optimization 1, 2014, section 6.5.
 """
 
 from __future__ import annotations
@@ -37,7 +35,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StepContext:
-    """State of training that is passed to an adjustment."""
+    """State of training that is passed to an adjustment.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=0.5)
+    >>> class Watch:
+    ...     every = None  # called after every epoch
+    ...     def adjust(self, layers, context):
+    ...         print(f"{context.progress:.0%} done")
+    ...         return layers
+    >>> run = gbdnn.train(net, X, y, epochs=2, adjustments=Watch())
+    50% done
+    100% done
+    """
 
     step: int
     """Number of steps done."""

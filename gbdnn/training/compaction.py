@@ -25,7 +25,16 @@ __all__ = ["CompactNetwork", "compact"]
 
 
 class CompactNetwork(NamedTuple):
-    """Result of `compact`."""
+    """Result of `compact`.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> W = np.array([[1.0, 0.0], [0.0, 0.0]])  # the second input has no edges
+    >>> found = gbdnn.training.compact([gbdnn.Layer(W)], inputs=True)
+    >>> found.network.shape, found.inputs
+    ((1, 2), array([0]))
+    """
 
     network: Network
     """Smaller network with the same answers up to rounding."""

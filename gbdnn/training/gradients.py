@@ -23,7 +23,16 @@ __all__ = ["LossGradient", "gradients"]
 
 
 class LossGradient(NamedTuple):
-    """Loss and gradient."""
+    """Loss and gradient.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.training.erdos_renyi([4, 2], density=1)
+    >>> found = gbdnn.training.gradients(net, np.eye(4), [0, 1, 0, 1])
+    >>> found.layers[0].W.nvals, found.layers[0].b.shape
+    (8, (2,))
+    """
 
     loss: float
     """Mean loss over the inputs."""
@@ -58,11 +67,6 @@ def gradients(
     -------
     LossGradient
         ``.loss`` and, for each of ``.layers``, ``W`` and ``b``.
-
-    Raises
-    ------
-    ShapeError, ArgumentError, ArgumentTypeError
-        As `train`.
 
     Notes
     -----

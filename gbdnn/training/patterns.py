@@ -1,9 +1,7 @@
 """Initial networks: random patterns, and random weights for any pattern.
 
-U. Evci, T. Gale, J. Menick, P. Castro, E. Elsen, "Rigging the Lottery: Making All Tickets Winners",
-ICML 2020; D. Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse
-connectivity inspired by network science", Nature Communications 9, 2018; K. He, X. Zhang, S. Ren,
-J. Sun, "Delving Deep into Rectifiers", ICCV 2015.
+D. Mocanu et al., Nature Communications 9, 2018; U. Evci et al., "Rigging the Lottery", ICML 2020
+(patterns); K. He et al., "Delving Deep into Rectifiers", ICCV 2015 (weights).
 """
 
 from __future__ import annotations

@@ -27,7 +27,16 @@ __all__ = ["StructuredRun", "fssl"]
 
 
 class StructuredRun(NamedTuple):
-    """Result of `fssl`."""
+    """Result of `fssl`.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 2], density=1)
+    >>> run = gbdnn.training.fssl(net, np.eye(8), np.arange(8) % 2, strength=0.02, epochs=3)
+    >>> run.network.edges <= net.edges, run.inputs.size <= 8
+    (True, True)
+    """
 
     learned: TrainingRun
     """Structure learning run: the original neurons, many without weights."""

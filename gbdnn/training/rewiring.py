@@ -1,10 +1,7 @@
 """Rules that move or remove edges between training steps.
 
-D. Mocanu et al., "Scalable training of artificial neural networks with adaptive sparse connectivity
-inspired by network science", Nature Communications 9, 2018 (SET); U. Evci, T. Gale, J. Menick,
-P. Castro, E. Elsen, "Rigging the Lottery: Making All Tickets Winners", ICML 2020 (RigL); M. Zhu,
-S. Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression",
-arXiv:1710.01878, 2017 (magnitude pruning).
+D. Mocanu et al., Nature Communications 9, 2018 (SET); U. Evci et al., "Rigging the Lottery", ICML
+2020 (RigL); M. Zhu, S. Gupta, "To prune, or not to prune", arXiv:1710.01878 (magnitude pruning).
 """
 
 from __future__ import annotations

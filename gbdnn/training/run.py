@@ -24,7 +24,16 @@ __all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_o
 
 
 class EpochRecord(NamedTuple):
-    """Record of one epoch of training."""
+    """Record of one epoch of training.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> net = gbdnn.training.erdos_renyi([4, 2], density=1)
+    >>> run = gbdnn.train(net, np.eye(4), [0, 1, 0, 1], epochs=2)
+    >>> [(record.epoch, record.edges) for record in run.history]
+    [(0, 8), (1, 8)]
+    """
 
     epoch: int
     """Number of the epoch from 0, over all calls of a run."""

@@ -117,12 +117,10 @@ def train(
     DivergenceError
         A loss or gradient is not finite, or exceeds 1e30 (FP64: 1e290). The message names epoch and
         layer; ``err.run`` has the weights before that step.
-    FormatError
-        The checkpoint is damaged.
+    FormatError, MissingPackageError
+        The checkpoint is damaged; numba (or safetensors, xxhash for a checkpoint) is missing.
     KeyboardInterrupt
         After Ctrl-C, ``err.run`` and the checkpoint contain the complete epochs.
-    MissingPackageError
-        numba, or safetensors or xxhash for a checkpoint, is not installed.
 
     Notes
     -----

@@ -89,15 +89,6 @@ class StoredRange:
 class SentFeatures:
     """The features of one call, of which each task gets some rows.
 
-    Parameters
-    ----------
-    features : MatrixLike or stored features
-        As for `infer`.
-    net : Network
-        The network that reads them.
-    workers : Workers, optional
-        The workers that get them.
-
     Attributes
     ----------
     nrows : int

@@ -61,14 +61,10 @@ class Workers:
 
     Raises
     ------
-    ArgumentTypeError
-        `executor` is not an executor.
-    ArgumentError
-        An option has an invalid value, or the number of workers is unknown.
-    ForkError
-        The executor's processes are forked.
-    WorkerError
-        The Dask client is closed.
+    ArgumentError, ArgumentTypeError
+        An option is invalid, or the number of workers is unknown.
+    ForkError, WorkerError
+        The executor's processes are forked; the Dask client is closed.
 
     Examples
     --------

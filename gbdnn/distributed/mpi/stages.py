@@ -35,6 +35,7 @@ class Stage:
     ----------
     part : Network
         The layers.
+    first : int
         Number of the first of these layers in the whole network.
     drops : bool
         Whether rows without entries are dropped.

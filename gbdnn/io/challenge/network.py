@@ -72,10 +72,9 @@ def iter_layers(
 
     Raises
     ------
-    MissingFileError
-        A folder or layer does not exist; the message describes the layout.
-    FormatError
-        A file is invalid; raised when its layer is read, with file and line.
+    MissingFileError, FormatError
+        A file is missing or, raised when its layer is read, invalid; the message names file and
+        line.
     ArgumentError
         `bias` is missing for a number of neurons that the challenge does not have.
 
@@ -141,11 +140,6 @@ def read_challenge_network(
     Network
         In memory.
 
-    Raises
-    ------
-    MissingFileError, FormatError, ArgumentError
-        As for `iter_layers`.
-
     Examples
     --------
     >>> import pathlib, tempfile, gbdnn.challenge
@@ -185,8 +179,6 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     ------
     ShapeError
         A layer is not square; the format does not store shapes. Nothing is written.
-    ArgumentTypeError
-        `net` is not a Network.
     OutputError
         A file cannot be written, or the folder contains more layers.
 

@@ -107,10 +107,8 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
 
     Raises
     ------
-    ArgumentTypeError
-        `matrix` is not a GraphBLAS matrix, or is complex or user-defined.
-    ArgumentError
-        A value is not finite, or the matrix has no rows or no columns.
+    ArgumentError, ArgumentTypeError
+        A value is not real or not finite, or the matrix has no rows or no columns.
     OutputError, MissingPackageError
         The file cannot be written; polars is not installed.
 
@@ -219,10 +217,8 @@ def write_categories(rows: ArrayLike, path: str | os.PathLike[str]) -> None:
 
     Raises
     ------
-    ArgumentTypeError
-        `rows` are not integers.
-    ArgumentError
-        `rows` is not 1-D, or an id is negative or a duplicate.
+    ArgumentError, ArgumentTypeError
+        `rows` is not a 1-D list of integers, or an id is negative or a duplicate.
     OutputError, MissingPackageError
         The file cannot be written; polars is not installed.
 

@@ -171,8 +171,6 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
 
     Raises
     ------
-    ArgumentTypeError
-        `net` is not a Network.
     OutputError, MissingPackageError
         A file cannot be written, or the folder has more layers; SciPy is not installed.
 

@@ -105,8 +105,6 @@ def write_onnx(net: Network, path: str | os.PathLike[str], *, sparse: bool = Fal
     ArgumentError
         The network has no layers, a layer under ``entries`` has no equivalent, or the file would
         exceed the format's limit of 2 GiB.
-    ArgumentTypeError
-        `net` is not a Network.
     OutputError, MissingPackageError
         The file cannot be written; the package onnx or SciPy is not installed.
     TooLargeError

@@ -195,10 +195,8 @@ def read_torch(
 
     Raises
     ------
-    MissingFileError
-        The file does not exist.
-    FormatError
-        The file is not a ``state_dict`` of tensors, is damaged, was written before PyTorch 1.6, or
+    MissingFileError, FormatError
+        The file is missing, damaged, not a ``state_dict`` of tensors, or older than PyTorch 1.6, or
         its tensors need more than 64 MiB and 100 times its size.
     ArgumentError, ShapeError
         As for `from_torch`.
