@@ -253,7 +253,7 @@ class Network(Sequence[Layer]):
                 self._infos[0].describe().split(", ")[1],
             ]
         if not self.in_memory:
-            words.append("read when asked")
+            words.append("read on demand")
         return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
 
 

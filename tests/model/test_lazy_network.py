@@ -91,7 +91,7 @@ def test_what_is_known_needs_no_reading(lazy, source):
         NET.shape, NET.dtype, NET.edges, len(NET),
     )  # fmt: skip
     expected = repr(NET).splitlines()
-    expected[0] += ", read when asked"
+    expected[0] += ", read on demand"
     assert repr(lazy).splitlines() == expected
     assert lazy[1:].shape == (30, 20)
     assert lazy.astype("FP64").dtype == np.float64
