@@ -33,7 +33,7 @@ class IntermediateCode(BuildHookInterface):
         if version == "editable":
             return
         self.folder = TemporaryDirectory()
-        environment = os.environ | {"NUMBA_OPT": "0", "PYTHONPATH": self.root}
+        environment = os.environ | {"PYTHONPATH": self.root}
         processes = [
             subprocess.Popen(  # noqa: S603
                 [sys.executable, "-c", WRITE, self.folder.name, lines], env=environment

@@ -31,7 +31,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -39,7 +39,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Library", "cache_folder", "has_fma", "pair_lines"]
 
@@ -135,22 +135,24 @@ class Library:
         machine, lines = _machine(), pair_lines()
         if self.is_carried:
             data = (_CARRIED / self.intermediate_name(lines)).read_bytes()
-            module = llvm.parse_assembly(lzma.decompress(data).decode())
-            options = llvm.create_pipeline_tuning_options(speed_level=3)
-            passes = llvm.create_pass_builder(machine, options)
-            passes.getModulePassManager().run(module, passes)
+            code = lzma.decompress(data).decode()
         else:
-            module = llvm.parse_assembly(self.intermediate(lines))
+            code = self.intermediate(lines)
+        module = llvm.parse_assembly(code)
+        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        passes = llvm.create_pass_builder(machine, options)
+        passes.getModulePassManager().run(module, passes)
         return machine.emit_object(module)
 
     def intermediate(self, lines: int) -> str:
         """Return LLVM IR of all functions in one module, for a `pair_lines` of `lines`.
 
-        numba optimises it for this processor unless ``NUMBA_OPT=0`` is set.
+        The IR is not optimised.
         """
         import llvmlite.binding as llvm
 
-        parts = [_assembly(name, *each) for name, each in self._make(lines).items()]
+        with _emit_only():
+            parts = [_assembly(name, *each) for name, each in self._make(lines).items()]
         module = llvm.parse_assembly(parts[0])
         for part in parts[1:]:
             module.link_in(llvm.parse_assembly(part))
@@ -311,8 +313,44 @@ def _bind_c_library() -> None:
             llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
 
 
+@contextmanager
+def _emit_only() -> Iterator[None]:
+    """Keep numba from optimising and compiling the LLVM IR of each function that it emits.
+
+    There is no public way. If a later version of numba lacks these private names, compilation takes
+    longer but gives the same code. numba's lock makes other threads wait.
+    """
+    from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    class Emitted(JITCodeLibrary):
+        def _optimize_functions(self, module) -> None:
+            module.data_layout = str(self.codegen.target_data)
+
+        def _optimize_final_module(self) -> None:
+            pass
+
+        def _finalize_final_module(self) -> None:
+            self._finalized = True
+
+    class Emitter(JITCPUCodegen):
+        _library_class = Emitted
+
+        def set_env(self, *_: object) -> None:
+            pass  # the functions are never called here
+
+    context = cpu_target.target_context
+    with global_compiler_lock:
+        usual, context._internal_codegen = context.codegen(), Emitter("gbdnn")
+        try:
+            yield
+        finally:
+            context._internal_codegen = usual
+
+
 def _assembly(name: str, function: Callable, signature) -> str:
-    """Return optimised LLVM IR with one function, ``gbdnn_<name>``."""
+    """Return LLVM IR with one function, ``gbdnn_<name>``."""
     import llvmlite.binding as llvm
     import numba
 
