@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 
 import graphblas as gb
 import numpy as np
@@ -208,9 +209,11 @@ def test_the_last_activation_of_bare_matrices(infer):
         lambda X: X.kronecker(np_matrix(np.ones((1, 1)))), lambda X: X.T[:2, :],
     ],
 )  # fmt: skip
-def test_expressions_as_features_and_weights(infer, expression):
+@pytest.mark.parametrize("engine", ["auto", "fused", "graphblas"])
+def test_expressions_as_features_and_weights(engine, expression):
     W, X = np.arange(9.0).reshape(3, 3), np_matrix(np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0.0]]))
     held = expression(X).new()
+    infer = partial(gbdnn.infer, engine=engine)
     assert infer([W], expression(X)).isequal(infer([W], held))
     if held.shape[0] == 3:
         assert infer([expression(X)], X).isequal(infer([held], X))

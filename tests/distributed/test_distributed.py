@@ -176,7 +176,7 @@ def test_equal_answers_of_a_pool_of_mpi(pool, answer, tmp_path):
 
 @pytest.mark.parametrize("order", ["given", "hashed"])
 @pytest.mark.parametrize("kind", ["stored", "slice", "matrix", "array", "scipy"])
-def test_kinds_of_features(executor, net, X, answer, order, kind):
+def test_kinds_of_features(net, X, answer, order, kind):
     features = {
         "stored": lambda: X,
         "slice": lambda: X[:9000],
@@ -185,7 +185,7 @@ def test_kinds_of_features(executor, net, X, answer, order, kind):
         "scipy": lambda: sp.csr_array(CASE.X.astype("f4")),
     }[kind]()
     records = []
-    workers = Workers(executor, order=order, stats=records.append)
+    workers = Workers(Pickling(), order=order, stats=records.append)
     Y = gbdnn.infer(net, features, executor=workers, engine="full")
     if kind == "array":
         np.testing.assert_array_equal(Y.to_dense(fill_value=0), answer.to_dense(fill_value=0))
@@ -199,10 +199,10 @@ def test_kinds_of_features(executor, net, X, answer, order, kind):
     assert all(list(each.kernels) == ["full"] and each.kernels["full"] > 0 for each in records)
 
 
-def test_slices_and_casts_of_a_network(executor, net, X):
+def test_slices_and_casts_of_a_network(net, X):
     part = net[1:].astype("FP64")
     middle = gbdnn.infer(net[:1], X, engine="full")
-    Y = gbdnn.infer(part, middle, executor=executor, engine="full")
+    Y = gbdnn.infer(part, middle, executor=Pickling(), engine="full")
     assert Y.isequal(gbdnn.infer(part.loaded(), middle, engine="full"), check_dtype=True)
     assert Y.dtype == "FP64"
 
