@@ -105,8 +105,8 @@ def sizes(
         needed = layer_bytes(info)
         if needed > working // 2:
             raise ArgumentError(
-                f"memory={memory} is too small: layer {k} of a network on disk needs"
-                f" {needed} bytes; pass memory={4 * needed} or more"
+                f"memory={memory} is too small: layer {k} of a network on disk does not"
+                f" fit; pass memory={4 * needed} or more"
             )
         if used + needed > working // 2:
             starts.append(k)

@@ -503,8 +503,8 @@ class _Run:
             memory = self.choice.memory
             least = needed * (2 * memory // self.sizes.working)
             raise ArgumentError(
-                f"memory={memory} is too small: one input needs up to {needed} bytes at layer"
-                f" {rows.k} in the sparse kernel; pass memory={least} or more"
+                f"memory={memory} is too small: one input does not fit at layer {rows.k};"
+                f" pass memory={least} or more"
             )
         return some.sparse_rows(0, int(np.searchsorted(entries, most, side="right")))
 

@@ -124,7 +124,7 @@ def as_convolutions(layers: Any, dtype: Any) -> list[Convolution]:
     for k, each in enumerate(found):
         if not FULL.is_exact(each.layer) and 0 not in each.layer.shape:
             raise ArgumentError(
-                f"layer {k}: graph convolutions do not support the bias rule 'entries' with a"
-                " positive bias, or without a ReLU"
+                f"layer {k}: graph convolutions require bias_rule='all' if a bias is positive or"
+                " the layer has no ReLU"
             )
     return found

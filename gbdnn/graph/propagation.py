@@ -201,7 +201,7 @@ def propagate(
             at = slice(features * hop, features * (hop + 1))
             Z = np.empty_like(Y) if parts is None else parts[:, at]
             if not gather.into(gather.operand(Y), Z, nothing):
-                raise NonFiniteError(f"hop {hop}: A Y leaves the range of {wanted}")
+                raise NonFiniteError(f"hop {hop}: A Y overflows {wanted}")
             Y = Z
         found = Y if parts is None else parts
         if isinstance(X, np.ndarray):

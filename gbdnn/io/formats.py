@@ -240,8 +240,8 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     ]
     if not found:
         raise MissingFileError(
-            f"{path}: contains neither a store nor a network; expected a file index.json (missing"
-            " in an unfinished store), or files n<neurons>-l1.tsv or <prefix>1.mtx"
+            f"{path}: contains neither a finished store nor a network; expected a file index.json,"
+            " n<neurons>-l1.tsv or <prefix>1.mtx"
         )
     if len(found) > 1:
         raise ArgumentError(

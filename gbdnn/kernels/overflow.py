@@ -44,9 +44,5 @@ def require_finite(k: int, layer: LayerInfo, z: np.ndarray) -> None:
 
 def non_finite(k: int, layer: LayerInfo) -> NonFiniteError:
     """Return the error of a layer whose ``Y W + b`` is not finite."""
-    remedy = "a clip" if layer.dtype.itemsize == 8 else "a clip, or dtype='FP64',"
-    return NonFiniteError(
-        f"layer {k}: Y W + b leaves the range of {layer.dtype}"
-        f" (the weights' largest column sum is {layer.gain:.3g}, the bias at most"
-        f" {layer.largest_bias:.3g}); {remedy} may keep it in range"
-    )
+    remedy = "set a clip" if layer.dtype.itemsize == 8 else "set a clip or use dtype='FP64'"
+    return NonFiniteError(f"layer {k}: Y W + b overflows {layer.dtype}; {remedy}")

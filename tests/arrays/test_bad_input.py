@@ -177,7 +177,7 @@ def test_overflow_on_the_way_names_the_layer(activation, clip, sign):
     last = Layer(W * 1e12 * sign, activation=activation, clip=clip, dtype="FP32")
     fine = infer([grow, grow, grow], X)
     assert fine.nvals == 6
-    bad(ArithmeticError, "layer 3: Y W \\+ b leaves the range of float32",
+    bad(ArithmeticError, "layer 3: Y W \\+ b overflows float32",
         lambda: infer([grow, grow, grow, last], X))  # fmt: skip
 
 

@@ -175,7 +175,7 @@ def test_a_folder_of_two_formats(tmp_path):
         (["convert", "NET", "out", "--clip", "inf"], "--clip"),
         (["convert", "NET", "out", "--layers", 9], "--layers 9"),
         (["convert", "X", "out"], "the store does not contain a network"),
-        (["convert", "EMPTY", "out"], "neither a store nor a network; expected"),
+        (["convert", "EMPTY", "out"], "neither a finished store nor a network; expected"),
         (["convert", "full/mine", "out"], "mine"),
         (["convert", "NET", "out", "--from", "hdf5"], "hdf5"),
         (["info", "x" * 300], "File name too long"),

@@ -280,7 +280,7 @@ def test_errors():
         (errors.ArgumentTypeError, "callback must be callable",
          lambda: graph.infer([W], X, A, callback=1)),
         (errors.ArgumentError, "features: contains nan", lambda: graph.infer([W], X * np.nan, A)),
-        (errors.ArgumentError, "layer 0: .* the bias rule 'entries'",
+        (errors.ArgumentError, "layer 0: .* require bias_rule='all'",
          lambda: graph.infer([gbdnn.Layer(W, 1, bias_rule="entries")], X, A)),
         (errors.ArgumentTypeError, "needs weights, self_weights=", graph.Convolution),
         (errors.ShapeError, "self_weights= is 3 x 2 but the weights are 2 x 2",
