@@ -104,8 +104,8 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Dtype of the computation. Default: that of the weights; bool and integers become FP32.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        ``"auto"`` uses the fastest available kernel. ``"graphblas"`` needs no numba: a cost model
-        chooses between GraphBLAS's sparse and full kernels for each layer. ``"fused"`` (compiled by
+        A cost model chooses a kernel for each layer: of all with ``"auto"``, and of GraphBLAS's
+        sparse and full kernels with ``"graphblas"``, which needs no numba. ``"fused"`` (compiled by
         numba), ``"sparse"`` and ``"full"`` force one kernel. A positive bias under the rule
         ``"entries"`` always needs the sparse kernel.
     deduplicate : {"auto", True, False}, default "auto"

@@ -15,7 +15,6 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
-from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE
 from gbdnn.kernels.overflow import non_finite
 from gbdnn.runtime.threads import on_threads
 
@@ -161,7 +160,6 @@ class FusedShares:
 
         weights = chain.layers.weights
         self._table = np.concatenate([shares(layer, count) for layer in weights])
-        self._table[:, [DROPPABLE, CHECKED]] = 0
         self._chain, self._count, self._layers = chain, count, len(weights)
         self._run = chain.compiled["shares"]
 

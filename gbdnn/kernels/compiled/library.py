@@ -317,8 +317,8 @@ def _bind_c_library() -> None:
 def _emit_only() -> Iterator[None]:
     """Keep numba from optimising and compiling the LLVM IR of each function that it emits.
 
-    There is no public way. If a later version of numba lacks these private names, compilation takes
-    longer but gives the same code. numba's lock makes other threads wait.
+    numba has no public way to do this. A version of numba without these private names raises an
+    error, and `infer` uses other kernels. numba's lock makes other threads wait.
     """
     from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
     from numba.core.compiler_lock import global_compiler_lock
