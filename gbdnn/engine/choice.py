@@ -2,7 +2,7 @@
 
 Whether inputs are computed as sparse rows or in blocks depends on the number of inputs and entries,
 by the cost model in `gbdnn.kernels.costs`. The choices depend on the problem and the options only,
-with one exception: whether the fused kernel is compiled.
+with two exceptions: whether the fused kernel is compiled, and how much work the network did before.
 """
 
 from __future__ import annotations
@@ -193,6 +193,13 @@ class NetworkFacts(NamedTuple):
         )
 
 
+class _Past:
+    """Work of a network's runs that went without the fused kernel, in ns."""
+
+    def __init__(self, net: Network) -> None:
+        self.work = 0.0
+
+
 class LayerPlan(NamedTuple):
     """Properties of a layer that a run needs without its weights.
 
@@ -277,7 +284,10 @@ class Choice:
         *,
         may_be_shallow: bool,
     ) -> None:
-        self._facts, self.engine, self._inputs = net.prepared(NetworkFacts.of), engine, X.nrows
+        self._facts = net.prepared(NetworkFacts.of)
+        # Of a network on disk, every run prepares the layers that it reads.
+        self._past = net.prepared(_Past) if net.in_memory else _Past(net)
+        self.engine, self._inputs = engine, X.nrows
         self.memory = memory
         self.dtype = self._facts.dtype
         self.shallow: DenseRows | None = None
@@ -314,15 +324,17 @@ class Choice:
             FUSED.load(self.dtype)
         if self.engine != "auto":
             return self.engine == "fused"
-        # Equal calls choose alike, so cached preparation is not taken into account.
         facts = self._facts
         preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
         work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
         if self.shallow is None:
             work += facts.layers * costs.FULL_CALL
-        pays = preparing <= max(work, costs.PREPARE_AT_ONCE)
+        # The ski-rental rule: runs without preparation cost at most as much as one preparation.
+        pays = preparing <= max(self._past.work + work, costs.PREPARE_AT_ONCE)
         if pays and FUSED.is_due(self.dtype, work) and FUSED.has_loaded(self.dtype):
+            self._past.work = math.inf
             return True
+        self._past.work += work
         FUSED.went_without(self.dtype, work)
         return False
 

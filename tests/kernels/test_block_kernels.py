@@ -9,7 +9,7 @@ from networks import dying
 from oracles import Case, Dense, case, dense_inference, dyadic
 
 import gbdnn
-from gbdnn.kernels import blocks, full
+from gbdnn.kernels import blocks, costs, full
 from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
 
@@ -50,6 +50,24 @@ def test_few_sparse_inputs_of_a_deep_network_take_the_fused_kernel():
     kernels = set()
     gbdnn.infer(net, sp.csr_array(X), callback=lambda each: kernels.add(each.kernel))
     assert kernels == {"fused"}
+
+
+def test_a_network_in_many_calls_is_prepared_when_the_calls_took_as_long(monkeypatch):
+    monkeypatch.setattr(costs, "PREPARE_AT_ONCE", 0.0)
+    monkeypatch.setattr(costs, "FULL_CALL", 0.0)
+    monkeypatch.setattr(costs, "PREPARE_LAYER", 0.0)
+    monkeypatch.setattr(costs, "PREPARE_EDGE", 2.5 * 40 * costs.MACHINE.full)
+    gbdnn.infer([np.eye(2)], np.eye(2), engine="fused", dtype="FP32")  # compiled code is loaded
+    net, X = gbdnn.Network([np.ones((40, 40), "f4")] * 2), np.ones((40, 40), "f4")
+
+    def kernels(net, X):
+        records = []
+        gbdnn.infer(net, X, callback=records.append)
+        return {each.kernel for each in records}
+
+    assert [kernels(net, X) for _ in range(4)] == [{"full"}, {"full"}, {"fused"}, {"fused"}]
+    assert kernels(net, X[:1]) == {"fused"}
+    assert kernels(gbdnn.Network(net), X) == {"full"}
 
 
 def test_the_kernel_computes_a_row_by_itself():
