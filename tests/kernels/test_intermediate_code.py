@@ -50,6 +50,13 @@ def test_carried_code_is_not_made_again(carried):
     assert code.functions()["weighted"](10, 3) == 10 * pair_lines() + 3
 
 
+def test_a_numba_without_its_private_names_compiles_too(monkeypatch):
+    monkeypatch.delattr("numba.core.codegen.JITCPUCodegen")
+    monkeypatch.setenv("GBDNN_CACHE_DIR", "")
+    code = small([])
+    assert code.functions()["weighted"](10, 3) == 10 * pair_lines() + 3
+
+
 def test_carried_code_of_other_sources_is_not_taken(carried):
     carried.write_text("two")
     with pytest.raises(TypeError, match="NoneType"):

@@ -317,12 +317,16 @@ def _bind_c_library() -> None:
 def _emit_only() -> Iterator[None]:
     """Keep numba from optimising and compiling the LLVM IR of each function that it emits.
 
-    numba has no public way to do this. A version of numba without these private names raises an
-    error, and `infer` uses other kernels. numba's lock makes other threads wait.
+    numba has no public way to do this. With a version of numba without these private names,
+    compiling only takes longer. numba's lock makes other threads wait.
     """
-    from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
+    try:
+        from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+        from numba.core.compiler_lock import global_compiler_lock
+        from numba.core.registry import cpu_target
+    except ImportError:
+        yield
+        return
 
     class Emitted(JITCodeLibrary):
         def _optimize_functions(self, module) -> None:
