@@ -29,7 +29,7 @@ NThreads = Annotated[
 ]
 Engine = Annotated[
     Literal["auto", "graphblas", "fused", "sparse", "full"],
-    Option(help="auto: fastest available; graphblas: no numba; others: force this kernel."),
+    Option(help="auto: chosen by a cost model; graphblas: no numba; others: force this kernel."),
 ]
 Memory = Annotated[
     Any,

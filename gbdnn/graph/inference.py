@@ -99,10 +99,10 @@ def infer(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         As for `gbdnn.infer`.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        ``"auto"`` uses the fastest available code; for weights of at least 40 % density, this is
-        NumPy's product. ``"graphblas"`` uses only GraphBLAS and needs no numba. ``"fused"`` forces
-        compiled code. ``"sparse"`` and ``"full"`` force this kernel for the weights, and GraphBLAS
-        for A.
+        ``"auto"`` uses compiled code where the cost model prefers it, and NumPy's product for
+        weights of at least 40 % density. ``"graphblas"`` uses only GraphBLAS and needs no numba.
+        ``"fused"`` forces compiled code. ``"sparse"`` and ``"full"`` force this kernel for the
+        weights, and GraphBLAS for A.
     memory : int or str, optional
         Budget in bytes, or with a unit, for the products of one layer; if it is too small, (A Y) W
         is computed in blocks of nodes. It does not include activations of all nodes or a copy of A.

@@ -147,8 +147,8 @@ def propagate(
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Of the computation. Default: FP64 if X is FP64, otherwise FP32.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
-        ``"fused"`` forces compiled code; ``"auto"`` uses the fastest available code. The others use
-        GraphBLAS.
+        ``"fused"`` forces compiled code; ``"auto"`` uses it where the cost model prefers it.
+        The others use GraphBLAS.
     nthreads : int, optional
         As for `gbdnn.infer`. The result has the same bits for any number of threads.
 

@@ -129,10 +129,9 @@ class SquaredError:
         if values.ndim == 1 and outputs == 1:
             values = values.reshape(-1, 1)
         if values.shape != (inputs, outputs):
-            raise ShapeError(
-                f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
-                f" {outputs} outputs"
-            )
+            text = f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
+            labels = "; class numbers must have an integer dtype" if values.ndim == 1 else ""
+            raise ShapeError(f"{text} {outputs} outputs{labels}")
         return np.ascontiguousarray(finite(values, dtype, "y"))
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
