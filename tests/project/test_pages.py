@@ -22,7 +22,7 @@ PAGES = [
     for n, page in enumerate(sorted(ROOT.rglob("*.html")) if ROOT else [])
     if not {"_modules", "_static"} & set(page.parts) and ("made" not in page.parts or n % 8 == 0)
 ]
-WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+SIZES = [(1280, 900), (390, 844)]  # of a desktop and a phone
 BROKEN = """() => [...document.images]
     .filter(each => each.complete && each.naturalWidth === 0).map(each => each.src)"""
 BEYOND = """() => {
@@ -53,10 +53,8 @@ def browser():
 class Tab:
     """A page of the browser, and what is wrong with the files that it opens."""
 
-    def __init__(self, browser, size, scheme):
-        width, height = size
-        viewport = {"width": width, "height": height}
-        self._page = page = browser.new_page(viewport=viewport, color_scheme=scheme)
+    def __init__(self, browser):
+        self._page = page = browser.new_page()
         self._found = []
         page.on("console", lambda told: told.type == "error" and self._tell("console", told.text))
         page.on("pageerror", lambda error: self._tell("script", error))
@@ -74,17 +72,21 @@ class Tab:
     def faults(self, file):
         self._found.clear()
         self._page.goto(file.as_uri())
-        self._found += [f"picture: {each}" for each in self._page.evaluate(BROKEN)]
-        self._found += [f"beyond the right edge: {each}" for each in self._page.evaluate(BEYOND)]
+        for width, height in SIZES:
+            self._page.set_viewport_size({"width": width, "height": height})
+            beyond = self._page.evaluate(BEYOND)
+            self._found += [f"beyond the right edge at {width}: {each}" for each in beyond]
+        for scheme in ("light", "dark"):
+            self._page.emulate_media(color_scheme=scheme)
+            broken = self._page.evaluate(BROKEN)
+            self._found += [f"picture, {scheme}: {each}" for each in broken]
         return list(self._found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page(browser, width, scheme):
+def test_every_page(browser):
     assert len(PAGES) > 20
-    tab = Tab(browser, WIDTHS[width], scheme)
+    tab = Tab(browser)
     found = {page.relative_to(ROOT): told for page in PAGES if (told := tab.faults(page))}
     assert not found, "\n".join(f"{page}: {told}" for page, told in found.items())
 
@@ -94,7 +96,7 @@ def test_a_bad_page_is_seen(browser, tmp_path):
     bad.write_text(
         "<img src=none.png><p style='width:2000px'>x</p><script>console.error('no'); f()</script>"
     )
-    tab = Tab(browser, WIDTHS["phone"], "light")
+    tab = Tab(browser)
     told = " ".join(tab.faults(bad))
     assert all(each in told for each in ("not there", "picture", "right edge", "console", "script"))
     good = tmp_path / "good.html"
