@@ -151,7 +151,9 @@ class _Singles:
 
     def __init__(self, net: Network) -> None:
         self._infos = [info.info for info in net.infos]
-        self._weights = [FUSED.prepare_single(layer) for layer in net]
+        sizes = ((info.edges, *info.shape) for info in self._infos)
+        density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
+        self._weights = [FUSED.prepare_single(layer, density) for layer in net]
         self._idle: list[FusedSingle] = []  # reused by the next call
 
     def run(self, X: DenseRows, answer: DenseAnswer) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "is_wide",
     "panel_rows",
     "reordering_pays",
+    "single_density",
     "sparse_layer",
 ]
 
@@ -95,6 +96,7 @@ WIDEST = 240  # wider blocks gain nothing
 NARROWEST_COMFORTABLE = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 3 << 19  # 1.5 MiB
 DIRECT_BYTES = min(processor.cache_bytes(2, 1 << 19), 1 << 19)  # 0.5 MiB
+SINGLE_BYTES = processor.cache_bytes(3, 32 << 20) // 4  # others use this cache, too
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
 
@@ -113,10 +115,20 @@ def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) 
     return rows * (edges * MACHINE.fused + ncols * PASS)
 
 
-def dense_layer_pays(edges: int, nrows: int, ncols: int, *, single: bool = False) -> bool:
+def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
     """Whether a layer is dense enough to be computed with all possible edges."""
-    # Single inputs read dense rows as vectors, in half the time of a block.
-    return (2 * edges if single else edges) >= DENSE_LAYER * nrows * ncols
+    return edges >= DENSE_LAYER * nrows * ncols
+
+
+def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> float:
+    """Return the density from which layers are computed as dense for a single input.
+
+    From the caches, dense rows are read in half the time of a block. `layers` has the edges, rows
+    and columns of each layer.
+    """
+    least = DENSE_LAYER / 2
+    elements = sum(nrows * ncols for edges, nrows, ncols in layers if edges >= least * nrows * ncols)
+    return DENSE_LAYER if elements * itemsize > SINGLE_BYTES else least
 
 
 def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:

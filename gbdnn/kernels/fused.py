@@ -169,11 +169,11 @@ class FusedKernel:
             found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
         return found
 
-    def prepare_single(self, layer: Layer) -> FusedLayer:
-        """Return the rows of the weights, for a single input."""
+    def prepare_single(self, layer: Layer, density: float) -> FusedLayer:
+        """Return the rows of the weights, dense from `density` on, for a single input."""
         from gbdnn.kernels.compiled.table import prepare_dense_rows, prepare_rows
 
-        dense = costs.dense_layer_pays(layer.edges, *layer.shape, single=True)
+        dense = layer.edges >= density * layer.nrows * layer.ncols
         arrays = layer.W.ss.export("csr", sort=True)
         found = arrays["indptr"], arrays["col_indices"], arrays["values"]
         rows = SparseRows(*found, layer.ncols)

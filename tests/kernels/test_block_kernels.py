@@ -145,6 +145,14 @@ def test_engine_without_meaning():
         gbdnn.infer([np.eye(2)], np.eye(2), engine="dense")
 
 
+def test_single_inputs_take_rows_at_20_percent_as_dense_if_they_stay_in_the_cache(monkeypatch):
+    monkeypatch.setattr(costs, "SINGLE_BYTES", 4 * 512 * 512)
+    half, sparse = 512 * 512 // 2, (10, 4096, 4096)
+    assert costs.single_density([(half, 512, 512), sparse], 4) == 0.2
+    assert costs.single_density([(half, 512, 512), sparse], 8) == 0.4
+    assert costs.single_density([(half, 512, 512)] * 2, 4) == 0.4
+
+
 def test_the_cheaper_kernel_is_chosen():
     stats = []
     dense_weights = np.random.default_rng(0).random((300, 200)).astype("f4") - 0.5
