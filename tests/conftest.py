@@ -40,17 +40,23 @@ for make in (library, step_library, gather_library):
 """
 
 
+compilers = []
+
+
 def pytest_sessionstart(session):
-    """Compile the kernels before pytest-xdist starts its workers, which would all compile them."""
+    """Start to compile the kernels, which all workers of pytest-xdist would do."""
     config = session.config
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         return
     if cache_folder() is None or all(each.is_at_hand for each in libraries()):
         return
-    compilers = [
-        subprocess.Popen([sys.executable, "-P", "-c", COMPILE, dtype])
-        for dtype in ("float32", "float64")
-    ]
+    for dtype in ("float32", "float64"):
+        compilers.append(subprocess.Popen([sys.executable, "-P", "-c", COMPILE, dtype]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished():
+    """Wait for the kernels before a worker, which has collected the tests, gets the first one."""
     for compiler in compilers:
         compiler.wait()
 

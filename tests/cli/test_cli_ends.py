@@ -49,6 +49,7 @@ def test_ctrl_c_ends_the_command(files):
     assert sorted(path.name for path in files.iterdir()) == ["X.npy", "y.npy"]
 
 
+@pytest.mark.slow
 def test_nohup_ignores_the_end_of_the_terminal(files):
     """SIGTERM still ends the command."""
     process = started(
@@ -124,6 +125,7 @@ def test_a_closed_pipe_does_not_lose_the_result(files):
     assert len(gbdnn.load(files / "net")) == 2
 
 
+@pytest.mark.slow
 def test_closed_standard_streams(files):
     command = " ".join(map(str, [*GBDNN, *training(files, "--epochs", 1)]))
     done = subprocess.run(f"{command} >&- 2>&-", shell=True, capture_output=True, check=False)  # noqa: S602

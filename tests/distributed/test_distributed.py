@@ -506,7 +506,7 @@ def test_an_error_of_the_batches_comes_in_its_turn(net):
 # Workers that die, and executors that fail.
 
 
-@pytest.mark.parametrize("kind", [spawned, loky])
+@pytest.mark.parametrize("kind", [spawned, pytest.param(loky, marks=pytest.mark.slow)])
 def test_a_lost_worker_is_an_error(kind, folder, X, tmp_path):
     net = mortal(folder / "net", tmp_path / "mark")
     with (

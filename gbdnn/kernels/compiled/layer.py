@@ -23,6 +23,7 @@ the result has the same bits as a sparse layer with the same weights.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from numba import njit, types
@@ -68,6 +69,7 @@ def kinds(dtype: str) -> Kinds:
     return Kinds(types.float64, types.uint64, LINE // 8)
 
 
+@cache  # block kernels and training steps share it
 def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     """Return ``layer(record, Y, Z, stride, inputs, live, overflow, mask)`` for one dtype.
 
