@@ -123,7 +123,8 @@ def environment():
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
     yield
-    if dict(os.environ) != before:
+    own = "PYTEST_CURRENT_TEST"
+    if dict(os.environ) | {own: before[own]} != before:
         os.environ.clear()
         os.environ.update(before)
 

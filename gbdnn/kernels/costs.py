@@ -127,8 +127,8 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     and columns of each layer.
     """
     least = DENSE_LAYER / 2
-    elements = sum(nrows * ncols for edges, nrows, ncols in layers if edges >= least * nrows * ncols)
-    return DENSE_LAYER if elements * itemsize > SINGLE_BYTES else least
+    dense = sum(n * m for edges, n, m in layers if edges >= least * n * m)
+    return DENSE_LAYER if dense * itemsize > SINGLE_BYTES else least
 
 
 def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:

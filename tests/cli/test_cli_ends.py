@@ -103,7 +103,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_workers_end_with_the_command(number, tmp_path):
     (tmp_path / "waiting.py").write_text(WAITING)
     process = started(sys.executable, tmp_path / "waiting.py", start_new_session=True)

@@ -100,7 +100,7 @@ print(available())
     ("threads", "before", "expected"),
     [
         (None, "", 3),
-        ("7", "", 7),  # the user's word
+        pytest.param("7", "", 7, marks=pytest.mark.slow),  # the user's word
     ],
 )
 def test_graphblas_has_no_more_threads_than_the_quota(tmp_path, threads, before, expected):
