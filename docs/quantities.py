@@ -117,7 +117,7 @@ def random_networks() -> list[dict[str, Any]]:
 
 
 def _networks() -> dict[str, str]:
-    """Return ratios to the best of PyTorch, dense and CSR, ONNX Runtime and DeepSparse."""
+    """Return ratios to the best of PyTorch, ONNX Runtime, OpenVINO and DeepSparse in FP32."""
     cells = random_networks()
     groups = {
         "few-edges-many": lambda c: c["density"] <= 0.105 and c["inputs"] >= 1000,
