@@ -44,6 +44,8 @@ def draw() -> Figure:
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter("{x:g}")
         axes.text(0.9, 0.47, "another program is faster", size=8, color="0.35")
-    figure.axes[0].set_ylabel("speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, DeepSparse")
+    figure.axes[0].set_ylabel(
+        "speed relative to the best of\nPyTorch, ONNX Runtime, OpenVINO, DeepSparse"
+    )
     figure.axes[0].legend(fontsize=8, loc="upper right")
     return figure
