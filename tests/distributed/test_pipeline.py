@@ -190,7 +190,6 @@ def test_an_error_ends_all_ranks(small, tmp_path):
     assert not (tmp_path / "Y").exists()
 
 
-@pytest.mark.frameworks
 @pytest.mark.slow
 def test_the_benchmark(tmp_path):
     pytest.importorskip("typer")

@@ -52,13 +52,7 @@ FRAMEWORKS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(name, marks=pytest.mark.frameworks) if name in FRAMEWORKS else name
-        for name in OPTIONS
-    ],
-)
+@pytest.mark.parametrize("script", OPTIONS)
 def test_a_tiny_problem(script, tmp_path):
     for package in ("sklearn", "typer", *FRAMEWORKS.get(script, "").split()):
         pytest.importorskip(package)

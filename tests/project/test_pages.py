@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif(
     not (ROOT and BROWSER), reason="no pages (GBDNN_PAGES), or no Chromium"
 )
 
-# Listings of the code are all alike; of the pages of single objects one in eight is opened.
+# Listings of the code are all alike; of the pages of single objects one in sixteen is opened.
 PAGES = [
     page
     for n, page in enumerate(sorted(ROOT.rglob("*.html")) if ROOT else [])
-    if not {"_modules", "_static"} & set(page.parts) and ("made" not in page.parts or n % 8 == 0)
+    if not {"_modules", "_static"} & set(page.parts) and ("made" not in page.parts or n % 16 == 0)
 ]
 SIZES = [(1280, 900), (390, 844)]  # of a desktop and a phone
 BROKEN = """() => [...document.images]
