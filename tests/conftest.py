@@ -123,7 +123,7 @@ def environment():
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
     yield
-    own = "PYTEST_CURRENT_TEST"
+    own = "PYTEST_CURRENT_TEST"  # differs between the start and the end of a test
     if dict(os.environ) | {own: before[own]} != before:
         os.environ.clear()
         os.environ.update(before)
