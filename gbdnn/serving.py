@@ -162,7 +162,8 @@ def compile(  # noqa: A001
         As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
         ``"auto"`` without numba, call `infer`.
     nthreads : int, optional
-        As for `infer`. Calls with one input, or few inputs of a small network, use one thread.
+        As for `infer`. A call with few inputs uses one thread if it takes a few microseconds, or if
+        it does not follow another one closely.
 
     Returns
     -------

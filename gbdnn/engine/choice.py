@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEMORY", "Choice", "Engine", "LayerPlan", "NetworkFacts", "Sizes", "division", "layer_bytes",
-    "plan_layers", "rows_within", "sharing_threads", "sizes",
+    "plan_layers", "rows_within", "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
@@ -401,11 +401,3 @@ def division(
     rounds = -(-inputs // (widest * workers))
     width = max(lanes, -(-inputs // (rounds * workers * lanes)) * lanes)
     return width, min(workers, -(-inputs // width))
-
-
-def sharing_threads(facts: NetworkFacts, inputs: int, nthreads: int | None) -> int:
-    """Return the number of threads that divide the neurons of a narrow block among them."""
-    most = facts.edges // costs.SHARE_EDGES
-    if most < 2 or inputs * facts.dtype.itemsize > 128:
-        return 1
-    return min(most, available() if nthreads is None else nthreads)

@@ -8,25 +8,27 @@ multiplied by rows of W instead, with the same bits as result.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.choice import NetworkFacts, division, plan_layers, sharing_threads
+from gbdnn.engine.choice import NetworkFacts, division, plan_layers
 from gbdnn.engine.loader import chain_of, prepared_weights
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
-from gbdnn.kernels.fused_chain import FusedShares, FusedSingle
+from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
-from gbdnn.runtime.threads import on_threads
+from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
     from gbdnn.engine.answer import DenseAnswer
     from gbdnn.engine.progress import RunProgress
     from gbdnn.engine.sources import DenseRows
+    from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
 __all__ = ["is_shallow", "run_shallow"]
@@ -55,7 +57,7 @@ def run_shallow(
     `memory` is the budget of all blocks in bytes.
     """
     if X.nrows <= costs.SINGLES:
-        net.prepared(_Singles).run(X, answer)
+        net.prepared(_Singles).run(X, answer, nthreads)
         progress.computed(0, [X.nrows] * len(net), X.nrows, FUSED.name)
         return
     facts = net.prepared(NetworkFacts.of)
@@ -63,7 +65,7 @@ def run_shallow(
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
     wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
     chains, stop = net.prepared(_wide if wide else _narrow), len(net)
-    shares = sharing_threads(facts, X.nrows, nthreads)
+    shares = chains.sharing_threads(X.nrows, nthreads)
     starts = iter(range(0, X.nrows, width))  # shared by the threads
 
     def work(_: int) -> None:
@@ -78,7 +80,9 @@ def run_shallow(
             chain = chains.unchecked if largest <= chains.safe else chains.checked
             counts = np.zeros((stop, 5), np.int64) if progress.is_watched else None
             if shares > 1 and chain is chains.unchecked and counts is None:
-                Y = chains.shared(shares).run(Y, buffers)
+                shared = chains.shared(shares)
+                Y = shared.run(Y, buffers)
+                chains.idle_shared[shares].append(shared)
             else:
                 Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
             if counts is not None:
@@ -122,14 +126,25 @@ class _Chains:
         self.safe = max(safe, default=0.0)
         self.idle: list[tuple[int, Buffers]] = []
         self._facts = net.prepared(NetworkFacts.of)
-        self._shared: dict[int, FusedShares] = {}
+        self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
+        # Of a cache line of inputs, in ns.
+        self._work = sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos)
+
+    def sharing_threads(self, inputs: int, nthreads: int | None) -> int:
+        """Return the number of threads that divide the neurons of a block among them."""
+        lines = -(-inputs * self._facts.dtype.itemsize // 64)
+        if lines > 2:
+            return 1
+        most = costs.sharing_threads(lines * self._work, self._facts.layers)
+        return min(most, available() if nthreads is None else nthreads)
 
     def shared(self, count: int) -> FusedShares:
-        """Return the layers divided into `count` shares of neurons."""
-        if count not in self._shared:
+        """Return idle layers divided into `count` shares of neurons, or new ones."""
+        try:
+            return self.idle_shared[count].pop()
+        except IndexError:
             chain: Any = self.unchecked  # of the fused kernel
-            self._shared[count] = FusedShares(chain, count)
-        return self._shared[count]
+            return FusedShares(chain, count, self._work)
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
         """Return the width and buffers of idle blocks of at least this width, or of new ones."""
@@ -150,23 +165,37 @@ class _Singles:
     """A network prepared for single inputs, cached on the network."""
 
     def __init__(self, net: Network) -> None:
-        self._infos = [info.info for info in net.infos]
-        sizes = ((info.edges, *info.shape) for info in self._infos)
-        density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
-        self._weights = [FUSED.prepare_single(layer, density) for layer in net]
-        self._idle: list[FusedSingle] = []  # reused by the next call
+        self._layers, self._infos = list(net), [info.info for info in net.infos]
+        sizes = [(info.edges, *info.shape) for info in self._infos]
+        self._density = costs.single_density(sizes, self._infos[0].dtype.itemsize)
+        self._work = sum(costs.single_layer(*each) for each in sizes)
+        self._most = costs.sharing_threads(self._work, len(sizes))
+        self._shares: dict[int, list[list[FusedLayer]]] = {}
+        self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
 
-    def run(self, X: DenseRows, answer: DenseAnswer) -> None:
+    def run(self, X: DenseRows, answer: DenseAnswer, nthreads: int | None) -> None:
         """Write the activations of each input to the answer."""
+        count = 1
+        if self._most > 1:
+            count = min(self._most, available() if nthreads is None else nthreads)
         try:
-            single = self._idle.pop()
+            single = self._idle[count].pop()
         except IndexError:
-            single = FusedSingle(self._weights, self._infos)
+            single = FusedSingle(self._divided(1), self._divided(count), self._infos, self._work)
+        faulty = -1
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
-            faulty = single.run(x, answer.values[n])
-            if faulty == len(self._infos):
-                X.require_finite(0, X.nrows)
-            elif faulty >= 0:
-                raise non_finite(faulty, self._infos[faulty])
-        self._idle.append(single)
+            faulty = max(faulty, single.run(x, answer.values[n]))
+        self._idle[count].append(single)
+        if faulty == len(self._infos):
+            X.require_finite(0, X.nrows)
+        elif faulty >= 0:
+            raise non_finite(faulty, self._infos[faulty])
         answer.note_entries()
+
+    def _divided(self, count: int) -> list[list[FusedLayer]]:
+        """Return each layer in `count` shares."""
+        if count not in self._shares:
+            self._shares[count] = [
+                FUSED.prepare_single(layer, self._density, count) for layer in self._layers
+            ]
+        return self._shares[count]

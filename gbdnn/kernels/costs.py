@@ -14,6 +14,7 @@ break-even is at a density of about 1 % or less.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from gbdnn.kernels.blocks import padded
@@ -37,7 +38,9 @@ __all__ = [
     "is_wide",
     "panel_rows",
     "reordering_pays",
+    "sharing_threads",
     "single_density",
+    "single_layer",
     "sparse_layer",
 ]
 
@@ -86,7 +89,9 @@ FEW_ELEMENTS = 1 << 20  # elements up to which even sparse inputs become an arra
 SPARSEST = 1 / 8  # times DENSE: below this density an array may be better off as rows
 SINGLES = 2  # inputs up to which they are computed one by one rather than as a block
 CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per input of about 32
-SHARE_EDGES = 220_000  # least edges of a thread where threads divide a narrow block's neurons
+SINGLE = 0.3  # multiply-add for a single input
+SINGLE_DENSE = 0.06  # the same in a dense layer
+SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
 HAND_OVER = 150_000.0  # work from which a second thread helps
 
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
@@ -129,6 +134,20 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     least = DENSE_LAYER / 2
     dense = sum(n * m for edges, n, m in layers if edges >= least * n * m)
     return DENSE_LAYER if dense * itemsize > SINGLE_BYTES else least
+
+
+def single_layer(edges: int, nrows: int, ncols: int) -> float:
+    """Return the time of a layer for a single input on one thread, in ns."""
+    return min(edges * SINGLE, nrows * ncols * SINGLE_DENSE) + nrows + ncols
+
+
+def sharing_threads(work: float, layers: int) -> int:
+    """Return how many threads should divide each layer's neurons among them.
+
+    n threads take ``work / n + n * layers * SHARE`` ns, least at the number returned. `work` is the
+    time of all layers on one thread, in ns.
+    """
+    return max(1, int(math.sqrt(work / (layers * SHARE))))
 
 
 def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:

@@ -9,6 +9,7 @@ is the same equation in GraphBLAS: the reference, and the fallback if nothing ca
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from functools import cached_property
@@ -169,15 +170,25 @@ class FusedKernel:
             found = layer.prepared(_any_width) if rows is None else _prepared(given, layer)
         return found
 
-    def prepare_single(self, layer: Layer, density: float) -> FusedLayer:
-        """Return the rows of the weights, dense from `density` on, for a single input."""
-        from gbdnn.kernels.compiled.table import prepare_dense_rows, prepare_rows
+    def prepare_single(self, layer: Layer, density: float, count: int) -> list[FusedLayer]:
+        """Return the rows of the weights for a single input, in `count` shares of the neurons.
+
+        The shares have about equally many edges. From `density` on, zeros are stored, too.
+        """
+        from gbdnn.kernels.compiled.table import prepare_rows
 
         dense = layer.edges >= density * layer.nrows * layer.ncols
-        arrays = layer.W.ss.export("csr", sort=True)
-        found = arrays["indptr"], arrays["col_indices"], arrays["values"]
-        rows = SparseRows(*found, layer.ncols)
-        return (prepare_dense_rows if dense else prepare_rows)(rows, layer.bias, layer)
+        degrees = layer.W.reduce_columnwise("count").new().to_dense(fill_value=0)
+        parts = np.arange(1, count) / count * layer.edges
+        ends = [0, *np.searchsorted(np.cumsum(degrees), parts).tolist(), layer.ncols]
+        found = []
+        for first, last in itertools.pairwise(ends):
+            arrays = layer.W[:, first:last].new().ss.export("csr", sort=True)
+            values = arrays["values"]
+            rows = SparseRows(arrays["indptr"], arrays["col_indices"], values, last - first)
+            bias = layer.bias if isinstance(layer.bias, float) else layer.bias[first:last]
+            found.append(prepare_rows(rows, bias, layer, first=first, dense=dense))
+        return found
 
 
 FUSED = FusedKernel()

@@ -1,4 +1,4 @@
-"""Call the fused kernel's compiled code on blocks or single inputs, through many layers.
+"""Call the fused kernel's compiled code on blocks, through many layers.
 
 Compiled code receives addresses and does not validate them.
 """
@@ -6,7 +6,6 @@ Compiled code receives addresses and does not validate them.
 from __future__ import annotations
 
 import struct
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +15,14 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import LEAVING, AlignedBlock
 from gbdnn.kernels.overflow import non_finite
-from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gbdnn.kernels.blocks import Buffers
-    from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.kernels.kernel import ChainLayers
-    from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FusedChain", "FusedShares", "FusedSingle"]
+__all__ = ["FusedChain"]
 
 
 class FusedChain:
@@ -142,77 +138,6 @@ class FusedChain:
             address(places), address(columns), address(values),
         )  # fmt: skip
         return SparseRows(indptr.view(np.uint64), columns, values, Y.neurons, ids)
-
-
-class FusedShares:
-    """A narrow block through all layers of a chain; threads divide each layer's neurons.
-
-    Parameters
-    ----------
-    chain : FusedChain
-        Without panels. Sums are not checked, and inputs not dropped.
-    count : int
-        Number of shares of each layer, and of threads.
-    """
-
-    def __init__(self, chain: FusedChain, count: int) -> None:
-        from gbdnn.kernels.compiled.table import shares
-
-        weights = chain.layers.weights
-        self._table = np.concatenate([shares(layer, count) for layer in weights])
-        self._chain, self._count, self._layers = chain, count, len(weights)
-        self._run = chain.compiled["shares"]
-
-    def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
-        """Return a block after all layers; `Y` is consumed."""
-        Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
-        state = np.zeros(2 * self._layers, np.int64)
-        given = address(self._table), self._count, self._layers, Y.address, Z.address, Y.stride
-        run = partial(self._run, *given, len(Y.inputs), address(state))
-        on_threads(self._count, lambda _: run(), stop=int)
-        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
-        if self._layers % 2 == 0:
-            Y.neurons, Y, Z = Z.neurons, Z, Y
-        buffers.put(Y)
-        return Z
-
-
-class FusedSingle:
-    """One input at a time through all layers; not thread-safe.
-
-    Parameters
-    ----------
-    weights : sequence of FusedLayer
-        From `FusedKernel.prepare_single`.
-    infos : sequence of LayerInfo
-    """
-
-    def __init__(self, weights: Sequence[FusedLayer], infos: Sequence[LayerInfo]) -> None:
-        from gbdnn.kernels.compiled.functions import functions
-        from gbdnn.kernels.compiled.table import LayerTable
-
-        dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(infos)
-        self._table = LayerTable(weights, [False] * count, [False] * count)
-        self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
-        self._living = np.empty(neurons, np.uint32)
-        where = (address(each) for each in (self._y, self._z, self._living))
-        self._run = partial(functions(dtype.name)["single"], self._table.address, 0, count, *where)
-        self._nrows = infos[0].nrows
-        self._last = (self._z if count % 2 else self._y)[: infos[-1].ncols]
-
-    def run(self, x: np.ndarray, out: np.ndarray) -> int:
-        """Write the activations of the last layer to `out`.
-
-        Returns
-        -------
-        int
-            -1 on success; otherwise the layer in which a sum is not finite, or the number of layers
-            if a value of `x` is not finite.
-        """
-        self._y[: self._nrows] = x
-        faulty: Any = self._run()
-        out[:] = self._last
-        return int(faulty)
 
 
 def natural_order(size: int) -> tuple[np.ndarray, int]:

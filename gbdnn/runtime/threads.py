@@ -14,7 +14,7 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MOST_THREADS", "available", "engaged", "on_threads", "unbind"]
+__all__ = ["MOST_THREADS", "available", "engaged", "on_another_thread", "on_threads", "unbind"]
 
 MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
 
@@ -63,6 +63,23 @@ class _Helper:
 
 _idle: list[_Helper] = []  # append and pop are atomic
 os.register_at_fork(after_in_child=_idle.clear)
+
+
+def on_another_thread(work: Callable[[], object]) -> None:
+    """Start a call on another thread, which is kept for later calls.
+
+    Raises
+    ------
+    RuntimeError
+        No thread can be started.
+    """
+    helper = _idle.pop() if _idle else _Helper()
+
+    def run() -> None:
+        work()
+        _idle.append(helper)
+
+    helper.jobs.put(run)
 
 
 def on_threads(

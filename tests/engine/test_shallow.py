@@ -15,8 +15,9 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.engine import shallow
 from gbdnn.engine.sources import DenseRows
-from gbdnn.kernels import costs
-from gbdnn.kernels.compiled import record, table
+from gbdnn.kernels import costs, fused_shares
+from gbdnn.kernels.compiled import record, shares, table
+from gbdnn.kernels.compiled.functions import functions
 from gbdnn.kernels.fused import FUSED
 
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])
@@ -81,25 +82,98 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
 
 
+@pytest.fixture
+def now(monkeypatch):
+    """Threads divide the neurons of any layer; helpers stay while `now` does not increase."""
+    clock = [0.0]
+    monkeypatch.setattr(costs, "SHARE", 1e-9)
+    monkeypatch.setattr(fused_shares, "perf_counter", lambda: clock[0])
+    return clock
+
+
+@pytest.fixture
+def helped(monkeypatch, now):
+    """Whether each call had help."""
+    calls, has_help = [], fused_shares._Job.has_help
+    monkeypatch.setattr(
+        fused_shares._Job, "has_help", lambda job: calls.append(has_help(job)) or calls[-1]
+    )
+    return calls
+
+
 @BOTH
 @pytest.mark.parametrize("threads", [2, 3, 7])
 @pytest.mark.parametrize(
     "layers",
     [MIXED, pruned((50, 40, 40, 100), (1.0, 0.02, 0.3)), pruned((64, 7), (0.0,))],
 )
-def test_the_same_bits_if_threads_divide_the_neurons(layers, threads, dtype, monkeypatch):
+def test_the_same_bits_if_threads_divide_the_neurons(layers, threads, dtype, now, helped):
     """Dense layers, pairs of columns with equal rows, layers with fewer neurons than threads."""
     pairs = Dense(np.tile(layers[0].W[:, :2], 20), np.arange(40) / 40, activation="relu")
     X = inputs(32, len(layers[0].W))
     for net in (network(layers, dtype), network([pairs], dtype)):
         expected = gbdnn.compile(net, nthreads=1)(X)
-        with monkeypatch.context() as patch:
-            patch.setattr(costs, "SHARE_EDGES", 1)
-            run = gbdnn.compile(net, nthreads=threads)
-            for count in (3, 16 if dtype == "FP32" else 8, 32 if dtype == "FP32" else 16):
+        run = gbdnn.compile(net, nthreads=threads)
+        for count in (1, 3, 16 if dtype == "FP32" else 8, 32 if dtype == "FP32" else 16):
+            helped.clear()
+            now[0] += 1
+            for _ in range(3):
                 np.testing.assert_array_equal(run(X[:count]), expected[:count])
-            found = gbdnn.infer(net, X[:5], engine="fused", nthreads=threads)
-            np.testing.assert_array_equal(found.to_dense(fill_value=0), expected[:5])
+            assert helped[1:] == [True, True]
+        found = gbdnn.infer(net, X[:5], engine="fused", nthreads=threads)
+        np.testing.assert_array_equal(found.to_dense(fill_value=0), expected[:5])
+
+
+def test_an_overflow_in_one_share_ends_the_call(helped):
+    """Of one input, whichever thread computes it; the next call works."""
+    weights = np.diag([1.0, 1.0, 1.0, 1e12])
+    net = network([Dense(weights, np.zeros(4), activation="relu")] * 4)
+    run, small, large = gbdnn.compile(net, nthreads=3), np.ones(4, "f4"), np.ones(4, "f4")
+    small[3], large[3] = 1e-12, 1e3
+    for _ in range(5):
+        assert np.isfinite(run(small)).all()
+        with pytest.raises(errors.NonFiniteError, match="layer 2"):
+            run(large)
+        with pytest.raises(errors.ArgumentError, match="features: contains inf"):
+            run(large * np.inf)
+    assert all(helped[2:])
+
+
+def test_helpers_sleep_until_calls_follow_each_other(monkeypatch, now):
+    started = []
+    monkeypatch.setattr(fused_shares, "on_another_thread", started.append)
+    run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
+    for later, expected in ((1.0, 0), (1.0, 0), (1e-4, 2), (1e-4, 2)):
+        now[0] += later
+        run(x)
+        assert len(started) == expected
+    now[0] += 1.0
+    for help_ in started:
+        help_()  # no call follows
+    run(x)
+    assert len(started) == 2
+    run(x)
+    assert len(started) == 4
+
+
+def test_a_call_ends_after_its_helpers():
+    """A helper that is still in the call would change the next one."""
+    job = np.zeros(shares.COUNTERS, np.int64)
+    job[shares.STRIDE], job[shares.WITHIN] = 1, -1  # no layers, one helper
+    call = threading.Thread(target=functions("float32")["lead"], args=(job.ctypes.data,))
+    call.start()
+    call.join(0.1)
+    assert call.is_alive()
+    job[shares.WITHIN] = 0
+    call.join(60)
+    assert not call.is_alive()
+
+
+def test_few_threads_for_small_networks():
+    """A thread more is worth it from some microseconds per layer."""
+    assert costs.sharing_threads(6 * 1000.0, 6) == 1
+    assert costs.sharing_threads(6 * 6000.0, 6) == 2
+    assert 5 < costs.sharing_threads(6 * 100_000.0, 6) < 12
 
 
 def test_neurons_are_divided_without_gaps():

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from gbdnn.kernels.compiled.tile import LINE, offset
 
-__all__ = ["add", "barrier", "read", "wait_for", "write"]
+__all__ = ["add", "barrier", "read", "relax", "wait_for", "write"]
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _GENERATION = LINE // 8
@@ -58,7 +58,7 @@ def write(typing, pointer, value):
 
 
 @intrinsic
-def _relax(typing):
+def relax(typing):
     """Emit the processor's hint for a spin loop."""
 
     def codegen(context, builder, signature, args):
@@ -91,7 +91,7 @@ def wait_for(pointer, value):
     while read(pointer) < value:
         spins += 1
         if spins < _SPINS:
-            _relax()
+            relax()
         else:
             _give_way()
 

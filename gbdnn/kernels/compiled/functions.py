@@ -23,7 +23,8 @@ __all__ = ["functions", "gather_library", "libraries", "library", "step_library"
 _INT, _FLOAT = "int64", "float64"
 _SIGNATURES = {
     "chain": f"void({','.join([_INT] * 9 + [_FLOAT] * 3 + [_INT] * 4)})",
-    "shares": f"void({','.join([_INT] * 8)})",
+    "lead": f"void({_INT})",
+    "assist": f"void({','.join([_INT] * 3)})",
     "fill": f"void({','.join([_INT] * 10)})",
     "count": f"void({','.join([_INT] * 5)})",
     "extract": f"void({','.join([_INT] * 8)})",
@@ -32,7 +33,6 @@ _SIGNATURES = {
     "panels": f"void({','.join([_INT] * 11)})",
     "from_dense": f"int64({','.join([_INT] * 9)})",
     "to_dense": f"int64({','.join([_INT] * 9)})",
-    "single": f"int64({','.join([_INT] * 6)})",
 }
 
 
@@ -46,13 +46,14 @@ def _kernels(dtype: str) -> Library:
         from gbdnn.kernels.compiled.order import make_arrange, make_panels, make_patterns
         from gbdnn.kernels.compiled.rows import make_count, make_extract, make_fill
         from gbdnn.kernels.compiled.shares import make_shares
-        from gbdnn.kernels.compiled.single import make_single
 
         kind = kinds(dtype)
         layer = make_layer(kind, lines)
+        lead, assist = make_shares(kind, layer)
         return {
             "chain": make_chain(kind, layer),
-            "shares": make_shares(kind, layer),
+            "lead": lead,
+            "assist": assist,
             "fill": make_fill(kind),
             "count": make_count(kind),
             "extract": make_extract(kind),
@@ -61,7 +62,6 @@ def _kernels(dtype: str) -> Library:
             "panels": make_panels(kind),
             "from_dense": make_from_dense(kind),
             "to_dense": make_to_dense(kind),
-            "single": make_single(kind),
         }
 
     return Library(make, _SIGNATURES, _sources(), label=dtype)

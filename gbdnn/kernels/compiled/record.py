@@ -12,6 +12,7 @@ __all__ = [
     "EDGES",
     "FETCHED",
     "FIELDS",
+    "FIRST",
     "INDPTR",
     "LIMITS",
     "NCOLS",
@@ -29,12 +30,12 @@ __all__ = [
 FIELDS = (
     "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
     "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE", "DENSE",
-    "CHECKED", "PANELS", "FETCHED",
+    "CHECKED", "PANELS", "FETCHED", "FIRST",
 )  # fmt: skip
 (
     NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
     PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE, DENSE,
-    CHECKED, PANELS, FETCHED,
+    CHECKED, PANELS, FETCHED, FIRST,
 ) = range(len(FIELDS))  # fmt: skip
 
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16

@@ -18,12 +18,10 @@ from gbdnn.kernels.compiled.record import (
     BIAS,
     BIAS_STEP,
     DENSE,
-    FIELDS,
     INDPTR,
     LIMITS,
     NCOLS,
     NEAR,
-    NROWS,
     ROWS,
     WEIGHT_STEP,
     WEIGHTS,
@@ -31,7 +29,6 @@ from gbdnn.kernels.compiled.record import (
 from gbdnn.kernels.compiled.tile import offset, pointer_to
 
 __all__ = ["make_single"]
-NFIELDS = len(FIELDS)
 
 
 @intrinsic
@@ -49,7 +46,7 @@ def fma(typing, a, b, c):
 
 
 def make_single(kind):
-    """Return the function ``single`` and its signature."""
+    """Return functions that find living neurons, test for infinity, and compute a record."""
     real, i64 = kind.real, types.int64
 
     @njit(no_cpython_wrapper=True)
@@ -68,58 +65,57 @@ def make_single(kind):
             z[j] = fma(weights[e * step], v, z[j])
             e += 1
 
-    def single(table, first, last, y, z, living):
-        """Compute layers `first` to `last` (exclusive) for one input, a value per neuron in `y`.
+    @njit(no_cpython_wrapper=True)
+    def any_infinite(z, count):
+        found = kind.bits(0)  # unlike a sum, a count is vectorised
+        for j in range(count):
+            found += kind.bits(z[j] - z[j] != 0)
+        return found != 0
 
-        Records point to the rows of W, not to its columns as for blocks; neuron numbers are uint16
-        in layers of at most `NEAR` neurons. ``living`` is work space for the neuron numbers of a
-        layer. Return -1, the first layer with a sum that is not finite, or `last` if a value in `y`
-        is not finite. The result is in `y` if the number of layers is even, else in `z`.
-        """
-        bad = real(0)
-        for i in range(offset(pointer_to(table, i64), first * NFIELDS)[NROWS]):
-            bad += y[i] - y[i]
-        if bad != 0:
-            return types.int64(last)
-        for k in range(first, last):
-            record = offset(pointer_to(table, i64), k * NFIELDS)
-            nrows, ncols = record[NROWS], record[NCOLS]
-            weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
-            bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
-            limits = pointer_to(record[LIMITS], real)
-            low, high = limits[0], limits[1]
-            for j in range(ncols):
-                z[j] = bias[j * bias_step]
-            count = 0
-            for i in range(nrows):  # without a branch, which would often be mispredicted
-                living[count] = i
-                count += y[i] != 0
-            if record[DENSE]:
-                for n in range(count):
-                    i = types.intp(living[n])
-                    v, row = y[i], offset(weights, i * ncols)
-                    for j in range(ncols):
-                        z[j] = fma(row[j], v, z[j])
+    @njit(no_cpython_wrapper=True)
+    def count_living(y, nrows, living):
+        """Write the numbers of the neurons whose activation is not 0; return how many."""
+        alive = 0
+        for i in range(nrows):  # a branch would often be mispredicted
+            living[alive] = i
+            alive += y[i] != 0
+        return alive
+
+    @njit(no_cpython_wrapper=True)
+    def sums(record, living, alive, y, z):
+        """Compute z = b + y W for the columns of a record and the `alive` neurons in `living`."""
+        ncols = record[NCOLS]
+        weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
+        bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
+        for j in range(ncols):
+            z[j] = bias[j * bias_step]
+        if record[DENSE]:
+            for n in range(alive):
+                i = types.intp(living[n])
+                v, row = y[i], offset(weights, i * ncols)
+                for j in range(ncols):
+                    z[j] = fma(row[j], v, z[j])
+            return
+        indptr = pointer_to(record[INDPTR], i64)
+        near = pointer_to(record[ROWS], types.uint16)
+        far = pointer_to(record[ROWS], types.uint32)
+        for n in range(alive):
+            i = types.intp(living[n])
+            if ncols <= NEAR:
+                add_row(near, weights, step, indptr[i], indptr[i + 1], y[i], z)
             else:
-                indptr = pointer_to(record[INDPTR], i64)
-                near = pointer_to(record[ROWS], types.uint16)
-                far = pointer_to(record[ROWS], types.uint32)
-                for n in range(count):
-                    i = types.intp(living[n])
-                    if ncols <= NEAR:
-                        add_row(near, weights, step, indptr[i], indptr[i + 1], y[i], z)
-                    else:
-                        add_row(far, weights, step, indptr[i], indptr[i + 1], y[i], z)
-            bad = real(0)
-            for j in range(ncols):
-                total = z[j]
-                bad += total - total
-                total = total if total > low else low
-                z[j] = total if total < high else high
-            y, z = z, y
-            if bad != 0:
-                return types.int64(k)
-        return types.int64(-1)
+                add_row(far, weights, step, indptr[i], indptr[i + 1], y[i], z)
 
-    p = types.CPointer
-    return single, i64(i64, i64, i64, p(real), p(real), p(types.uint32))
+    @njit(no_cpython_wrapper=True)
+    def row_share(record, living, alive, y, z):
+        """Compute the neurons of a record; return whether a sum is not finite."""
+        sums(record, living, alive, y, z)
+        infinite = any_infinite(z, record[NCOLS])
+        limits = pointer_to(record[LIMITS], real)
+        low, high = limits[0], limits[1]
+        for j in range(record[NCOLS]):
+            total = z[j] if z[j] > low else low
+            z[j] = total if total < high else high
+        return infinite
+
+    return count_living, any_infinite, row_share

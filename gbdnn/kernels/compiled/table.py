@@ -131,21 +131,24 @@ def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -
     return _layer(info, _dense(columns, b, info) | {"PLACES": places})
 
 
-def prepare_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
-    """Return a layer for a single input, from its rows."""
-    bias = np.atleast_1d(np.asarray(b, info.dtype))
-    arrays = {
-        "INDPTR": rows.indptr.astype(np.int64),
-        "ROWS": rows.columns.astype(np.uint16 if info.ncols <= NEAR else np.uint32),
-        "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
-        "BIAS": bias,
-    }
-    return _layer(info, arrays)
+def prepare_rows(
+    rows: SparseRows, b: float | np.ndarray, info: LayerInfo, *, first: int, dense: bool
+) -> FusedLayer:
+    """Return a share of a layer for a single input, from rows of its columns from `first` on.
 
-
-def prepare_dense_rows(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
-    """Return a dense layer, which stores zeros too, for a single input from its rows."""
-    return _layer(info, _dense(rows, b, info))
+    A dense layer stores zeros, too.
+    """
+    arrays = (
+        _dense(rows, b, info)
+        if dense
+        else {
+            "INDPTR": rows.indptr.astype(np.int64),
+            "ROWS": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
+            "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
+            "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
+        }
+    )
+    return _layer(info, arrays, NCOLS=rows.ncols, FIRST=first)
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:

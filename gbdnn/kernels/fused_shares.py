@@ -1,0 +1,173 @@
+"""Compute a single input, or a narrow block, on threads that divide each layer's neurons."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.kernels.addresses import address
+from gbdnn.runtime.threads import on_another_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.kernels.blocks import AlignedBlock, Buffers
+    from gbdnn.kernels.compiled.table import FusedLayer
+    from gbdnn.kernels.fused_chain import FusedChain
+    from gbdnn.model.layer_info import LayerInfo
+
+__all__ = ["FusedShares", "FusedSingle"]
+
+_STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
+_TURNS = 4000  # of waiting in compiled code, about 0.1 ms
+
+
+class _Job:
+    """Arguments of compiled calls, and the threads that help with them; not thread-safe.
+
+    After a call, helpers wait for the next one, about as long as a call takes, then sleep. Waking
+    them takes as long as many a call, and pays only if others follow. They are therefore woken if a
+    call begins that soon after the last one.
+
+    Parameters
+    ----------
+    dtype : dtype
+    count : int
+        Number of threads, including the caller.
+    work : float
+        Estimated time of a call on one thread, in ns.
+    **fields : int
+        Arguments of `lead` that do not change.
+    """
+
+    def __init__(self, dtype: np.dtype, count: int, work: float, **fields: int) -> None:
+        from gbdnn.kernels.compiled.functions import functions
+        from gbdnn.kernels.compiled.shares import COUNTERS, JOB
+
+        self._at = {name: k for k, name in enumerate(JOB)}
+        self._array = np.zeros(COUNTERS + 2 * fields["LAYERS"], np.int64)
+        self.set(**fields)
+        compiled = functions(dtype.name)
+        self._lead, self._assist = (
+            partial(compiled[name], address(self._array)) for name in ("lead", "assist")
+        )
+        self._count, self._asleep = count, list(range(1, count))
+        self._ended, self._stay = -np.inf, 1e-9 * max(work, _STAY)
+
+    def set(self, **fields: int) -> None:
+        """Set arguments of `lead`."""
+        for name, value in fields.items():
+            self._array[self._at[name]] = value
+
+    def has_help(self) -> bool:
+        """Whether other threads take part in the next call; those that sleep are woken if due."""
+        if self._asleep and perf_counter() - self._ended < self._stay:
+            with suppress(RuntimeError):  # no thread can be started
+                while self._asleep:
+                    on_another_thread(partial(self._help, self._asleep.pop()))
+        return len(self._asleep) < self._count - 1
+
+    def run(self) -> int:
+        """Call `lead`; return its output `FAULTY`."""
+        self._lead()
+        self._ended = perf_counter()
+        return int(self._array[self._at["FAULTY"]])
+
+    def _help(self, number: int) -> None:
+        while perf_counter() - self._ended < self._stay:
+            self._assist(number, _TURNS)
+        self._asleep.append(number)
+
+
+class FusedShares:
+    """A narrow block through all layers of a chain; not thread-safe.
+
+    Parameters
+    ----------
+    chain : FusedChain
+        Without panels. Sums are not checked, and inputs not dropped.
+    count : int
+        Number of shares of each layer, and of threads.
+    work : float
+        Estimated time on one thread, in ns.
+    """
+
+    def __init__(self, chain: FusedChain, count: int, work: float) -> None:
+        from gbdnn.kernels.compiled.table import shares
+
+        weights = chain.layers.weights
+        self._chain, self._layers = chain, len(weights)
+        self._table = np.concatenate([shares(layer, count) for layer in weights])
+        table = address(self._table)
+        self._job = _Job(chain.dtype, count, work, TABLE=table, COUNT=count, LAYERS=self._layers)
+
+    def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
+        """Return a block after all layers; `Y` is consumed."""
+        Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
+        self._job.set(Y=Y.address, Z=Z.address, STRIDE=Y.stride, INPUTS=len(Y.inputs))
+        self._job.has_help()
+        self._job.run()
+        Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
+        if self._layers % 2 == 0:
+            Y.neurons, Y, Z = Z.neurons, Z, Y
+        buffers.put(Y)
+        return Z
+
+
+class FusedSingle:
+    """One input at a time through all layers; not thread-safe.
+
+    Parameters
+    ----------
+    whole, shares : sequence of list of FusedLayer
+        Each layer from `FusedKernel.prepare_single`, as one share and as a share per thread. Whole
+        layers are faster if no other thread helps.
+    infos : sequence of LayerInfo
+    work : float
+        Estimated time on one thread, in ns.
+    """
+
+    def __init__(
+        self,
+        whole: Sequence[list[FusedLayer]],
+        shares: Sequence[list[FusedLayer]],
+        infos: Sequence[LayerInfo],
+        work: float,
+    ) -> None:
+        dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
+        self._layers = whole, shares  # keeps their arrays alive
+        self._tables = [
+            np.array([each.record for each in itertools.chain.from_iterable(layers)])
+            for layers in self._layers
+        ]
+        self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
+        self._living = np.empty((count, neurons), np.uint32)
+        where = {"Y": self._y, "Z": self._z, "LIVING": self._living}
+        given = {name: address(array) for name, array in where.items()}
+        self._job = _Job(dtype, count, work, LAYERS=len(infos), NEURONS=neurons, **given)
+        self._choices = [
+            {"TABLE": address(table), "COUNT": n}
+            for table, n in zip(self._tables, (1, count), strict=True)
+        ]
+        self._nrows = infos[0].nrows
+        self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]
+
+    def run(self, x: np.ndarray, out: np.ndarray) -> int:
+        """Write the activations of the last layer to `out`.
+
+        Returns
+        -------
+        int
+            -1 on success; otherwise the layer in which a sum is not finite, or the number of layers
+            if a value of `x` is not finite.
+        """
+        self._y[: self._nrows] = x
+        self._job.set(**self._choices[self._job.has_help()])
+        faulty = self._job.run()
+        out[:] = self._last
+        return faulty - 1
