@@ -392,12 +392,14 @@ def division(
     if inputs <= lanes:
         return lanes, 1
     lanes *= 2  # a tile of two cache lines is twice as fast as one
-    work = inputs * (facts.edges * costs.MACHINE.fused + neurons * costs.DENSE_COPY)
-    workers = 1 if work < costs.HAND_OVER else available() if nthreads is None else nthreads
+    each = facts.edges * costs.MACHINE.fused + neurons * costs.DENSE_COPY
+    workers = (
+        1 if inputs * each < costs.HAND_OVER else available() if nthreads is None else nthreads
+    )
     narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
     workers = max(1, min(workers, memory // narrowest))
     fits = memory // (narrowest * workers) * lanes
-    widest = max(lanes, min(costs.direct_width(facts.neurons, size), fits))
+    widest = max(lanes, min(costs.direct_width(facts.neurons, size, each), fits))
     rounds = -(-inputs // (widest * workers))
     width = max(lanes, -(-inputs // (rounds * workers * lanes)) * lanes)
     return width, min(workers, -(-inputs // width))

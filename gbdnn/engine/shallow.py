@@ -25,6 +25,8 @@ from gbdnn.kernels.overflow import may_overflow, non_finite
 from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gbdnn.engine.answer import DenseAnswer
     from gbdnn.engine.progress import RunProgress
     from gbdnn.engine.sources import DenseRows
@@ -107,8 +109,9 @@ class _Chains:
     safe : float
         Magnitude of features up to which no sum leaves the range.
     idle : list of (int, Buffers)
-        Width and blocks of one thread each, for reuse by the next call. (`pop` and `append` of a
-        list are atomic.)
+        Width and blocks of one thread each, for reuse by the next call.
+    idle_shared : dict of int to list of FusedShares
+        By number of threads, for reuse.
     """
 
     def __init__(self, net: Network, *, wide: bool) -> None:
@@ -135,23 +138,17 @@ class _Chains:
         lines = -(-inputs * self._facts.dtype.itemsize // 64)
         if lines > 2:
             return 1
-        most = costs.sharing_threads(lines * self._work, self._facts.layers)
-        return min(most, available() if nthreads is None else nthreads)
+        return _at_most(costs.sharing_threads(lines * self._work, self._facts.layers), nthreads)
 
     def shared(self, count: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""
-        try:
-            return self.idle_shared[count].pop()
-        except IndexError:
-            chain: Any = self.unchecked  # of the fused kernel
-            return FusedShares(chain, count, self._work)
+        chain: Any = self.unchecked  # of the fused kernel
+        make = partial(FusedShares, chain, count, self._work)
+        return _taken(self.idle_shared[count], make)
 
     def buffers(self, width: int) -> tuple[int, Buffers]:
         """Return the width and buffers of idle blocks of at least this width, or of new ones."""
-        try:
-            wide, found = self.idle.pop()
-        except IndexError:
-            wide = 0
+        wide, found = _taken(self.idle, lambda: (0, None))
         if wide >= width:
             return wide, found
         shape = self._facts.neurons, width
@@ -175,14 +172,8 @@ class _Singles:
 
     def run(self, X: DenseRows, answer: DenseAnswer, nthreads: int | None) -> None:
         """Write the activations of each input to the answer."""
-        count = 1
-        if self._most > 1:
-            count = min(self._most, available() if nthreads is None else nthreads)
-        try:
-            single = self._idle[count].pop()
-        except IndexError:
-            single = FusedSingle(self._divided(1), self._divided(count), self._infos, self._work)
-        faulty = -1
+        count, faulty = _at_most(self._most, nthreads), -1
+        single = _taken(self._idle[count], partial(self._single, count))
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
             faulty = max(faulty, single.run(x, answer.values[n]))
         self._idle[count].append(single)
@@ -192,10 +183,25 @@ class _Singles:
             raise non_finite(faulty, self._infos[faulty])
         answer.note_entries()
 
-    def _divided(self, count: int) -> list[list[FusedLayer]]:
-        """Return each layer in `count` shares."""
-        if count not in self._shares:
-            self._shares[count] = [
-                FUSED.prepare_single(layer, self._density, count) for layer in self._layers
-            ]
-        return self._shares[count]
+    def _single(self, count: int) -> FusedSingle:
+        for n in (1, count):
+            if n not in self._shares:
+                self._shares[n] = [
+                    FUSED.prepare_single(layer, self._density, n) for layer in self._layers
+                ]
+        return FusedSingle(self._shares[1], self._shares[count], self._infos, self._work)
+
+
+def _at_most(count: int, nthreads: int | None) -> int:
+    """Return `count` threads, or fewer if a call may not use as many."""
+    if count > 1:
+        return min(count, available() if nthreads is None else nthreads)
+    return 1
+
+
+def _taken(idle: list[Any], make: Callable[[], Any]) -> Any:
+    """Take an object from a list, or make one; `pop` and `append` of a list are atomic."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return make()

@@ -61,6 +61,7 @@ _ZEN_4 = Machine(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
 MACHINES = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 MACHINE = MACHINES[processor.vectors()]
 
+BLOCK = 900_000.0  # least work of a block, except of 512 inputs; its calls take 20,000
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
@@ -221,14 +222,15 @@ def fused_width(neurons: int, itemsize: int, inputs: int, nthreads: int) -> int:
     return -(-min(fitting, shared_out, max(inputs, 1)) // lanes) * lanes
 
 
-def direct_width(neurons: int, itemsize: int) -> int:
+def direct_width(neurons: int, itemsize: int, each: float) -> int:
     """Return the number of inputs per block for runs in a single window.
 
-    A block has about 0.5 MiB and at least 64 inputs, independent of the number of threads.
+    A block has about 0.5 MiB and 64 to 192 inputs, independent of the number of threads. If an
+    input takes little time, `each` ns, it has up to 512, so that calls take most of the time.
     """
     lanes = 64 // itemsize
     fitting = min(max(DIRECT_BYTES // (max(neurons, 1) * itemsize), 4 * lanes), 192)
-    return fitting // (2 * lanes) * 2 * lanes
+    return int(max(fitting, min(BLOCK / each, 512))) // (2 * lanes) * 2 * lanes
 
 
 def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[int, int]:

@@ -183,9 +183,7 @@ class FusedKernel:
         ends = [0, *np.searchsorted(np.cumsum(degrees), parts).tolist(), layer.ncols]
         found = []
         for first, last in itertools.pairwise(ends):
-            arrays = layer.W[:, first:last].new().ss.export("csr", sort=True)
-            values = arrays["values"]
-            rows = SparseRows(arrays["indptr"], arrays["col_indices"], values, last - first)
+            rows = SparseRows.from_matrix(layer.W[:, first:last].new())
             bias = layer.bias if isinstance(layer.bias, float) else layer.bias[first:last]
             found.append(prepare_rows(rows, bias, layer, first=first, dense=dense))
         return found

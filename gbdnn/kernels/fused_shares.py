@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -140,11 +139,11 @@ class FusedSingle:
         work: float,
     ) -> None:
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
-        self._layers = whole, shares  # keeps their arrays alive
-        self._tables = [
-            np.array([each.record for each in itertools.chain.from_iterable(layers)])
-            for layers in self._layers
+        tables = [
+            np.array([share.record for layer in layers for share in layer])
+            for layers in (whole, shares)
         ]
+        self._kept = whole, shares, tables  # they have addresses of arrays
         self._y, self._z = np.empty(neurons, dtype), np.empty(neurons, dtype)
         self._living = np.empty((count, neurons), np.uint32)
         where = {"Y": self._y, "Z": self._z, "LIVING": self._living}
@@ -152,7 +151,7 @@ class FusedSingle:
         self._job = _Job(dtype, count, work, LAYERS=len(infos), NEURONS=neurons, **given)
         self._choices = [
             {"TABLE": address(table), "COUNT": n}
-            for table, n in zip(self._tables, (1, count), strict=True)
+            for table, n in zip(tables, (1, count), strict=True)
         ]
         self._nrows = infos[0].nrows
         self._last = (self._z if len(infos) % 2 else self._y)[: infos[-1].ncols]

@@ -169,6 +169,20 @@ def test_a_call_ends_after_its_helpers():
     assert not call.is_alive()
 
 
+def test_a_single_input_of_a_layer_with_more_than_65536_neurons():
+    W = sp.random_array((20, 70_000), density=0.01, rng=np.random.default_rng(0), dtype="f4")
+    x = inputs(1, 20)
+    expected = np.maximum(x @ W.toarray(), 0)
+    assert np.count_nonzero(expected[0, 65_536:])
+    close(gbdnn.compile([W])(x), expected)
+
+
+def test_blocks_are_wide_if_an_input_takes_little_time():
+    assert costs.direct_width(784, 4, 1500.0) == 512
+    assert costs.direct_width(784, 4, 3000.0) == 288
+    assert costs.direct_width(784, 4, 1e5) == costs.direct_width(784, 4, 1e6) <= 192
+
+
 def test_few_threads_for_small_networks():
     """A thread more is worth it from some microseconds per layer."""
     assert costs.sharing_threads(6 * 1000.0, 6) == 1

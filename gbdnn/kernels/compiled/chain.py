@@ -34,20 +34,16 @@ def make_chain(kind: Kinds, layer):
     size = LINE // lanes
 
     @njit(no_cpython_wrapper=True)
-    def lives(live, q):
-        return live[q] != 0
-
-    @njit(no_cpython_wrapper=True)
     def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
         """Move the live inputs at or after `living` to positions of dead inputs before it."""
         moves = 0
         for q in range(living):
-            if not lives(live, q):
+            if live[q] == 0:
                 holes[moves] = q
                 moves += 1
         moves = 0
         for q in range(living, count):
-            if lives(live, q):
+            if live[q] != 0:
                 movers[moves] = q
                 moves += 1
         stop = -(-living // lanes) * lanes
@@ -79,7 +75,7 @@ def make_chain(kind: Kinds, layer):
         Parameters
         ----------
         table : pointer to int64
-            Address of the LayerTable.
+            Address of the layers' records.
         Y, Z : pointer to float
             The block, of shape (neurons, `stride`), and a second buffer of the same size. Inputs
             after `count` that share its last cache line must be finite, preferably 0.
@@ -128,7 +124,7 @@ def make_chain(kind: Kinds, layer):
             if record[DROPPABLE]:
                 living = 0
                 for q in range(count):
-                    living += lives(live, q)
+                    living += live[q] != 0
             if counts != 0:
                 told = pointer_to(counts, types.int64)
                 told = offset(told, 5 * (k - 1))
@@ -143,7 +139,7 @@ def make_chain(kind: Kinds, layer):
             if living < count:
                 moves = 0
                 for q in range(living, count):
-                    moves += lives(live, q)
+                    moves += live[q] != 0
                 lines = -(-count // lanes) - -(-living // lanes)
                 waste += lines * lanes * record[EDGES] * edge_cost
                 nrows = record[NCOLS]

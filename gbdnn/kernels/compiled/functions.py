@@ -49,11 +49,9 @@ def _kernels(dtype: str) -> Library:
 
         kind = kinds(dtype)
         layer = make_layer(kind, lines)
-        lead, assist = make_shares(kind, layer)
         return {
             "chain": make_chain(kind, layer),
-            "lead": lead,
-            "assist": assist,
+            **make_shares(kind, layer),
             "fill": make_fill(kind),
             "count": make_count(kind),
             "extract": make_extract(kind),

@@ -2,31 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AHEAD",
-    "BIAS",
-    "BIAS_STEP",
-    "CHECKED",
-    "DENSE",
-    "DROPPABLE",
-    "EDGES",
-    "FETCHED",
-    "FIELDS",
-    "FIRST",
-    "INDPTR",
-    "LIMITS",
-    "NCOLS",
-    "NEAR",
-    "NROWS",
-    "PAIRED",
-    "PAIRS",
-    "PANELS",
-    "PLACES",
-    "ROWS",
-    "WEIGHTS",
-    "WEIGHT_STEP",
-]
-
 FIELDS = (
     "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
     "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE", "DENSE",
@@ -40,3 +15,5 @@ FIELDS = (
 
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
 AHEAD = 8  # edges by which rows are prefetched
+
+__all__ = ["AHEAD", "FIELDS", "NEAR", *FIELDS]

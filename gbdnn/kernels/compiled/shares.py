@@ -115,4 +115,5 @@ def make_shares(kind: Kinds, layer):
             relax()
 
     p = types.CPointer
-    return (lead, types.void(p(i64))), (assist, types.void(p(i64), i64, i64))
+    signatures = types.void(p(i64)), types.void(p(i64), i64, i64)
+    return {"lead": (lead, signatures[0]), "assist": (assist, signatures[1])}

@@ -45,6 +45,22 @@ def fma(typing, a, b, c):
     return a(a, b, c), codegen
 
 
+@intrinsic
+def four(typing, numbers):
+    """Return four consecutive unsigned integers with one load, or two if they have 32 bits."""
+    signature = types.UniTuple(types.intp, 4)(numbers)
+
+    def codegen(context, builder, signature, args):
+        bits = numbers.dtype.bitwidth
+        whole, one = ir.IntType(4 * bits), ir.IntType(bits)
+        found = builder.load(builder.bitcast(args[0], whole.as_pointer()), align=bits // 8)
+        parts = [builder.trunc(builder.lshr(found, whole(n * bits)), one) for n in range(4)]
+        wide = [builder.zext(part, ir.IntType(64)) for part in parts]
+        return context.make_tuple(builder, signature.return_type, wide)
+
+    return signature, codegen
+
+
 def make_single(kind):
     """Return functions that find living neurons, test for infinity, and compute a record."""
     real, i64 = kind.real, types.int64
@@ -54,8 +70,7 @@ def make_single(kind):
         """Compute z += v W(i, :) for the edges `first` to `last` of a row, which has no repeats."""
         e = first
         while e + 4 <= last:
-            j, k = types.intp(columns[e]), types.intp(columns[e + 1])
-            m, n = types.intp(columns[e + 2]), types.intp(columns[e + 3])
+            j, k, m, n = four(offset(columns, e))
             a, b = fma(weights[e * step], v, z[j]), fma(weights[(e + 1) * step], v, z[k])
             c, d = fma(weights[(e + 2) * step], v, z[m]), fma(weights[(e + 3) * step], v, z[n])
             z[j], z[k], z[m], z[n] = a, b, c, d

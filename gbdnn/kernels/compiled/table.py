@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.sparse_rows import SparseRows
     from gbdnn.model.layer_info import LayerInfo
 
-__all__ = ["FusedLayer", "LayerTable", "prepare", "shares"]
+__all__ = ["FusedLayer", "layer_table", "prepare", "shares"]
 
 _TOGETHER = 24  # columns of a dense layer that are computed together, at most
 
@@ -200,8 +200,10 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
     return found
 
 
-class LayerTable:
-    """The records of consecutive layers as one array, which keeps the layers' arrays alive.
+def layer_table(
+    layers: Iterable[FusedLayer | None], droppable: Iterable[bool], checked: Iterable[bool]
+) -> np.ndarray:
+    """Return the records of consecutive layers, which point to the layers' arrays.
 
     Parameters
     ----------
@@ -211,23 +213,8 @@ class LayerTable:
         For each layer, whether inputs without activations after it may be dropped.
     checked : sequence of bool
         For each layer, whether to check that its sums are finite.
-
-    Attributes
-    ----------
-    address : int
-        Address of the array.
     """
-
-    def __init__(
-        self,
-        layers: Iterable[FusedLayer | None],
-        droppable: Iterable[bool],
-        checked: Iterable[bool],
-    ) -> None:
-        self._layers = list(layers)
-        none = np.zeros(len(FIELDS), np.int64)
-        records = [none if layer is None else layer.record for layer in self._layers]
-        self._array = np.array(records, np.int64).reshape(-1, len(FIELDS))
-        self._array[:, DROPPABLE] = list(droppable)
-        self._array[:, CHECKED] = list(checked)
-        self.address = address(self._array)
+    none = np.zeros(len(FIELDS), np.int64)
+    found = np.array([none if layer is None else layer.record for layer in layers])
+    found[:, DROPPABLE], found[:, CHECKED] = list(droppable), list(checked)
+    return found
