@@ -52,15 +52,6 @@ def make(source: Path, folder: Path) -> None:
     (folder / "real-networks.md").write_text(real_networks(found), encoding="utf-8")
 
 
-def make_deepsparse(source: Path, folder: Path) -> None:
-    """Write a table of ratios to DeepSparse into a folder, as Markdown to include."""
-    found = tomllib.loads(source.read_text(encoding="utf-8"))
-    head = ["network", *(f"{n:,} input{'s'[: n > 1]}" for n in found["inputs"])]
-    rows = [[name, *map(_ratio, ratios)] for name, ratios in found["times"].items()]
-    text = table(head, rows, right=tuple(range(1, len(head))))
-    (folder / "deepsparse.md").write_text(f"{text}\n{found['machine']}.\n", encoding="utf-8")
-
-
 def make_accelerate(source: Path, folder: Path) -> None:
     """Write the table of pruned modules into a folder: ms of each program, the fastest in bold."""
     found = tomllib.loads(source.read_text(encoding="utf-8"))
@@ -94,10 +85,6 @@ def make_graph(source: Path, folder: Path) -> None:
         rows.append([*row, _times(min(taken.values()) / ours)])
     text = table([*head, "times"], rows, right=tuple(range(1, len(head) + 1)))
     (folder / "graph.md").write_text(f"{text}\n{_circumstances(found)}", encoding="utf-8")
-
-
-def _ratio(times: float) -> str:
-    return f"**{times:g}**" if times > 1 else f"{times:g}"
 
 
 def real_networks(found: dict[str, Any]) -> str:

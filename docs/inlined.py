@@ -42,7 +42,6 @@ def made() -> dict[str, str]:
         tables.make(HERE / "results.toml", folder)
         dense_tables.make(HERE / "real-networks.toml", folder)
         dense_tables.make_accelerate(HERE / "accelerate.toml", folder)
-        dense_tables.make_deepsparse(HERE / "deepsparse.toml", folder)
         dense_tables.make_graph(HERE / "graph.toml", folder)
         training_tables.make(HERE / "training.toml", folder)
         reports = scaling_page.read(scaling_page.files())

@@ -154,27 +154,18 @@ def _named(name: str, found: str | tuple[str, str]) -> list[tuple[str, str]]:
 
 def _deepsparse() -> dict[str, str]:
     """Return how many times as long DeepSparse takes, up to 10 % of the edges, on two threads."""
-    elsewhere = _read("deepsparse.toml")
-    few = {
-        "zen3": [
-            (cell["inputs"], cell["ms"]["deepsparse"] / min(cell["ms"][name] for name in OWN))
-            for cell in random_networks()
-            if "deepsparse" in cell["ms"] and cell["threads"] == 2 and cell["density"] <= 0.105
-        ],
-        "zen4": [
-            pair
-            for network, ratios in elsewhere["times"].items()
-            if float(network.split(", ")[1].removesuffix(" %")) <= 10
-            for pair in zip(elsewhere["inputs"], ratios, strict=True)
-        ],
+    ratios = {
+        (cell["network"], cell["inputs"]): cell["ms"]["deepsparse"]
+        / min(cell["ms"][name] for name in OWN)
+        for cell in random_networks()
+        if "deepsparse" in cell["ms"] and cell["threads"] == 2 and cell["density"] <= 0.105
     }
-    texts = {}
-    for machine, pairs in few.items():
-        for name, least in (("all", 1), ("many", 1000)):
-            ratios = [ratio for inputs, ratio in pairs if inputs >= least]
-            texts[f"deepsparse-{machine}-{name}"] = f"{geometric_mean(ratios):.1f} times"
-        texts[f"deepsparse-{machine}-all-least"] = f"{min(ratio for _, ratio in pairs):.2g} times"
-    return texts
+    many = [ratio for (_, inputs), ratio in ratios.items() if inputs >= 1000]
+    return {
+        "deepsparse": f"{geometric_mean(ratios.values()):.1f} times",
+        "deepsparse-many": f"{geometric_mean(many):.1f} times",
+        "deepsparse-least": f"{min(ratios.values()):.2g} times",
+    }
 
 
 def _graphs() -> dict[str, str]:

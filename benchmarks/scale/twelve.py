@@ -1,6 +1,6 @@
 """Measure the challenge's twelve networks with and without deduplication; can be resumed.
 
-    python benchmarks/scale/twelve.py RESULTS --images ../shared/data/mnist --nthreads 2
+    python benchmarks/scale/twelve.py RESULTS --images $GBDNN_DATA/mnist --nthreads 2
 
 Each case runs ``larger.py`` in its own process and writes a file to RESULTS; cases with a file are
 skipped. Networks that need more than a quarter of the machine's memory are streamed from a store,

@@ -7,8 +7,8 @@
 A few inputs cannot be divided: half as many take as long, because the time is spent on reading the
 weights. A thread that comes late finds no share left, so no thread waits for another to start.
 
-Waking a thread takes about as long as such a call. After a call, the helpers therefore wait in
-compiled code for another one, for some tens of microseconds.
+Waking a thread takes about as long as such a call. After a call, the helpers therefore wait for
+another one in compiled code, for a time that is not much longer than a call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NFIELDS = len(FIELDS)
 
 JOB = ("TABLE", "COUNT", "LAYERS", "Y", "Z", "STRIDE", "INPUTS", "LIVING", "NEURONS", "FAULTY")
 TABLE, COUNT, LAYERS, Y0, Z0, STRIDE, INPUTS, LIVING, NEURONS, FAULTY = range(len(JOB))
-GATE, WITHIN, COUNTERS = 16, 24, 32  # on cache lines of their own
+GATE, WITHIN, COUNTERS = 24, 32, 40  # on cache lines of their own
 
 
 def make_shares(kind: Kinds, layer):
