@@ -132,13 +132,12 @@ class _Chains:
         self.idle_shared: dict[int, list[FusedShares]] = defaultdict(list)
         # Of a cache line of inputs, in ns.
         self._work = sum(costs.fused_layer(16, info.edges, *info.shape, 4) for info in net.infos)
+        self._most = [costs.sharing_threads(n * self._work, len(net)) for n in (0, 1, 2)]
 
     def sharing_threads(self, inputs: int, nthreads: int | None) -> int:
         """Return the number of threads that divide the neurons of a block among them."""
         lines = -(-inputs * self._facts.dtype.itemsize // 64)
-        if lines > 2:
-            return 1
-        return _at_most(costs.sharing_threads(lines * self._work, self._facts.layers), nthreads)
+        return _at_most(self._most[lines], nthreads) if lines <= 2 else 1
 
     def shared(self, count: int) -> FusedShares:
         """Return idle layers divided into `count` shares of neurons, or new ones."""

@@ -41,6 +41,7 @@ class FusedChain:
         self.neurons = max(max(info.shape) for info in layers.infos)
         self.dtype: np.dtype = layers.infos[0].dtype
         self._table = layer_table(layers.weights, layers.droppable, layers.checked)
+        self._address = address(self._table)
         self.compiled = functions(self.dtype.name)
 
     def block(self, buffers: Buffers, k: int, width: int) -> AlignedBlock:
@@ -94,7 +95,7 @@ class FusedChain:
         first, last = first - self.layers.first, stop - self.layers.first
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
         self.compiled["chain"](
-            address(self._table), first, last, Y.address, Z.address, Y.stride, count,
+            self._address, first, last, Y.address, Z.address, Y.stride, count,
             address(ids), scratch, costs.MACHINE.fused, costs.MOVE,
             costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
             address(counts) - 40 * first if counts is not None else 0, address(stands),
