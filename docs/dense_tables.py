@@ -187,7 +187,8 @@ def toml_of(found: dict[str, Any]) -> str:
     head += "# `ms`: medians; `right`: share of images, of the trained network; `wrong`: "
     head += "no right answer.\n"
     cells = [_cell(cell) for cell in found["cells"]]
-    command = f"real_networks.py {counts} --mnist DIR --python deepsparse=VENV/bin/python"
+    command = f"real_networks.py {counts} --rounds {found['rounds']} --mnist DIR"
+    command += " --python deepsparse=VENV/bin/python"
     return head + _facts(found, command) + _listed(cells)
 
 

@@ -162,8 +162,8 @@ def compile(  # noqa: A001
         As for `infer`. Only ``"auto"`` and ``"fused"`` use compiled code; the other engines, and
         ``"auto"`` without numba, call `infer`.
     nthreads : int, optional
-        As for `infer`. A call with few inputs uses one thread if it takes a few microseconds, or if
-        it does not follow another one closely.
+        As for `infer`. A call with few inputs uses several threads only if its layers take several
+        microseconds each and it closely follows another call.
 
     Returns
     -------

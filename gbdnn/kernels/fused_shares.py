@@ -63,8 +63,8 @@ class _Job:
         for name, value in fields.items():
             self._array[self._at[name]] = value
 
-    def has_help(self) -> bool:
-        """Whether other threads take part in the next call; those that sleep are woken if due."""
+    def wake_helpers(self) -> bool:
+        """Wake sleeping threads if it pays; return whether any takes part in the next call."""
         if self._asleep and perf_counter() - self._ended < self._stay:
             with suppress(RuntimeError):  # no thread can be started
                 while self._asleep:
@@ -109,7 +109,7 @@ class FusedShares:
         """Return a block after all layers; `Y` is consumed."""
         Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
         self._job.set(Y=Y.address, Z=Z.address, STRIDE=Y.stride, INPUTS=len(Y.inputs))
-        self._job.has_help()
+        self._job.wake_helpers()
         self._job.run()
         Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
         if self._layers % 2 == 0:
@@ -166,7 +166,7 @@ class FusedSingle:
             if a value of `x` is not finite.
         """
         self._y[: self._nrows] = x
-        self._job.set(**self._choices[self._job.has_help()])
+        self._job.set(**self._choices[self._job.wake_helpers()])
         faulty = self._job.run()
         out[:] = self._last
         return faulty - 1

@@ -94,9 +94,9 @@ def now(monkeypatch):
 @pytest.fixture
 def helped(monkeypatch, now):
     """Whether each call had help."""
-    calls, has_help = [], fused_shares._Job.has_help
+    calls, wake_helpers = [], fused_shares._Job.wake_helpers
     monkeypatch.setattr(
-        fused_shares._Job, "has_help", lambda job: calls.append(has_help(job)) or calls[-1]
+        fused_shares._Job, "wake_helpers", lambda job: calls.append(wake_helpers(job)) or calls[-1]
     )
     return calls
 

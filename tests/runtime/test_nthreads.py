@@ -1,10 +1,14 @@
 """`nthreads=` is in force wherever a call works: layers and features that are made ours, too."""
 
+from types import SimpleNamespace
+
+import graphblas as gb
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import gbdnn
+from gbdnn.runtime import threads
 from gbdnn.runtime.threads import available
 
 W, X = np.eye(6, dtype="f4"), np.ones((5, 6), "f4")
@@ -76,3 +80,11 @@ def test_threads_of_a_pipeline(observed):
     gbdnn.distributed.pipeline(observed.layers(), observed.sparse(), nthreads=3)
     gbdnn.distributed.pipeline(observed.lazy(), X, nthreads=3)
     assert set(observed) == {3}
+
+
+def test_available_without_the_private_name(monkeypatch):
+    """Another version of python-graphblas may not have it."""
+    graphblas = SimpleNamespace(ss=gb.ss, core=SimpleNamespace(ss=SimpleNamespace(context=None)))
+    monkeypatch.setattr(threads, "gb", graphblas)
+    with gb.ss.Context(nthreads=3):
+        assert available() == 3

@@ -1,4 +1,4 @@
-"""Compute several layers for a single input with low latency.
+"""Compute neurons of a layer for a single input.
 
     z = b;  z += y[i] W(i, :)  for every i with y[i] != 0;  y' = min(max(z, 0), clip)
 

@@ -54,7 +54,8 @@ class FusedLayer(NamedTuple):
     activation. A dense layer stores all weights by column and has no ``ROWS``. ``record`` holds the
     addresses.
 
-    For single inputs the arrays hold the rows of W, and ``ROWS`` their column numbers.
+    For single inputs the arrays hold the rows of some columns of W: ``FIRST`` is the first of these
+    columns, and ``ROWS`` (uint16 or uint32) are column numbers counted from it.
     """
 
     ncols: int
@@ -138,16 +139,15 @@ def prepare_rows(
 
     A dense layer stores zeros, too.
     """
-    arrays = (
-        _dense(rows, b, info)
-        if dense
-        else {
+    if dense:
+        arrays = _dense(rows, b, info)
+    else:
+        arrays = {
             "INDPTR": rows.indptr.astype(np.int64),
             "ROWS": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
             "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
             "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
         }
-    )
     return _layer(info, arrays, NCOLS=rows.ncols, FIRST=first)
 
 
