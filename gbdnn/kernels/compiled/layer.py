@@ -15,7 +15,8 @@ multiply-adds.
 Rows read in random order come from the L2 cache. If neurons have enough edges in each panel (a few
 hundred rows, which fit the L1 cache for one tile), the edges are sorted by panel. All neurons
 process the edges of one panel before the next, and sums are stored in between, which does not
-change their bits. If neurons have few edges, rows are prefetched.
+change their bits. If neurons have few edges, rows are prefetched, unless registers
+have 512 bits: it then gains nothing.
 
 A dense layer needs no row numbers. Computing six neurons together reaches the speed of a BLAS, and
 the result has the same bits as a sparse layer with the same weights.
@@ -79,7 +80,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     lanes = kind.lanes
     widest_in_pairs = pair_lines * lanes
     sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, 0) for n in (4, 2, 1))
-    fetching4 = _make_sweep(kind, 4, pair_lines, masked, AHEAD)
+    fetching4 = _make_sweep(kind, 4, pair_lines, masked, AHEAD) if pair_lines == 2 else sweep4
     dense = _make_dense(kind, pair_lines, masked)
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20

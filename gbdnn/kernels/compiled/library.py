@@ -155,7 +155,10 @@ class Library:
             parts = [_assembly(name, *each) for name, each in self._make(lines).items()]
         module = llvm.parse_assembly(parts[0])
         for part in parts[1:]:
-            module.link_in(llvm.parse_assembly(part))
+            module.link_in(llvm.parse_assembly(part))  # what several have in common is kept once
+        for each in (*module.functions, *module.global_variables):
+            if not each.is_declaration and not each.name.startswith("gbdnn_"):
+                each.linkage = "internal"
         module.verify()
         return str(module)
 
@@ -362,12 +365,6 @@ def _assembly(name: str, function: Callable, signature) -> str:
     native = compiled.native_name.removeprefix("cfunc.")
     module = llvm.parse_assembly(compiled.inspect_llvm())
     module.link_in(_entry(module, native, f"gbdnn_{name}", str(signature.return_type)))
-    for each in (*module.functions, *module.global_variables):
-        if not each.is_declaration and each.name != f"gbdnn_{name}":
-            each.linkage = "internal"
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, llvm.create_pass_builder(_machine(), llvm.create_pipeline_tuning_options()))
     return str(module)
 
 
