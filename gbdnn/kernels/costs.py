@@ -29,7 +29,6 @@ __all__ = [
     "dense_layer_pays",
     "dense_pays",
     "direct_width",
-    "fetching_pays",
     "full_layer",
     "fused_layer",
     "fused_width",
@@ -93,7 +92,8 @@ CALL = 625.0  # call overhead of a compiled network compared with PyTorch, per i
 SINGLE = 0.3  # multiply-add for a single input
 SINGLE_DENSE = 0.06  # the same in a dense layer
 SHARE = 1250.0  # handing a layer's neurons to another thread and waiting for them
-HAND_OVER = 150_000.0  # work from which a second thread helps
+HAND_OVER = 300_000.0  # work from which a second thread helps
+LATE = 120_000.0  # until another thread has begun, and until the caller notices its end
 
 GIL = 15_000.0  # part of FULL_CALL during which a thread holds Python's lock
 
@@ -176,11 +176,6 @@ def is_wide(width: int, itemsize: int) -> bool:
     """Whether most of a block's inputs are in tiles of four cache lines."""
     lines = -(-width // (64 // itemsize))
     return 4 * (lines // 4) >= 0.75 * lines
-
-
-def fetching_pays(nrows: int) -> bool:
-    """Whether rows should be prefetched into the first-level cache."""
-    return nrows > PANEL_ROWS
 
 
 def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int) -> float:

@@ -15,8 +15,7 @@ multiply-adds.
 Rows read in random order come from the L2 cache. If neurons have enough edges in each panel (a few
 hundred rows, which fit the L1 cache for one tile), the edges are sorted by panel. All neurons
 process the edges of one panel before the next, and sums are stored in between, which does not
-change their bits. If neurons have few edges, rows are prefetched, unless registers
-have 512 bits: it then gains nothing.
+change their bits.
 
 A dense layer needs no row numbers. Computing six neurons together reaches the speed of a BLAS, and
 the result has the same bits as a sparse layer with the same weights.
@@ -30,14 +29,12 @@ from typing import NamedTuple
 from numba import njit, types
 
 from gbdnn.kernels.compiled.record import (
-    AHEAD,
     BIAS,
     BIAS_STEP,
     CHECKED,
     DENSE,
     DROPPABLE,
     EDGES,
-    FETCHED,
     INDPTR,
     LIMITS,
     NCOLS,
@@ -79,8 +76,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     """
     lanes = kind.lanes
     widest_in_pairs = pair_lines * lanes
-    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked, 0) for n in (4, 2, 1))
-    fetching4 = _make_sweep(kind, 4, pair_lines, masked, AHEAD) if pair_lines == 2 else sweep4
+    sweep4, sweep2, sweep1 = (_make_sweep(kind, n, pair_lines, masked) for n in (4, 2, 1))
     dense = _make_dense(kind, pair_lines, masked)
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
@@ -105,7 +101,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
             return
         most = 4 * lanes
         many = record[EDGES] >= many_edges * record[NCOLS] and record[NROWS] > far_rows
-        if record[PAIRED] or (many and record[PANELS] == 1 and not record[FETCHED]):
+        if record[PAIRED] or (many and record[PANELS] == 1):
             most = widest_in_pairs
         t = 0
         while t < whole:
@@ -116,9 +112,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
             width = min(most, whole - t)
             lines = 4 if width >= 4 * lanes else 2 if width >= 2 * lanes else 1
             for panel in range(record[PANELS]):
-                if lines == 4 and record[FETCHED]:
-                    fetching4(record, panel, y, z, stride, a, o, m)
-                elif lines == 4:
+                if lines == 4:
                     sweep4(record, panel, y, z, stride, a, o, m)
                 elif lines == 2:
                     sweep2(record, panel, y, z, stride, a, o, m)
@@ -129,7 +123,7 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     return layer
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: int):
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
     """Return a function that computes one tile of inputs for one panel of a layer's rows."""
     real, uint32, int64, uint8 = kind.real, types.uint32, types.int64, types.uint8
     in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
@@ -153,7 +147,7 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: in
             last = j + several
             if in_pairs and pairs[j]:
                 tile(
-                    lines, 2, SAME, masked, ahead, begins, ends, Y, stride, offset(rows, first),
+                    lines, 2, SAME, masked, begins, ends, Y, stride, offset(rows, first),
                     offset(weights, first * step), step, edges, offset(bias, j * bias_step),
                     bias_step, low, high, Z, live, overflow, offset(places, j), mask,
                 )  # fmt: skip
@@ -165,7 +159,7 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: in
                 and indptr[last] - indptr[last - 1] == edges
             ):
                 tile(
-                    lines, several, OWN, masked, ahead, begins, ends, Y, stride,
+                    lines, several, OWN, masked, begins, ends, Y, stride,
                     offset(rows, first), offset(weights, first * step), step, edges,
                     offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
                     offset(places, j), mask,
@@ -174,7 +168,7 @@ def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int, ahead: in
             else:
                 if edges or begins or ends:
                     tile(
-                        lines, 1, SAME, masked, ahead, begins, ends, Y, stride,
+                        lines, 1, SAME, masked, begins, ends, Y, stride,
                         offset(rows, first), offset(weights, first * step), step, edges,
                         offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
                         offset(places, j), mask,
@@ -238,19 +232,19 @@ def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: int):
             )
             if last - j >= several:
                 tile(
-                    lines, several, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    lines, several, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
                     bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += several
             elif last - j >= 2:
                 tile(
-                    lines, 2, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    lines, 2, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
                     bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 2
             else:
                 tile(
-                    lines, 1, ALL, masked, 0, 1, 1, Y, stride, rows, w, 1, nrows, b,
+                    lines, 1, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
                     bias_step, low, high, Z, live, overflow, place, mask,
                 )  # fmt: skip
                 j += 1

@@ -5,15 +5,14 @@ from __future__ import annotations
 FIELDS = (
     "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
     "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE", "DENSE",
-    "CHECKED", "PANELS", "FETCHED", "FIRST",
+    "CHECKED", "PANELS", "FIRST",
 )  # fmt: skip
 (
     NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
     PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE, DENSE,
-    CHECKED, PANELS, FETCHED, FIRST,
+    CHECKED, PANELS, FIRST,
 ) = range(len(FIELDS))  # fmt: skip
 
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
-AHEAD = 8  # edges by which rows are prefetched
 
-__all__ = ["AHEAD", "FIELDS", "NEAR", *FIELDS]
+__all__ = ["FIELDS", "NEAR", *FIELDS]

@@ -16,7 +16,6 @@ from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.functions import functions
 from gbdnn.kernels.compiled.record import (
-    AHEAD,
     BIAS,
     BIAS_STEP,
     CHECKED,
@@ -76,8 +75,7 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
         "PLACES": order.astype(np.uint32),
         "PAIRS": pairs,
     }
-    fetched = not paired and costs.fetching_pays(info.nrows)
-    return _layer(info, arrays, PAIRED=int(paired), FETCHED=int(fetched))
+    return _layer(info, arrays, PAIRED=int(paired))
 
 
 def prepare_panels(
@@ -116,7 +114,7 @@ def _arranged(
     weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
     made: dict[str, np.ndarray] = {
         "INDPTR": np.empty(panels * columns.nrows + 1, np.int64),
-        "ROWS": np.zeros(columns.nvals + AHEAD, np.uint32),
+        "ROWS": np.empty(columns.nvals, np.uint32),
         "WEIGHTS": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     functions(info.dtype.name)[name](

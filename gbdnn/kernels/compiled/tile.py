@@ -29,7 +29,7 @@ __all__ = ["ALL", "LINE", "OWN", "SAME", "bits_of", "offset", "pointer_to", "til
 LINE = 64  # bytes of a cache line and of a vector
 OWN, SAME, ALL = range(3)  # rows that the neurons of a tile read
 
-_I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
+_I32, _I64 = (ir.IntType(bits) for bits in (32, 64))
 
 
 @intrinsic(prefer_literal=True)
@@ -39,7 +39,6 @@ def tile(
     neurons,
     shared,
     masked,
-    ahead,
     begins,
     ends,
     Y,
@@ -69,9 +68,6 @@ def tile(
         loaded once; `ALL` if the rows are 0 to ``edges - 1`` and `rows` is not read.
     masked : literal int
         1 if the limits apply to `mask` instead of the sums, else 0.
-    ahead : literal int
-        Number of edges by which rows are prefetched into the L1 cache; 0 for none. The row numbers
-        must be padded by this number after the last edge.
     begins, ends : int
         If `begins`, sums start at the bias, else at the values in Z. If `ends`, the activation is
         applied, else the sums are stored.
@@ -98,9 +94,9 @@ def tile(
     mask : pointer to float
         Block that the limits apply to, with the layout of Z; read only if `masked`.
     """
-    literals = (lines, neurons, shared, masked, ahead)
+    literals = (lines, neurons, shared, masked)
     if not all(isinstance(each, types.IntegerLiteral) for each in literals):
-        raise TypingError("lines, neurons, shared, masked and ahead are literals")
+        raise TypingError("lines, neurons, shared and masked are literals")
     known = [each.literal_value for each in literals]
     real = Y.dtype
     signature = types.void(
@@ -117,7 +113,7 @@ def tile(
 
 
 def _tile(
-    builder, lines, neurons, shared, masked, ahead, real, begins, ends, Y, stride, rows, weights,
+    builder, lines, neurons, shared, masked, real, begins, ends, Y, stride, rows, weights,
     step, edges, bias, bias_step, low, high, Z, live, overflow, places, mask,
 ):  # fmt: skip
     bits = 32 if isinstance(real, ir.FloatType) else 64
@@ -160,12 +156,6 @@ def _tile(
 
     def is_there(pointer):
         return builder.icmp_unsigned("!=", builder.ptrtoint(pointer, _I64), _I64(0))
-
-    def fetch(pointer):
-        """Prefetch a cache line for reading into all cache levels."""
-        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(prefetch, [pointer, _I32(0), _I32(3), _I32(1)])
 
     def far(pointer, index, stride):
         return builder.gep(pointer, [builder.mul(index, stride)])
@@ -213,11 +203,6 @@ def _tile(
                 row = builder.zext(builder.load(builder.gep(own_rows[n], [e])), _I64)
             place = far(Y, row, stride)
             y = [load(place, line, vector) for line in range(lines)]
-            if ahead:
-                following = builder.gep(own_rows[n], [builder.add(e, _I64(ahead))])
-                later = far(Y, builder.zext(builder.load(following), _I64), stride)
-                for line in range(lines):
-                    fetch(at(later, line, _I8))
         w = splat(builder.load(far(own_weights[n], e, step)))
         added.append([builder.call(fma, [w, y[k], sums[n][k]]) for k in range(lines)])
     e.add_incoming(builder.add(e, _I64(1)), body)
