@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["MOST_THREADS", "available", "engaged", "on_another_thread", "on_threads", "unbind"]
 
 MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
+
+_core = getattr(ctypes.CDLL(None), "sched_getcpu", int)  # 0 on macOS
 
 
 def engaged(nthreads: int | None) -> AbstractContextManager[object]:
@@ -54,13 +57,33 @@ class _Helper:
     """A thread that runs jobs from a queue."""
 
     def __init__(self) -> None:
-        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        threading.Thread(target=self._loop, name="gbdnn", daemon=True).start()
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._cores: set[int] = set()
+        unbound = threading.Event()
+        self._thread = threading.Thread(
+            target=self._loop, args=(unbound.set,), name="gbdnn", daemon=True
+        )
+        self._thread.start()
+        unbound.wait()
 
-    def _loop(self) -> None:
+    def begin(self, job: Callable[[], None]) -> None:
+        """Run a job, on another core than the calling thread's if there is one.
+
+        Linux often wakes a thread on the core of the thread that wakes it, although another core is
+        idle. The job would then wait for milliseconds.
+        """
+        everywhere = usable()
+        if (cores := everywhere - {_core()} or everywhere) != self._cores:
+            with suppress(OSError):
+                os.sched_setaffinity(self._thread.native_id or 0, cores)
+            self._cores = cores
+        self._jobs.put(job)
+
+    def _loop(self, unbound: Callable[[], None]) -> None:
         unbind()
+        unbound()
         while True:
-            self.jobs.get()()
+            self._jobs.get()()
 
 
 _idle: list[_Helper] = []  # append and pop are atomic
@@ -81,7 +104,7 @@ def on_another_thread(work: Callable[[], object]) -> None:
         work()
         _idle.append(helper)
 
-    helper.jobs.put(run)
+    helper.begin(run)
 
 
 def on_threads(
@@ -154,7 +177,7 @@ class _Call:
         self.has_ended = False
 
     def begin(self) -> None:
-        self._helper.jobs.put(self._run)
+        self._helper.begin(self._run)
 
     def withdraw(self) -> None:
         """Cancel the call if it has not begun, because all work is done."""
