@@ -388,10 +388,7 @@ def division(
 ) -> tuple[int, int]:
     """Return the inputs per block and the threads of a run in a single window."""
     size = facts.dtype.itemsize
-    lanes = 64 // size
-    if inputs <= lanes:
-        return lanes, 1
-    lanes *= 2  # a tile of two cache lines is twice as fast as one
+    lanes = 2 * (64 // size)  # a tile of two cache lines is twice as fast as one
     each = facts.edges * costs.MACHINE.fused + neurons * costs.DENSE_COPY
     workers = (
         1 if inputs * each < costs.HAND_OVER else available() if nthreads is None else nthreads
@@ -401,5 +398,9 @@ def division(
     fits = memory // (narrowest * workers) * lanes
     widest = max(lanes, min(costs.direct_width(facts.neurons, size, each), fits))
     rounds = -(-inputs // (widest * workers))
-    width = max(lanes, -(-inputs // (rounds * workers * lanes)) * lanes)
+    # The calling thread takes more than the others, which begin later.
+    late = costs.LATE / each if rounds == 1 < workers else 0
+    share = rounds * workers * lanes
+    tiles = max(-(-inputs // share), round((inputs + late) / share))
+    width = max(lanes, min(tiles * lanes, fits))
     return width, min(workers, -(-inputs // width))
