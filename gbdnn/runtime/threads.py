@@ -59,12 +59,9 @@ class _Helper:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._cores: set[int] = set()
-        unbound = threading.Event()
-        self._thread = threading.Thread(
-            target=self._loop, args=(unbound.set,), name="gbdnn", daemon=True
-        )
-        self._thread.start()
-        unbound.wait()
+        ready = threading.Event()
+        threading.Thread(target=self._loop, args=(ready,), name="gbdnn", daemon=True).start()
+        ready.wait()
 
     def begin(self, job: Callable[[], None]) -> None:
         """Run a job, on another core than the calling thread's if there is one.
@@ -75,13 +72,14 @@ class _Helper:
         everywhere = usable()
         if (cores := everywhere - {_core()} or everywhere) != self._cores:
             with suppress(OSError):
-                os.sched_setaffinity(self._thread.native_id or 0, cores)
+                os.sched_setaffinity(self._id, cores)
             self._cores = cores
         self._jobs.put(job)
 
-    def _loop(self, unbound: Callable[[], None]) -> None:
+    def _loop(self, ready: threading.Event) -> None:
         unbind()
-        unbound()
+        self._id = threading.get_native_id()
+        ready.set()
         while True:
             self._jobs.get()()
 

@@ -13,7 +13,7 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.engine import shallow
+from gbdnn.engine import choice, shallow
 from gbdnn.engine.sources import DenseRows
 from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import record, shares, table
@@ -80,6 +80,27 @@ def test_the_same_bits_however_many_inputs_and_threads(dtype, monkeypatch):
     regrouped(monkeypatch)
     found = gbdnn.infer(net, X, engine="fused", nthreads=2)
     np.testing.assert_array_equal(found.to_dense(fill_value=0), whole)
+
+
+@BOTH
+def test_a_single_input_where_all_edges_have_one_weight(dtype):
+    """One value is stored for all of them."""
+    random = np.random.default_rng(2)
+    W = gb.Matrix.from_coo(*np.nonzero(random.random((50, 200)) < 0.1), 0.3, nrows=50, ncols=200)
+    run = gbdnn.compile([W], bias=-0.1, dtype=dtype, nthreads=1)
+    whole = run(inputs(20, 50))
+    assert 0.2 < np.count_nonzero(whole) / whole.size < 0.8
+    np.testing.assert_array_equal([run(x) for x in inputs(20, 50)], whole)
+
+
+@pytest.mark.parametrize(("late", "width"), [(0, 160), (40, 160), (100, 192)])
+def test_the_caller_takes_more_than_a_thread_that_begins_later(late, width, monkeypatch):
+    """As many more, in tiles of 32, as it can compute in the meantime."""
+    facts = network(MIXED).prepared(choice.NetworkFacts.of)
+    each = facts.edges * costs.MACHINE.fused + 50 * costs.DENSE_COPY
+    monkeypatch.setattr(costs, "HAND_OVER", 0.0)
+    monkeypatch.setattr(costs, "LATE", late * each)
+    assert choice.division(facts, 50, 300, 2, 1 << 62) == (width, 2)
 
 
 @pytest.fixture

@@ -47,16 +47,21 @@ def fma(typing, a, b, c):
 
 @intrinsic
 def four(typing, numbers):
-    """Return four consecutive unsigned integers with one load, or two if they have 32 bits."""
-    signature = types.UniTuple(types.intp, 4)(numbers)
+    """Return four consecutive numbers with one load (of uint32: two); integers as intp."""
+    kind = types.intp if isinstance(numbers.dtype, types.Integer) else numbers.dtype
+    signature = types.UniTuple(kind, 4)(numbers)
 
     def codegen(context, builder, signature, args):
         bits = numbers.dtype.bitwidth
-        whole, one = ir.IntType(4 * bits), ir.IntType(bits)
+        one = context.get_value_type(numbers.dtype)
+        whole = ir.IntType(4 * bits) if kind is types.intp else ir.VectorType(one, 4)
         found = builder.load(builder.bitcast(args[0], whole.as_pointer()), align=bits // 8)
-        parts = [builder.trunc(builder.lshr(found, whole(n * bits)), one) for n in range(4)]
-        wide = [builder.zext(part, ir.IntType(64)) for part in parts]
-        return context.make_tuple(builder, signature.return_type, wide)
+        if kind is types.intp:
+            parts = [builder.trunc(builder.lshr(found, whole(n * bits)), one) for n in range(4)]
+            parts = [builder.zext(part, ir.IntType(64)) for part in parts]
+        else:
+            parts = [builder.extract_element(found, ir.IntType(32)(n)) for n in range(4)]
+        return context.make_tuple(builder, signature.return_type, parts)
 
     return signature, codegen
 
@@ -71,8 +76,8 @@ def make_single(kind):
         e = first
         while e + 4 <= last:
             j, k, m, n = four(offset(columns, e))
-            a, b = fma(weights[e * step], v, z[j]), fma(weights[(e + 1) * step], v, z[k])
-            c, d = fma(weights[(e + 2) * step], v, z[m]), fma(weights[(e + 3) * step], v, z[n])
+            q, r, s, t = four(offset(weights, e * step))
+            a, b, c, d = fma(q, v, z[j]), fma(r, v, z[k]), fma(s, v, z[m]), fma(t, v, z[n])
             z[j], z[k], z[m], z[n] = a, b, c, d
             e += 4
         while e < last:

@@ -54,7 +54,8 @@ class FusedLayer(NamedTuple):
     addresses.
 
     For single inputs the arrays hold the rows of some columns of W: ``FIRST`` is the first of these
-    columns, and ``ROWS`` (uint16 or uint32) are column numbers counted from it.
+    columns, and ``ROWS`` (uint16 or uint32) are column numbers counted from it. One weight for all
+    edges is stored four times.
     """
 
     ncols: int
@@ -140,13 +141,15 @@ def prepare_rows(
     if dense:
         arrays = _dense(rows, b, info)
     else:
+        weights = rows.values[:1].repeat(4) if rows.is_iso else rows.values  # four per load
         arrays = {
             "INDPTR": rows.indptr.astype(np.int64),
             "ROWS": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
-            "WEIGHTS": rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values),
+            "WEIGHTS": np.ascontiguousarray(weights),
             "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
         }
-    return _layer(info, arrays, NCOLS=rows.ncols, FIRST=first)
+    step = int(not rows.is_iso)
+    return _layer(info, arrays, NCOLS=rows.ncols, FIRST=first, WEIGHT_STEP=step)
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
