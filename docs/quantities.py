@@ -43,7 +43,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _challenge() -> dict[str, str]:
-    """Return what `results.toml` says of the challenge's networks, on Zen 3 if nothing is said."""
+    """Return what `results.toml` says of the challenge's networks."""
     found = _read("results.toml")
     run = {
         (each["setup"], each["neurons"], each["layers"], each["deduplicate"]): each
@@ -63,11 +63,11 @@ def _challenge() -> dict[str, str]:
         "challenge-best": f"{best['seconds']:#.3g} s",
         "challenge-best-name": best["program"],
         "challenge-times": f"{best['times']} times",
-        "ours-4096": f"{seconds['zen3', 4096, 120, False]:.1f} s",
-        "ours-16384": f"{seconds['zen3', 16384, 120, False]:.0f} s",
-        "ours-largest": f"{seconds['zen3', *LARGEST, False] / 60:.0f} minutes",
-        "ours-largest-once": f"{seconds['zen3', *LARGEST, True] / 60:.0f} minutes",
-        "peak-largest": f"{run['zen3', *LARGEST, False]['gib']:.0f} GiB",
+        "ours-4096": f"{seconds['zen4', 4096, 120, False]:.1f} s",
+        "ours-16384": f"{seconds['zen4', 16384, 120, False]:.0f} s",
+        "ours-largest": f"{seconds['zen4', *LARGEST, False] / 60:.0f} minutes",
+        "ours-largest-once": f"{seconds['zen4', *LARGEST, True] / 60:.0f} minutes",
+        "peak-largest": f"{run['zen4', *LARGEST, False]['gib']:.0f} GiB",
         "nothing-dropped": f"{zen4['nothing dropped'] / zen4['dead inputs dropped']:.1f} times",
         "floor-one": f"{found['floor']['one']} times",
         "floor-two": f"{found['floor']['two']} times",
