@@ -357,7 +357,7 @@ def _emit_only() -> Iterator[None]:
 
 
 def _assembly(name: str, function: Callable, signature) -> str:
-    """Return LLVM IR with one function, ``gbdnn_<name>``."""
+    """Return LLVM IR with a function ``gbdnn_<name>`` and those that it calls."""
     import llvmlite.binding as llvm
     import numba
 
