@@ -1,8 +1,9 @@
-"""Features of nodes: conversion of a caller's matrix to an array, and of the result back."""
+"""Graphs and features of nodes: conversion of a caller's objects, and of the result back."""
 
 from __future__ import annotations
 
 import sys
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,30 +11,77 @@ import numpy as np
 from gbdnn.arrays.matrices import as_held, dtype_of, is_matrix, shape_of
 from gbdnn.engine.answer import DenseAnswer
 from gbdnn.engine.sources import as_source
-from gbdnn.errors import ShapeError
+from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
-from gbdnn.runtime.first_use import COMPLETION, gb
+from gbdnn.runtime.first_use import gb, shown
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
 
-__all__ = ["as_answer", "as_array", "as_graph", "is_shared", "kind_of", "source_of"]
+__all__ = ["aligned", "as_answer", "as_array", "as_graph", "is_shared", "kind_of", "source_of"]
 
 _AT_ONCE = 4096  # rows per read
 
 
-def as_graph(G: Any, what: str, *, transposed: bool = False) -> Any:
-    """Return the matrix of a graph, in which G(i, j) is the edge from i to j.
+def as_graph(
+    G: Any, what: str, *, transposed: bool = False, weight: str | None = "weight"
+) -> tuple[Any, list[Any] | None]:
+    """Return the matrix of a graph, in which G(i, j) is the edge from i to j, and its labels.
 
-    Networkx graphs are converted; with `transposed`, to the transpose.
+    Networkx graphs are converted; with `transposed`, to the transpose. Labels are the nodes of a
+    networkx graph, or the index of a data frame unless it counts from 0; otherwise None.
     """
-    networkx = sys.modules.get("networkx")
+    networkx, pandas = map(sys.modules.get, ("networkx", "pandas"))
     if networkx is not None and isinstance(G, networkx.Graph):
-        with COMPLETION:
-            A = gb.io.from_networkx(G)
-        return A.T if transposed else A
-    return as_held(G, what)
+        A = _from_networkx(networkx, G, what, weight)
+        return A.T if transposed else A, list(G)
+    labels = list(G.index) if pandas is not None and isinstance(G, pandas.DataFrame) else []
+    if labels == list(range(len(labels))):
+        return as_held(G, what), None
+    if labels != list(G.columns):
+        raise ArgumentError(
+            f"{what}: the rows and columns of the DataFrame have different labels; pass"
+            f" {what}[{what}.index], or {what}.to_numpy()"
+        )
+    return as_held(G, what), labels
+
+
+def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
+    if not len(G):
+        return np.zeros((0, 0), np.float32)
+    require("scipy.sparse", "challenge", "networkx graphs need SciPy")
+    try:
+        return networkx.to_scipy_sparse_array(G, weight=weight)
+    except (TypeError, ValueError) as err:
+        for u, v, value in G.edges(data=weight, default=1):
+            if not isinstance(value, Real):
+                raise ArgumentTypeError(
+                    f"{what}: the attribute {weight!r} of the edge from {u!r} to {v!r} must be a"
+                    f" number, not {shown(value)}"
+                ) from err
+        raise ArgumentError(f"{what}: cannot convert the attribute {weight!r}: {err}") from err
+
+
+def aligned(X: Any, labels: list[Any] | None, what: str) -> Any:
+    """Return a pandas object with its rows in the order of a graph's labels; others as they are.
+
+    Without labels, or if the rows are not labelled but counted from 0, the order is kept.
+    """
+    pandas = sys.modules.get("pandas")
+    if labels is None or pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
+        return X
+    given = list(X.index)
+    place = {label: k for k, label in enumerate(given)}
+    if len(given) == len(labels) and place.keys() == set(labels):
+        return X.iloc[[place[label] for label in labels]]
+    if given == list(range(len(given))):
+        return X
+    raise ArgumentError(
+        f"{what}: the index of the {type(X).__name__} differs from the nodes of the graph; use"
+        f" the nodes as its index, or pass {what}.to_numpy() with rows in the order of the nodes"
+    )
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:

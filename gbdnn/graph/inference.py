@@ -31,6 +31,7 @@ from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
 from gbdnn.graph.convolution import as_convolutions
 from gbdnn.graph.features import (
+    aligned,
     as_answer,
     as_array,
     as_graph,
@@ -85,14 +86,16 @@ def infer(
     layers : Network, or list of Convolution, Layer, or matrices (features before, features)
         A Layer computes ``A Y W + b``, then its activation and clip; matrices get a ReLU.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features of the first layer)
-        One row per node.
+        One row per node. A data frame with the nodes of a networkx graph as its index may have
+        them in any order.
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``A(j, i)`` propagates features from node i to node j. Pass the result of `normalized` or
         the transpose of an adjacency matrix. Networkx graphs are transposed automatically, with
-        nodes in the order of ``list(A)``.
+        nodes in the order of ``list(A)`` and the edge attribute ``weight`` as values (default: 1).
     nodes : array_like of int, boolean mask of length nodes, or Vector, optional
-        Nodes whose activations are returned, for a Vector those of its nonzero entries. Only these
-        nodes and their neighbourhoods are computed. Default: all nodes.
+        Nodes whose activations are returned, for a Vector those of its nonzero entries, for a
+        networkx graph also a list of its nodes. Only these nodes and their neighbourhoods are
+        computed. Default: all nodes.
     aggregate : {"sum", "max", "min"}, default "sum"
         ``"max"`` and ``"min"`` replace ``A Y`` by the maximum or minimum over neighbours, computed
         by GraphBLAS; the values of A are ignored, and nodes without neighbours get 0.
@@ -149,7 +152,8 @@ def infer(
     nthreads = as_nthreads(nthreads)
     if memory is not None:
         memory = as_bytes(memory)
-    A, X = as_graph(A, "A", transposed=True), as_held(X, "X")
+    A, labels = as_graph(A, "A", transposed=True)
+    X = as_held(aligned(X, labels, "X"), "X")
     count = require_square(A, "A")
     with engaged(nthreads):
         convolutions = as_convolutions(layers, None if dtype is None else as_dtype(dtype))
@@ -164,7 +168,9 @@ def infer(
             kind = first.dtype
         else:
             kind = floating(own, "X") if dtype is None else as_dtype(dtype)
-        wanted = None if nodes is None else np.unique(as_nodes(nodes, count), return_inverse=True)
+        wanted = None
+        if nodes is not None:
+            wanted = np.unique(as_nodes(nodes, count, labels), return_inverse=True)
         ids = None if wanted is None else wanted[0]
         Y: Any = source_of(X, features, kind)
         plan, read = steps(A, kind, convolutions, ids)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array
+from gbdnn.arrays.checks import as_array, as_list
 from gbdnn.arrays.matrices import as_rows, is_graphblas, is_scipy
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.graph.features import aligned
 from gbdnn.runtime.first_use import complete, is_object
 
 if TYPE_CHECKING:
@@ -31,14 +32,26 @@ class Step(NamedTuple):
     own: np.ndarray | None
 
 
-def as_nodes(nodes: Any, count: int) -> np.ndarray:
-    """Return the ids of nodes, given as ids, a mask or a Vector."""
+def as_nodes(nodes: Any, count: int, labels: list[Any] | None) -> np.ndarray:
+    """Return the ids of nodes, given as ids (as labels if the graph has them), mask or Vector."""
     complete(nodes)
     if is_object(nodes) and type(nodes).__module__ == "graphblas.core.vector":
         if nodes.size != count:
             raise ShapeError(f"nodes is a Vector of size {nodes.size} but A has {count} nodes")
         ids, values = nodes.to_coo()
         return ids.astype(np.int64)[values != 0]
+    if labels is not None:
+        what = "nodes must be a Vector, a boolean mask or a list of nodes"
+        given = as_list(nodes, what)
+        if not all(isinstance(each, bool | np.bool_) for each in given):
+            place = {label: k for k, label in enumerate(labels)}
+            try:
+                return np.array([place[each] for each in given], np.int64)
+            except KeyError as err:
+                raise ArgumentError(f"nodes: {err.args[0]!r} is not a node of the graph") from err
+            except TypeError as err:
+                raise ArgumentTypeError(f"{what}: {err}") from err
+        nodes = aligned(nodes, labels, "nodes")
     ids = as_array(nodes, "nodes")
     if ids.dtype.kind == "b":
         if ids.shape != (count,):

@@ -18,7 +18,15 @@ from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.choice import Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
-from gbdnn.graph.features import as_answer, as_array, as_graph, is_shared, kind_of, source_of
+from gbdnn.graph.features import (
+    aligned,
+    as_answer,
+    as_array,
+    as_graph,
+    is_shared,
+    kind_of,
+    source_of,
+)
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged
@@ -36,6 +44,7 @@ def normalized(
     kind: Normalization = "symmetric",
     *,
     self_loops: bool | None = None,
+    weight: str | None = "weight",
     dtype: Any = None,
 ) -> gb.Matrix:
     r"""Return the normalised matrix A of a graph, so that ``A Y`` aggregates neighbour features.
@@ -45,12 +54,16 @@ def normalized(
     G : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         ``G(i, j)`` is the weight, at least 0, of the edge from node i to node j, as in GraphBLAS
         and networkx. Any dtype; stored zeros are not edges. Nodes of a networkx graph are numbered
-        in the order of ``list(G)``, and its attribute ``weight`` has the weights (default: 1).
+        in the order of ``list(G)``. The result has no labels: order labelled features with
+        ``X.loc[list(G)]``.
     kind : {"symmetric", "mean"}, default "symmetric"
         ``D^-1/2 (G^T + I) D^-1/2``, or ``D^-1 G^T``, whose rows sum to 1. D is the diagonal matrix
         of weighted in-degrees, including loops.
     self_loops : bool, optional
         Whether to add loops of weight 1 to nodes without one. Default: only for ``"symmetric"``.
+    weight : str or None, default "weight"
+        Edge attribute of a networkx graph with the weights; edges without it have weight 1. None:
+        all edges have weight 1.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Of A. Default: FP64 for FP64, otherwise FP32.
 
@@ -83,7 +96,7 @@ def normalized(
     """
     as_word(kind, "kind", get_args(Normalization))
     loops = kind == "symmetric" if self_loops is None else as_flag(self_loops, "self_loops")
-    G = as_graph(G, "G")
+    G, _ = as_graph(G, "G", weight=weight)
     require_square(G, "G")
     columns = as_columns(G, what="G", dtype=None if dtype is None else as_dtype(dtype))
     if columns.nvals and columns.values.min() < 0:
@@ -136,7 +149,7 @@ def propagate(
     A : Matrix, SciPy sparse, 2-D ndarray, shape (nodes, nodes), or networkx graph
         As for `infer`.
     X : ndarray, Matrix, SciPy sparse or stored features, shape (nodes, features)
-        Converted to a dense array.
+        Converted to a dense array. A data frame as for `infer`.
     hops : int, default 1
         Number of products with A.
     all_hops : bool, default False
@@ -185,7 +198,8 @@ def propagate(
     as_word(aggregate, "aggregate", get_args(Aggregate))
     as_word(engine, "engine", get_args(Engine))
     nthreads = as_nthreads(nthreads)
-    A, X = as_graph(A, "A", transposed=True), as_held(X, "X")
+    A, labels = as_graph(A, "A", transposed=True)
+    X = as_held(aligned(X, labels, "X"), "X")
     nodes = require_square(A, "A")
     features, own = kind_of(X, nodes)
     wanted = floating(own, "X") if dtype is None else as_dtype(dtype)

@@ -1,0 +1,142 @@
+"""Networkx graphs and pandas objects: both name their nodes, and the names decide."""
+
+import numpy as np
+import pytest
+
+from gbdnn import errors, graph
+
+networkx = pytest.importorskip("networkx")
+pandas = pytest.importorskip("pandas")
+
+PATH = networkx.DiGraph([("a", "b"), ("b", "c")])
+X = {"a": 100.0, "b": 10.0, "c": 1.0}
+BELOW = [0.0, 100.0, 10.0]  # of a, b and c: the features of the node before
+
+
+def _features(nodes):
+    return pandas.DataFrame({"x": [X[node] for node in nodes]}, index=list(nodes))
+
+
+@pytest.mark.parametrize("nodes", ["abc", "cba", "bca"])
+def test_labelled_features_are_aligned(nodes):
+    f = _features(nodes)
+    np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
+    found = graph.infer([np.eye(1)], f, PATH).to_dense(fill_value=0)
+    np.testing.assert_array_equal(found.ravel(), BELOW)
+    ordered = f.loc[list(PATH)]
+    np.testing.assert_array_equal(
+        graph.propagate(graph.normalized(PATH, "mean"), ordered).T, [BELOW]
+    )
+
+
+def test_integer_nodes_are_labels_as_well():
+    G = networkx.DiGraph([(2, 0), (0, 1)])  # list(G) is [2, 0, 1]
+    f = pandas.DataFrame({"x": [10.0, 1.0, 100.0]})
+    np.testing.assert_array_equal(graph.propagate(G, f).ravel(), BELOW)
+    Y = graph.infer([np.eye(1)], f, G, nodes=[1, 0])
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])
+
+
+def test_rows_that_are_only_counted_keep_their_order():
+    f = _features("abc").reset_index(drop=True)
+    np.testing.assert_array_equal(graph.propagate(PATH, f).ravel(), BELOW)
+    np.testing.assert_array_equal(graph.propagate(PATH, f.to_numpy()).ravel(), BELOW)
+    adjacency = networkx.to_numpy_array(PATH).T
+    np.testing.assert_array_equal(graph.propagate(adjacency, _features("abc")).ravel(), BELOW)
+
+
+def test_a_labelled_adjacency_is_aligned_as_well():
+    A = networkx.to_pandas_adjacency(PATH).T
+    np.testing.assert_array_equal(graph.propagate(A, _features("cab")).ravel(), BELOW)
+    with pytest.raises(errors.ArgumentError, match="rows and columns of the DataFrame"):
+        graph.propagate(A[["c", "b", "a"]], _features("abc"))
+    plain = A.reset_index(drop=True).T.reset_index(drop=True).T
+    np.testing.assert_array_equal(graph.propagate(plain, _features("abc")).ravel(), BELOW)
+
+
+@pytest.mark.parametrize(
+    "index", [["a", "b", "d"], ["a", "b", "b"], ["a", "b"], [3, 4, 5], ["a", "b", "c", "c"]]
+)
+def test_other_labels_are_refused(index):
+    f = pandas.DataFrame({"x": np.ones(len(index))}, index=index)
+    with pytest.raises(errors.ArgumentError, match="X: the index of the DataFrame differs"):
+        graph.propagate(PATH, f)
+    with pytest.raises(errors.ArgumentError, match="X: the index of the DataFrame differs"):
+        graph.infer([np.eye(1)], f, PATH)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        ["c", "b"],
+        np.array(["c", "b"]),
+        pandas.Series(["c", "b"]),
+        pandas.Index(["c", "b"]),
+    ],
+)
+def test_nodes_are_chosen_by_label(nodes):
+    Y = graph.infer([np.eye(1)], _features("cab"), PATH, nodes=nodes)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [10, 100])
+
+
+def test_masks_of_nodes():
+    for mask in ([False, True, True], pandas.Series([True, False, True], index=list("cab"))):
+        Y = graph.infer([np.eye(1)], _features("cab"), PATH, nodes=mask)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0).ravel(), [100, 10])
+    assert graph.infer([np.eye(1)], _features("cab"), PATH, nodes=[]).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "message"),
+    [
+        (["a", "d"], errors.ArgumentError, "'d' is not a node of the graph"),
+        ([0], errors.ArgumentError, "0 is not a node of the graph"),
+        ([["a"]], errors.ArgumentTypeError, "nodes must be a Vector, a boolean mask or a list"),
+        ("abc", errors.ArgumentTypeError, "nodes must be a Vector, a boolean mask or a list"),
+    ],
+)
+def test_nodes_that_the_graph_does_not_have(nodes, error, message):
+    with pytest.raises(error, match=message):
+        graph.infer([np.eye(1)], _features("abc"), PATH, nodes=nodes)
+
+
+def test_nodes_that_are_tuples():
+    G = networkx.grid_2d_graph(2, 2)
+    f = pandas.DataFrame(np.eye(4), index=pandas.MultiIndex.from_tuples(reversed(list(G))))
+    Y = graph.infer([np.eye(4)], f, G, nodes=[(1, 1)]).to_dense(fill_value=0)
+    np.testing.assert_array_equal(Y, networkx.to_numpy_array(G)[[3], ::-1])
+
+
+@pytest.mark.parametrize("value", [None, "heavy"])
+def test_the_error_names_the_edge_without_a_number(value):
+    G = networkx.Graph([("a", "b")])
+    G.add_edge("b", "c", weight=value)
+    for call in (graph.normalized, lambda G: graph.propagate(G, np.ones((3, 1)))):
+        with pytest.raises(errors.ArgumentTypeError, match="from 'b' to 'c' must be a number"):
+            call(G)
+
+
+def test_weights_beyond_64_bits_are_refused():
+    G = networkx.Graph()
+    G.add_edge(0, 1, weight=2**70)
+    with pytest.raises(errors.ArgumentError, match="cannot convert the attribute 'weight'"):
+        graph.normalized(G)
+
+
+def test_weights_can_be_ignored_or_another_attribute():
+    G = networkx.DiGraph()
+    G.add_edge("a", "c", weight=3, length=1)
+    G.add_edge("b", "c", length=4)
+    for weight, expected in (("weight", [0.75, 0.25]), (None, [0.5, 0.5]), ("length", [0.2, 0.8])):
+        A = graph.normalized(G, "mean", weight=weight).to_dense(fill_value=0)
+        np.testing.assert_allclose(A[list(G).index("c")][[0, 2]], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Graph", "DiGraph"])
+def test_graphs_without_nodes_or_edges(kind):
+    empty, alone = getattr(networkx, kind)(), getattr(networkx, kind)()
+    alone.add_nodes_from("abc")
+    assert graph.normalized(empty).shape == (0, 0)
+    assert graph.propagate(empty, np.ones((0, 2))).shape == (0, 2)
+    assert graph.normalized(alone, "mean").nvals == 0
+    np.testing.assert_array_equal(graph.propagate(alone, np.ones((3, 2))), np.zeros((3, 2)))
