@@ -172,7 +172,7 @@ def test_a_store_of_something_else_is_refused_and_restart_replaces_it_at_the_end
 def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     """Workers of an interrupted call may still be computing when another run begins."""
     stopped(tmp_path, 30, net=gbdnn.radixnet(1024, 3))
-    late = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "run.json"}
+    late = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "gbdnn-run.json"}
     stopped(tmp_path, 10, restart=True)
     for path, written in late.items():
         path.write_bytes(written)
@@ -260,7 +260,7 @@ def test_the_answer_is_stored_features(tmp_path):
     again = pickle.loads(pickle.dumps(Y))  # noqa: S301
     assert again.matrix().isequal(EXPECTED)
     assert gbdnn.load(tmp_path).isequal(EXPECTED)
-    assert os.listdir(tmp_path).count("run.json") == 0  # noqa: PTH208
+    assert os.listdir(tmp_path).count("gbdnn-run.json") == 0  # noqa: PTH208
 
 
 @pytest.mark.parametrize(

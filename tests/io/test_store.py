@@ -422,9 +422,11 @@ def test_ctrl_c_when_the_index_is_replaced(tmp_path, monkeypatch, after):
     replace = Path.replace
 
     def stop(path, target):
-        if after:
+        is_index = target.name == "index.json"
+        if after or not is_index:
             replace(path, target)
-        raise KeyboardInterrupt
+        if is_index:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", stop)
@@ -442,12 +444,24 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     ]
     for path in left:
         path.write_bytes(b"half")
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "model.safetensors").write_text("mine")
+    mine = {".tmpAbCdEf", "notes.txt", "model.safetensors", "run.json"}
+    for name in mine:
+        (tmp_path / name).write_text("mine")
     assert_same(gbdnn.load(tmp_path), NET)
     gbdnn.save(NET[:1], tmp_path)
+    gbdnn.infer_to_store(NET[:1], X, tmp_path, restart=True)
     assert not any(path.exists() for path in left)
-    assert {"notes.txt", "model.safetensors"} < {path.name for path in tmp_path.iterdir()}
+    assert mine < {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_files_of_others_do_not_make_a_folder_a_store(tmp_path):
+    for name in (".tmpAbCdEf", "run.json"):
+        folder = tmp_path / name[1:]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(OutputError, match="is not empty and not a store"):
+            gbdnn.infer_to_store(NET, X, folder)
+        assert (folder / name).read_text() == "mine"
 
 
 def test_a_folder_with_shards_but_no_index_can_be_written(tmp_path):

@@ -2,7 +2,7 @@
 
     index.json                       content of the store; replaced last
     shard-<token>-00000.safetensors  arrays
-    run.json, part-*.json            an incomplete result (`gbdnn.io.store.parts`)
+    gbdnn-run.json, part-*.json      an incomplete result (`gbdnn.io.store.parts`)
 
 New shards have new names. When all of them are on the disk, the index is replaced by a rename, and
 shards that it does not name are removed. So a reader sees either the old store or the new one.
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_json"]
 
-INDEX, RUN = "index.json", "run.json"
+INDEX, RUN = "index.json", "gbdnn-run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
-_OURS = re.compile(  # the last pattern is a temporary file of safetensors
-    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json|run\.json"
-    r"|\.gbdnn-[0-9a-f]{16}\.tmp|\.tmp[0-9A-Za-z]{6}"
+_OURS = re.compile(  # names that nobody else chooses
+    r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json"
+    r"|gbdnn-run\.json|\.gbdnn-[0-9a-f]{16}\.tmp"
 )
 
 

@@ -1,6 +1,6 @@
 """A result that workers write part by part into the folder of a store.
 
-    run.json                        hashes of inputs and options, and where the parts begin
+    gbdnn-run.json                  hashes of inputs and options, and where the parts begin
     part-<run>-<start>-<stop>.json  the index of a finished part, whose shards are in the folder
     index.json                      written last: the index of all parts
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import FormatError, MissingFileError
-from gbdnn.io.files import output_errors
+from gbdnn.io.files import whole_file
 from gbdnn.io.reading import foreign_errors
 from gbdnn.io.store.fingerprints import checksum, checksum_of_file
 from gbdnn.runtime.optional import require
@@ -67,32 +67,21 @@ class ShardWriter:
         if not self._arrays:
             return
         path = self._folder / f"shard-{self._token}-{len(self.shards):05}.safetensors"
-        try:
-            with output_errors(path):
-                self._write(path)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        size, digest = path.stat().st_size, checksum_of_file(path)
-        self.shards.append({"file": path.name, "bytes": size, "xxh3_64": digest})
+        index = self._folder / "index.json"
+        # Not save_file, whose temporary files have names that other programs use, too.
+        content = _safetensors("safetensors.numpy").save(self._arrays)
+        with whole_file(path) as file:
+            if index.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(index.stat().st_mode))
+            file.write(content)
+        digest = checksum(content)
+        self.shards.append({"file": path.name, "bytes": len(content), "xxh3_64": digest})
         self._arrays, self._bytes = {}, 0
 
     def discard(self) -> None:
         """Remove the written shards."""
         for shard in self.shards:
             (self._folder / shard["file"]).unlink(missing_ok=True)
-
-    def _write(self, path: Path) -> None:
-        path.touch()
-        index = self._folder / "index.json"
-        mode = stat.S_IMODE((index if index.exists() else path).stat().st_mode)
-        try:
-            _safetensors("safetensors.numpy").save_file(self._arrays, path)
-        except _safetensors("safetensors").SafetensorError as err:  # a full disk, for example
-            raise OSError(str(err)) from err
-        with path.open("rb") as file:
-            os.fchmod(file.fileno(), mode)  # safetensors replaces the file with a private one
-            os.fsync(file.fileno())
 
 
 class ShardReader:
