@@ -19,16 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "edges_by_kernel"]
 
 _SUMS = ("inputs", "living", "seconds", "bytes")
-_PER_WORKER = np.dtype(
-    [
-        ("worker", np.str_, 64),
-        ("batches", np.int64),
-        ("inputs", np.int64),
-        ("living", np.int64),
-        ("seconds", np.float64),
-        ("bytes", np.int64),
-    ]
-)
+_NUMBERS = [
+    ("batches", np.int64),
+    ("inputs", np.int64),
+    ("living", np.int64),
+    ("seconds", np.float64),
+    ("bytes", np.int64),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +238,7 @@ def balance(stats: Iterable[BatchStats], workers: int | None = None) -> Balance:
     count = len(names) if workers is None else workers
     if not records or len(names) > count:
         raise ArgumentError(f"stats has records of {len(names)} workers, but workers={workers}")
-    table = np.zeros(count, _PER_WORKER)
+    table = np.zeros(count, [("worker", np.str_, max(map(len, names), default=1)), *_NUMBERS])
     table["worker"][: len(names)] = names
     for record in records:
         row = table[names.index(record.worker)]

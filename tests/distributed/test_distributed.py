@@ -371,6 +371,20 @@ def test_the_balance_as_a_picture(net, X):
         gbdnn.viz.plot_balance(records, of="time")
 
 
+def test_long_names_of_workers_stay_apart():
+    """Hosts of a cluster have names of any length, which may differ at the end only."""
+    pytest.importorskip("matplotlib")
+    numbers = {"inputs": 1, "living": 1, "entries": 1, "seconds": 1.0, "bytes": 1, "threads": 1}
+    names = [f"{'node' * 50}-{worker}" for worker in range(2)]
+    records = [
+        BatchStats(batch=k, worker=name, done=k + 1, batches=2, **numbers)
+        for k, name in enumerate(names)
+    ]
+    assert balance(records).workers["worker"].tolist() == names
+    assert balance(records).workers["batches"].tolist() == [1, 1]
+    assert len(gbdnn.viz.plot_balance(records).patches) == 2
+
+
 # What is in flight.
 
 
