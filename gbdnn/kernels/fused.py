@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import reordered
+from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.table import FusedLayer
@@ -78,7 +78,7 @@ class FusedKernel:
         first = dtype not in self._fault
         if (fault := self._load(dtype)) is not None and first:
             text = f"no fused kernel, which would take less time: {fault}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warn(text)
         return fault is None
 
     def code(self) -> dict[str, str]:

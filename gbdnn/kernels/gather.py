@@ -12,7 +12,6 @@ of the number of threads.
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +22,7 @@ from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.optional import warn
 from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
@@ -206,5 +206,5 @@ def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., An
             raise MissingPackageError(f"engine='fused' needs a working numba: {error}") from error
         _faults.add(str(error))
         text = f"no compiled product with a graph, which would take less time: {error}"
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(text)
     return None

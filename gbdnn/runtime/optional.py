@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import warnings
 from typing import Any
 
 from gbdnn.errors import MissingPackageError
@@ -18,3 +20,11 @@ def require(package: str, extra: str, why: str) -> Any:
         return importlib.import_module(package)
     except (ImportError, RuntimeError) as err:  # mpi4py raises RuntimeError without MPI
         raise MissingPackageError(f'{why}; run pip install "gbdnn[{extra}]"') from err
+
+
+def warn(text: str) -> None:
+    """Issue a RuntimeWarning that names the line from which gbdnn was called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gbdnn."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)

@@ -287,8 +287,9 @@ def test_code_that_others_can_write_is_not_loaded(what, mode, kept):
     path = kept if what == "file" else kept.parent
     path.chmod(mode)
     assert not small().is_at_hand
-    with pytest.warns(RuntimeWarning, match="can be written by others; run chmod go-w"):
+    with pytest.warns(RuntimeWarning, match="can be written by others; run chmod go-w") as caught:
         assert is_compiled_again()
+    assert {warning.filename for warning in caught} == {__file__}
     path.chmod(0o700)
     with warnings.catch_warnings(action="error"):
         assert not is_compiled_again()

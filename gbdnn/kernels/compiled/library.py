@@ -30,13 +30,14 @@ import re
 import sys
 import tempfile
 import threading
-import warnings
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -182,7 +183,7 @@ class Library:
                     " another user or can be written by others; run chmod go-w, or set"
                     " GBDNN_CACHE_DIR to another folder"
                 )
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
+                warn(text)
                 return None
             data = file.read_bytes()
         except OSError:
