@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _DARKEST, _LIGHTEST = 0.25, 0.95  # grey levels of published rates
+_ENTRY = 0.045  # height of an entry of the legend, in rows of a figure
 
 
 def plot_edge_rates(
@@ -42,7 +43,7 @@ def plot_edge_rates(
     -------
     Axes
         Edges per second on a logarithmic scale. Effective rates (equal inputs computed once) are
-        hatched and marked EFFECTIVE in the legend.
+        hatched and marked EFFECTIVE in the legend. Outcomes with the same label are numbered.
 
     Raises
     ------
@@ -76,20 +77,21 @@ def plot_edge_rates(
     if not every:
         raise ArgumentError("there are no edge rates to plot; pass rates or published rates")
     problems = sorted({(each.neurons, each.layers) for each in every})
-    series: dict[str, list[Rate]] = {}
+    series: dict[str, dict[tuple[int, int], Rate]] = {}  # by label, then by problem
     for each in every:
-        series.setdefault(_label(each), []).append(each)
+        problem, name, n = (each.neurons, each.layers), _label(each), 1
+        while problem in series.get(name, {}):
+            n += 1
+            name = f"{_label(each)}, no. {n}"
+        series.setdefault(name, {})[problem] = each
     # labels[p]: series with a bar at problem p, from left to right
-    labels: list[list[str]] = [
-        [name for name, of in series.items() if p in {(each.neurons, each.layers) for each in of}]
-        for p in problems
-    ]
+    labels = [[name for name, of in series.items() if problem in of] for problem in problems]
     width = 0.84 / max(map(len, labels))
-    ax = axes_or_new(ax)
+    ax = axes_or_new(ax, rows=1 + _ENTRY * len(series))
     greys = iter(np.linspace(_DARKEST, _LIGHTEST, len(series)).astype(str))
     colours = area_styles()
-    for name, members in series.items():
-        at = [problems.index((each.neurons, each.layers)) for each in members]
+    for name, of in series.items():
+        at, members = [problems.index(problem) for problem in of], list(of.values())
         x = [p + width * (labels[p].index(name) + 0.5 - len(labels[p]) / 2) for p in at]
         colour = next(colours)["facecolor"] if members[0] in own else next(greys)
         style: dict[str, Any] = {"facecolor": colour, "edgecolor": "black", "linewidth": 0.5}
@@ -102,7 +104,13 @@ def plot_edge_rates(
     ax.set_xticks(range(len(problems)), [f"{n:,} x {k:,}" for n, k in problems])
     ax.set_xlabel("problem (neurons x layers)")
     ax.set_ylabel("edge rate (edges/s)")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize="x-small", frameon=False)
+    ax.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        borderaxespad=6,
+        fontsize="x-small",
+        frameon=False,
+    )
     return ax
 
 
@@ -120,10 +128,11 @@ def _rate(outcome: Mapping[str, Any]) -> Rate:
     """Return the rate of an outcome's JSON."""
     try:
         problem, machine = outcome["problem"], outcome["machine"]
-        threads = outcome["nthreads"]
+        counts = ("worker", outcome["workers"]), ("thread", outcome["nthreads"])
+        words = " x ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts if n)
         return Rate(
-            system=f"gbdnn {outcome['versions']['gbdnn']}",
-            machine=f"{machine['processor']}, {threads} thread{'s' if threads > 1 else ''}",
+            system=f"gbdnn {outcome['versions']['gbdnn']}, engine {outcome['engine']}",
+            machine=f"{machine['processor']}, {words}",
             source="own run",
             neurons=problem["neurons"],
             layers=problem["layers"],

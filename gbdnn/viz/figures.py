@@ -25,17 +25,17 @@ _FORMATS = ("png", "svg", "pdf")
 _COLOURS = ("#00395f", "#b34700", "#0077aa", "#cc79a7", "#e69f00", "#7fc8a9", "#c9c9c9")
 
 
-def new_figure(rows: int = 1) -> Figure:
+def new_figure(rows: float = 1) -> Figure:
     """Return an empty figure for plots in `rows` rows, not registered with pyplot."""
     figures = require("matplotlib.figure", "plots", "plots need matplotlib")
     figure: Figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
     return figure
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
+def axes_or_new(ax: Axes | None, rows: float = 1) -> Axes:
     """Return the given axes, or those of a new figure."""
     if ax is None:
-        return new_figure().subplots()
+        return new_figure(rows).subplots()
     axes = require("matplotlib.axes", "plots", "plots need matplotlib")
     require_kind(ax, axes.Axes, "ax must be a matplotlib Axes")
     return ax

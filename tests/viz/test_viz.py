@@ -40,7 +40,7 @@ RECORDS = [
 ]
 
 
-def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0):
+def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0, **others):
     """What gbdnn challenge --json writes, but for what is not plotted."""
     return {
         "problem": {
@@ -52,8 +52,11 @@ def outcome(neurons=1024, *, deduplicate=False, inputs=60_000, seconds=2.0):
         "machine": {"processor": "Mine"},
         "versions": {"gbdnn": "9.9"},
         "nthreads": 2,
+        "workers": None,
+        "engine": "auto",
         "deduplicate": deduplicate,
         "seconds_median": seconds,
+        **others,
     }
 
 
@@ -153,13 +156,39 @@ def bars(ax):
 def test_edge_rates():
     mine = [outcome(), outcome(4096, seconds=8.0)]
     found = bars(viz.plot_edge_rates(mine, published=()))
-    assert list(found) == ["gbdnn 9.9 (Mine, 2 threads)"]
+    assert list(found) == ["gbdnn 9.9, engine auto (Mine, 2 threads)"]
     rates = [60_000 * 120 * 32 * 1024 / 2, 60_000 * 120 * 32 * 4096 / 8]
-    np.testing.assert_allclose(found["gbdnn 9.9 (Mine, 2 threads)"], rates)
+    np.testing.assert_allclose(found["gbdnn 9.9, engine auto (Mine, 2 threads)"], rates)
     beside = bars(viz.plot_edge_rates(mine))
     same = [each for each in PUBLISHED if each.layers == 120 and each.neurons in (1024, 4096)]
     assert sum(map(len, beside.values())) == 2 + len(same)
     assert sum(map(len, bars(viz.plot_edge_rates([])).values())) == len(PUBLISHED)
+
+
+def test_outcomes_that_differ_have_bars_of_their_own():
+    given = [
+        outcome(), outcome(engine="full"), outcome(engine="fused"), outcome(nthreads=1),
+        outcome(workers=3), outcome(deduplicate=True), outcome(inputs=50), outcome(), outcome(),
+    ]  # fmt: skip
+    ax = viz.plot_edge_rates(given, published=())
+    left = [bar.get_x() for each in ax.containers for bar in each.patches]
+    assert np.diff(left).min() > 0.9 * ax.containers[0].patches[0].get_width()
+    labels = [each.get_label() for each in ax.containers]
+    assert len(set(labels)) == len(given)
+    assert labels[1] == "gbdnn 9.9, engine full (Mine, 2 threads)"
+    assert labels[3] == "gbdnn 9.9, engine auto (Mine, 1 thread)"
+    assert labels[4] == "gbdnn 9.9, engine auto (Mine, 3 workers x 2 threads)"
+    assert labels[7:] == [f"{labels[0]}, no. {n}" for n in (2, 3)]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_legend_of_all_rates_is_in_the_picture():
+    figure = viz.plot_edge_rates([outcome()]).figure
+    figure.draw_without_rendering()
+    low, high = figure.axes[0].get_legend().get_window_extent().intervaly
+    assert 0 <= low < high <= figure.bbox.height
+    low, high = figure.axes[0].get_window_extent().intervaly
+    assert high - low > 100  # pixels
 
 
 def test_effective_rates_are_marked():
