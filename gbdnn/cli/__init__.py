@@ -2,7 +2,8 @@
 
 The commands are thin wrappers of the Python functions. Exit codes: 0 for success; 1 for a failed
 check; 2 for usage errors, invalid input and output that cannot be written, with a one-line message
-on standard error; 3 for internal errors; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
+on standard error; 3 for internal errors; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP; 141 if
+the reader of the data on standard output ends early.
 """
 
 import sys

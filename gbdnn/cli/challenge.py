@@ -10,11 +10,11 @@ from typer import Option
 
 import gbdnn
 from gbdnn import challenge as problems
-from gbdnn.cli import options
+from gbdnn.cli import options, outputs
 from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, lines_of, say
 from gbdnn.errors import ArgumentError
-from gbdnn.io.files import require_writable, whole_file
+from gbdnn.io.files import is_standard_output, require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
 
 
@@ -56,7 +56,13 @@ def challenge(
     repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
     check: Annotated[bool, Option(help="Compare the categories with the expected ones.")] = True,
     json_file: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write the outcome as JSON.")
+        Path | None,
+        Option(
+            "--json",
+            metavar="FILE",
+            callback=outputs.named,
+            help="Write the outcome as JSON; - for standard output.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -103,15 +109,15 @@ def challenge(
             )  # fmt: skip
         if plot is not None:
             _draw(outcome, plot)
-        if json_file is not None:  # before the check, which may take longer than the run
-            _write(outcome, json_file)
-        say(lines_of(_facts(outcome)))
+        if json_file is not None and not is_standard_output(json_file):
+            _write(outcome, json_file)  # before the check, which may take longer than the run
+        say(lines_of(_facts(outcome)), json_file)
         if check:
             bar.begin("checking")
             outcome = outcome.checked(bar.show)
-            if json_file is not None:
-                _write(outcome, json_file)
-    say(lines_of({"check": _check(outcome)}))
+        if json_file is not None:
+            _write(outcome, json_file)
+    say(lines_of({"check": _check(outcome)}), json_file)
     return int(outcome.check == "FAILED")
 
 

@@ -15,7 +15,14 @@ from gbdnn.io.formats import FormatName, target_format
 
 def convert(
     source: Annotated[Path, Argument(metavar="IN", help="Network: a folder or a file.")],
-    out: Annotated[Path, Argument(metavar="OUT", help="Output: a file, a folder or a store.")],
+    out: Annotated[
+        Path,
+        Argument(
+            metavar="OUT",
+            callback=outputs.named,
+            help="Output: a file, a folder or a store; - for standard output (onnx, torch).",
+        ),
+    ],
     from_: Annotated[
         FormatName | None, Option("--from", help="Format of IN (default: detected).")
     ] = None,
@@ -65,4 +72,4 @@ def convert(
     with Bar() as bar:
         bar.begin("converting")
         lost = io.convert(source, out, to=form, lossy=lossy, progress=bar.show, **given)
-    say(f"{out}: {form}" + (f", without {', '.join(lost)}" if lost else ""))
+    say(f"{out}: {form}" + (f", without {', '.join(lost)}" if lost else ""), out)

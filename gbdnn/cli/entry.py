@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -18,13 +20,14 @@ from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
 from gbdnn.cli.terminal import say, say_error, show_compiling
 from gbdnn.cli.train import train
-from gbdnn.errors import GbdnnError
+from gbdnn.errors import GbdnnError, OutputError
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
-_BAD_INPUT, _FAULT, _INTERRUPTED = 2, 3, 130
+_BAD_INPUT, _FAULT, _INTERRUPTED, _CLOSED = 2, 3, 130, 141
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(
@@ -34,8 +37,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _until_closed(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Return a command that ends silently, as if by SIGPIPE, when the reader of its data ends."""
+
+    @wraps(command)
+    def run(**options: Any) -> int | None:
+        try:
+            return command(**options)
+        except OutputError as err:
+            if err.errno == errno.EPIPE:
+                return _CLOSED
+            raise
+
+    return run
+
+
 for _command in (challenge, infer, train, generate, convert, info):
-    app.command()(_command)
+    app.command()(_until_closed(_command))
 
 
 @app.callback(invoke_without_command=True)

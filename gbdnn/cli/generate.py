@@ -17,7 +17,14 @@ from gbdnn.io.conversion import write
 
 
 def generate(
-    out: Annotated[Path, Argument(metavar="OUT", help="Output: a store, a file or a folder.")],
+    out: Annotated[
+        Path,
+        Argument(
+            metavar="OUT",
+            callback=outputs.named,
+            help="Output: a store, a file or a folder; - for features on standard output.",
+        ),
+    ],
     neurons: Annotated[int, Option(help="Neurons per layer: 1024, 4096, 16384 or 65536.")] = 1024,
     layers: Annotated[int | None, Option(min=1, help="Number of layers (default: 120).")] = None,
     seed: Annotated[
@@ -66,4 +73,4 @@ def generate(
             X = features_from_images(pixels, neurons, inputs=inputs)
             (gbdnn.save if stored else write_tsv)(X, out)
             found = f"{X.nrows} inputs of {X.ncols} neurons, {X.nvals} entries"
-    say(f"{out}: {found}")
+    say(f"{out}: {found}", out)

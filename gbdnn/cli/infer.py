@@ -29,7 +29,14 @@ def infer(
     ],
     features: Annotated[Path, Argument(metavar="FEATURES", help=f"Features: {KINDS}.")],
     out: Annotated[
-        Path, Option("--out", "-o", metavar="OUT", help="Output: a store or a text file.")
+        Path,
+        Option(
+            "--out",
+            "-o",
+            metavar="OUT",
+            callback=outputs.named,
+            help="Output: a store, a text file, or - for text on standard output.",
+        ),
     ],
     to: outputs.To = None,
     inputs: Annotated[
@@ -111,11 +118,11 @@ def infer(
         if not in_parts:
             bar.begin("writing")
             found = _write(Y, out, what, stored)
-    say(f"{out}: {found}")
+    words = [f"{out}: {found}"]
     if records or executor is not None:
-        say(pools.summary(records))
+        words.append(pools.summary(records))
     ran = kernels(edges_by_kernel(records) if records else run.kernels)
-    say(f"engine: {engine}, kernels {ran}")
+    say("\n".join([*words, f"engine: {engine}, kernels {ran}"]), out)
 
 
 def _rank() -> int:

@@ -13,17 +13,20 @@ from rich.progress import Progress
 from typer import echo
 
 from gbdnn.engine.progress import RunProgress, watched
+from gbdnn.io.files import is_standard_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 
-def say(message: str) -> None:
-    """Print a message, ignoring a closed pipe."""
+def say(message: str, data: Path | None = None) -> None:
+    """Print a message, ignoring a closed pipe; to standard error if `data` is standard output."""
+    file = sys.stderr if data is not None and is_standard_output(data) else sys.stdout
     try:
-        echo(message, file=sys.stdout)
+        echo(message, file=file)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
 def say_error(message: str) -> None:

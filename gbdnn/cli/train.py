@@ -30,7 +30,10 @@ def train(
     labels: Annotated[
         Path, Argument(metavar="LABELS", help="IDX, .npy, .npz, or text with one label per line.")
     ],
-    out: Annotated[Path, Option("--out", "-o", metavar="NET", help="Output: a store.")],
+    out: Annotated[
+        Path,
+        Option("--out", "-o", metavar="NET", callback=outputs.named, help="Output: a store."),
+    ],
     begin: Annotated[
         Path | None,
         Option("--from", metavar="NET", help="Start from this network instead of a random one."),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "is_own_output",
+    "is_standard_output",
     "made_folder",
     "output_errors",
     "require_writable",
@@ -130,9 +130,11 @@ def require_writable(path: str | os.PathLike[str]) -> None:
             raise WithdrawnError
 
 
-def is_own_output(file: os.stat_result) -> bool:
-    """Return whether a file is this process's standard output or error."""
-    return _own_output(file) is not None
+def is_standard_output(path: Path) -> bool:
+    """Return whether a path is this process's standard output."""
+    with output_errors(path):
+        found = _stat(path)
+    return found is not None and _own_output(found) == 1
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -1,12 +1,13 @@
 """`gbdnn infer`: its inputs, options and outputs, and what no command replaces."""
 
 import gzip
+import json
 import os
 import subprocess
 
 import numpy as np
 import pytest
-from shell import GBDNN, fails, run, well
+from shell import GBDNN, as_process, fails, run, well
 
 import gbdnn
 from gbdnn import errors, io
@@ -199,10 +200,51 @@ def test_an_output_that_holds_nothing_needs_no_force(made, tmp_path):
         well(*command, out)
 
 
-def test_an_answer_on_standard_output(made, answer, capfd):
-    well("infer", made / "net", made / "X", "-o", "/dev/stdout", "--categories")
-    ids = [str(each) for each in gbdnn.categories(answer) + 1]
-    assert capfd.readouterr().out.splitlines() == ids
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_an_answer_on_standard_output(out, made, answer, tmp_path):
+    """Only the data: the summary is printed to standard error."""
+    command = ["infer", made / "net", made / "X", "-o", out]
+    done = as_process(*command, cwd=tmp_path)
+    assert done.returncode == 0
+    (tmp_path / "Y.tsv").write_text(done.stdout)
+    assert io.read_tsv(tmp_path / "Y.tsv", nrows=200, ncols=1024).isequal(answer)
+    assert done.stderr.startswith(f"/dev/stdout: activations of 200 inputs, {answer.nvals} ")
+    assert len(done.stderr.splitlines()) == 2
+    ids = as_process(*command, "--categories", cwd=tmp_path).stdout
+    assert ids.split() == [str(each) for each in gbdnn.categories(answer) + 1]
+    assert [path.name for path in tmp_path.iterdir()] == ["Y.tsv"]
+
+
+def test_other_commands_write_to_standard_output(made, tmp_path):
+    """A minus means standard output for each command that writes one stream."""
+    done = as_process("generate", "-", "--features", "digits", "--inputs", 5, cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
+    assert all(len(line.split("\t")) == 3 for line in done.stdout.splitlines())
+    done = as_process("challenge", "--layers", 4, "--inputs", 20, "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["check"] == "PASSED"
+    assert "check       PASSED" in done.stderr
+    with (tmp_path / "net.onnx").open("wb") as file:
+        command = [*GBDNN, "convert", made / "net", "-", "--to", "onnx"]
+        subprocess.run([*map(str, command)], stdout=file, check=True, cwd=tmp_path)
+    assert gbdnn.load(tmp_path / "net.onnx").edges == gbdnn.load(made / "net").edges
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+    for command in (
+        ["convert", made / "net", "-"],
+        ["infer", made / "net", made / "X", "-o", "-", "--to", "store"],
+        ["train", made / "X", made / "X", "-o", "-"],
+    ):
+        fails(*command, match="a store is a folder; it cannot be", run=as_process)
+
+
+def test_a_reader_that_ends_first_ends_the_command(made, tmp_path):
+    """Silently, with the exit code of a program that SIGPIPE ends; 1 is that of a failed check."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*GBDNN, "infer", made / "net", made / "X", "-o", "-"]
+    done = subprocess.run([*map(str, command)], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_terminal_shows_a_bar_and_keeps_the_result(made, tmp_path):
