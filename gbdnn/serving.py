@@ -30,7 +30,8 @@ __all__ = ["CompiledNetwork"]  # compile is a name of gbdnn
 class CompiledNetwork:
     """A callable that maps NumPy arrays to NumPy arrays, made by `gbdnn.compile`.
 
-    It is thread-safe. Its pickle contains only the network, which is compiled again when loaded.
+    It is thread-safe. Its pickle contains only the network, which is compiled again at the first
+    call after loading.
 
     Parameters
     ----------
@@ -54,16 +55,22 @@ class CompiledNetwork:
 
     def __init__(self, network: Network, nthreads: int | None, engine: Engine = "auto") -> None:
         require_kind(network, Network, "network must be a Network")
-        self.network, self.nthreads = network, as_nthreads(nthreads)
         as_word(engine, "engine", get_args(Engine))
-        self.engine = engine
+        self._hold(network, as_nthreads(nthreads), engine)
+        self._prepare()
+
+    def _hold(self, network: Network, nthreads: int | None, engine: Engine) -> None:
+        self.network, self.nthreads, self.engine = network, nthreads, engine
         self._dtype = network.dtype or np.dtype(np.float32)
         self._nrows, self._ncols = network.shape
-        self._is_shallow = engine in ("auto", "fused") and is_shallow(network)
-        if self._is_shallow and engine == "fused":
+        self._is_shallow: bool | None = None  # until it is prepared
+
+    def _prepare(self) -> None:
+        """Compile and prepare what calls need."""
+        found = self.engine in ("auto", "fused") and is_shallow(self.network)
+        if found and self.engine == "fused":
             FUSED.load(self._dtype)
-        elif self._is_shallow:
-            self._is_shallow = FUSED.has_loaded(self._dtype)
+        self._is_shallow = found and FUSED.has_loaded(self._dtype)
         if self._is_shallow:
             # Prepare all paths: single inputs, blocks, wide blocks.
             for inputs in (1, costs.SINGLES + 1, 256 // self._dtype.itemsize):
@@ -90,6 +97,8 @@ class CompiledNetwork:
         ShapeError, ArgumentError, ArgumentTypeError, NonFiniteError
             As for `infer`, or `out` is invalid.
         """
+        if self._is_shallow is None:
+            self._prepare()
         x = as_array(x, "features") if type(x) is not np.ndarray else x
         rows = x[np.newaxis] if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != self._nrows:
@@ -133,7 +142,15 @@ class CompiledNetwork:
         return f"CompiledNetwork({self._nrows} to {self._ncols}, {self._dtype}{threads}{engine})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CompiledNetwork, (self.network, self.nthreads, self.engine)
+        # An error here would leave a worker of multiprocessing.Pool without an answer.
+        return _unprepared, (self.network, self.nthreads, self.engine)
+
+
+def _unprepared(network: Network, nthreads: int | None, engine: Engine) -> CompiledNetwork:
+    """Return a compiled network that compiles at its first call."""
+    made = CompiledNetwork.__new__(CompiledNetwork)
+    made._hold(network, nthreads, engine)
+    return made
 
 
 def compile(  # noqa: A001

@@ -4,7 +4,9 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
+import machines
 import numpy as np
 import pytest
 from covering import covering
@@ -15,6 +17,8 @@ from gbdnn.kernels import blocks, costs
 from gbdnn.kernels.compiled.functions import libraries
 from gbdnn.kernels.compiled.library import cache_folder
 from gbdnn.kernels.fused import FUSED
+from gbdnn.runtime import machine as machine_module
+from gbdnn.runtime.first_use import gb
 
 # A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP; processes that
 # tests start would inherit it.
@@ -114,6 +118,45 @@ def uncompiled(patch):
     patch.setattr(FUSED, "_is_at_hand", lambda _: False)
     patch.setattr(FUSED, "_loaded", set())
     patch.setattr(costs, "COMPILE", np.inf)
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Make choices for another machine of `machines.MACHINES`: ``on("Apple M")``."""
+
+    def replace(name):
+        monkeypatch.setattr(machine_module, "_current", machines.named(name))
+
+    return replace
+
+
+# These tests make the choices of another machine, with another default number of threads. Code is
+# compiled for the processor at hand.
+VARIED = tuple(f"tests/{name}" for name in ("engine", "graph", "kernels", "training", "test_inf"))
+VARIATIONS = [(name, threads) for threads in (1, 3, 8) for name in machines.MACHINES]
+
+
+@pytest.fixture(autouse=True)
+def variation(request):
+    """Use one of the variations; which one, depends on the name of the test alone."""
+    nodeid = request.node.nodeid
+    if not nodeid.startswith(VARIED):
+        yield
+        return
+    name, threads = VARIATIONS[crc32(nodeid.encode()) % len(VARIATIONS)]
+    print("machine:", name, threads)  # noqa: T201 -- shown if the test fails
+    with pytest.MonkeyPatch.context() as patch:
+        if "GBDNN_TEST_AVX2" not in os.environ:
+            patch.setattr(machine_module, "_current", machines.named(name))
+        before = gb.ss.config["nthreads"]
+        if "OMP_NUM_THREADS" not in os.environ:
+            gb.ss.config["nthreads"] = threads
+        yield
+        gb.ss.config["nthreads"] = before
+
+
+if "GBDNN_TEST_AVX2" in os.environ:  # compile for AVX2, also where there is AVX-512
+    machine_module._current = machines.avx2()
 
 
 @pytest.fixture(autouse=True)

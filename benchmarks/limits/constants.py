@@ -1,11 +1,11 @@
-"""Measure the constants of `gbdnn.kernels.costs.Machine` on this processor.
+"""Measure the constants of `gbdnn.kernels.costs.Speeds` on this processor.
 
     python benchmarks/limits/constants.py --json constants.json
 
 The cost of an edge is measured with networks of equal layers with random patterns and dense inputs
 on one thread. For the sparse kernel, the time of a new entry relative to a product is fitted to
 layers of sparse inputs; each layer allocates new arrays, which is expensive on some virtual
-machines. Add a record for another kind of processor to ``MACHINES``.
+machines. Add a record for another kind of processor to ``SPEEDS``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def main(
     import graphblas as gb
 
     import gbdnn
-    from gbdnn.kernels.costs import MACHINE, Machine
-    from gbdnn.runtime import processor
+    from gbdnn.kernels.costs import Speeds, speeds
+    from gbdnn.runtime.machine import machine, processor_name
 
     def ns(call: Callable[[], object]) -> float:
         return median(repeated(call, rounds)) * 1e9 / (inputs * layers * neurons)
@@ -94,21 +94,21 @@ def main(
     random = np.random.default_rng(0)
     X = random.random((inputs, neurons), dtype=np.float32) + 0.5
     W = random.random((neurons, neurons), dtype=np.float32)
-    found = Machine(
+    found = Speeds(
         full=by_edge(full),
         fused=by_edge(fused),
         dense=ns(fused(network(neurons))) / neurons,
         product=ns(lambda: X @ W) * layers / neurons,
         entry=entry(),
     )
-    caches = {f"L{level}": processor.cache_bytes(level, 0) for level in (1, 2)}
-    print(f"{processor.name()}, {processor.vectors()}, caches {caches}")
+    vectors, caches = machine().vectors, machine().caches
+    print(f"{processor_name()}, {vectors}, caches {caches}")
     rows = [
         (name, f"{each:.4f}", f"{taken:.4f}")
-        for name, each, taken in zip(Machine._fields, found, MACHINE, strict=True)
+        for name, each, taken in zip(Speeds._fields, found, speeds(), strict=True)
     ]
     report.table(["ns in FP32", "measured", "gbdnn takes"], rows)
-    facts = report.circumstances() | {"vectors": processor.vectors(), "caches": caches}
+    facts = report.circumstances() | {"vectors": vectors, "caches": caches}
     report.write(json_file, {**facts, "constants": found._asdict()})
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from gbdnn._version import __version__
 from gbdnn.kernels.fused import FUSED
-from gbdnn.runtime import processor
 from gbdnn.runtime.cores import cores
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.machine import processor_name
 
 _PACKAGES = (
     "python-graphblas suitesparse-graphblas numpy numba llvmlite scipy polars safetensors xxhash"
@@ -33,7 +33,7 @@ def machine() -> dict[str, str | int | float | None]:
         ``processor``, ``cores`` available to this process, ``memory_gib`` and ``system``.
     """
     return {
-        "processor": processor.name(),
+        "processor": processor_name(),
         "cores": cores(),
         "memory_gib": _memory(),
         "system": f"{platform.system()} {platform.machine()}",

@@ -326,7 +326,7 @@ class Choice:
             return self.engine == "fused"
         facts = self._facts
         preparing = facts.edges * costs.PREPARE_EDGE + facts.layers * costs.PREPARE_LAYER
-        work = self._inputs * facts.edges * costs.MACHINE.full * self.dtype.itemsize / 4
+        work = self._inputs * facts.edges * costs.speeds().full * self.dtype.itemsize / 4
         if self.shallow is None:
             work += facts.layers * costs.FULL_CALL
         # The ski-rental rule: runs without preparation cost at most as much as one preparation.
@@ -389,7 +389,7 @@ def division(
     """Return the inputs per block and the threads of a run in a single window."""
     size = facts.dtype.itemsize
     lanes = 2 * (64 // size)  # a tile of two cache lines is twice as fast as one
-    each = facts.edges * costs.MACHINE.fused + neurons * costs.DENSE_COPY
+    each = facts.edges * costs.speeds().fused + neurons * costs.DENSE_COPY
     workers = (
         1 if inputs * each < costs.HAND_OVER else available() if nthreads is None else nthreads
     )

@@ -22,6 +22,7 @@ from gbdnn.kernels.blocks import AlignedBlock, Buffers
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_shares import FusedShares, FusedSingle
 from gbdnn.kernels.overflow import may_overflow, non_finite
+from gbdnn.runtime.machine import machine
 from gbdnn.runtime.threads import available, on_threads
 
 if TYPE_CHECKING:
@@ -192,7 +193,9 @@ class _Singles:
 
 
 def _at_most(count: int, nthreads: int | None) -> int:
-    """Return `count` threads, or fewer if a call may not use as many."""
+    """Return `count` threads, or fewer if a call may not use as many, or has fewer cores."""
+    if count > 1:  # they wait for each other: more of them than cores would stop each other
+        count = min(count, machine().cores)
     if count > 1:
         return min(count, available() if nthreads is None else nthreads)
     return 1

@@ -305,7 +305,7 @@ def _is_dense(layer: Layer) -> bool:
 
 def _multiplies_first(info: Layer, rows: SparseRows) -> bool:
     """Whether A (Y W) is expected to be faster than (A Y) W."""
-    row = info.edges * (costs.MACHINE.product if _is_dense(info) else costs.MACHINE.fused)
+    row = info.edges * (costs.speeds().product if _is_dense(info) else costs.speeds().fused)
     gathered = rows.nvals * costs.MOVE
     later = rows.ncols * row + gathered * info.ncols
     return later <= rows.nrows * row + gathered * info.nrows

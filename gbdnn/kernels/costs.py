@@ -1,10 +1,10 @@
 """Cost model: the time of a layer in each kernel, and the choices based on it.
 
 Constants are nanoseconds of one thread, with SuiteSparse:GraphBLAS 9.4.5 in FP32. Those of
-vectorised loops depend on the processor (`Machine`) and scale with the size of a number; the others
+vectorised loops depend on the processor (`Speeds`) and scale with the size of a number; the others
 were measured on a Zen 4 core. On other machines they may be off by a small factor, which costs time
 but not correctness. Nothing is measured during a run, so equal machines make equal choices.
-``benchmarks/limits/constants.py`` measures a `Machine`.
+``benchmarks/limits/constants.py`` measures `Speeds`.
 
 In the full kernel, every input of a block is multiplied with every edge, zero or not, at the speed
 of vectorised code. The sparse kernel multiplies stored entries only; it is ten to twenty times
@@ -18,7 +18,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from gbdnn.kernels.blocks import padded
-from gbdnn.runtime import processor
+from gbdnn.runtime.machine import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,10 +41,11 @@ __all__ = [
     "single_density",
     "single_layer",
     "sparse_layer",
+    "speeds",
 ]
 
 
-class Machine(NamedTuple):
+class Speeds(NamedTuple):
     """Constants of a processor type in ns: multiply-adds in FP32, and a new entry."""
 
     full: float  # full kernel
@@ -54,11 +55,10 @@ class Machine(NamedTuple):
     entry: float  # product of the sparse kernel
 
 
-_ZEN_3 = Machine(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
-_ZEN_4 = Machine(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
+_ZEN_3 = Speeds(full=0.11, fused=0.05, dense=0.024, product=0.022, entry=26.0)
+_ZEN_4 = Speeds(full=0.047, fused=0.04, dense=0.022, product=0.015, entry=7.0)
 # NEON is estimated, not measured: twice as many multiply-adds of half as many numbers.
-MACHINES = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
-MACHINE = MACHINES[processor.vectors()]
+SPEEDS = {"AVX2": _ZEN_3, "AVX-512": _ZEN_4, "NEON": _ZEN_3}
 
 BLOCK = 900_000.0  # least work of a block, except of 512 inputs; its calls take 20,000
 PASS = 0.1  # reading or writing an element in the caches
@@ -70,8 +70,6 @@ MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge 
 CONVERT = 5.0  # converting an entry from a sparse matrix to a block or back
 
 DENSE_LAYER = 0.4  # density of the weights from which a layer is computed as dense
-# Four, or two, cache lines each, as many as the first-level cache holds: 256 for 32 KiB.
-PANEL_ROWS = min(max(processor.cache_bytes(1, 32 << 10) // 128, 128), 512)
 PANEL_EDGES = 8  # edges per neuron and panel that make up for storing sums between panels
 MOVE_ROW = 10.0  # start of a neuron's row
 PREPARE_EDGE = 12.0  # preparing an edge for the fused kernel
@@ -101,24 +99,29 @@ BLOCK_BYTES = 5 << 18  # 1.25 MiB; input and output of a product share the cache
 WIDEST = 240  # wider blocks gain nothing
 NARROWEST_COMFORTABLE = 48  # below, columns are too short for vectorised loops
 FUSED_BYTES = 3 << 19  # 1.5 MiB
-DIRECT_BYTES = min(processor.cache_bytes(2, 1 << 19), 1 << 19)  # 0.5 MiB
-SINGLE_BYTES = processor.cache_bytes(3, 32 << 20) // 4  # others use this cache, too
+DIRECT_BYTES = 1 << 19  # 0.5 MiB, or less if the second-level cache is smaller
+SINGLE_SHARE = 1 / 4  # of the third-level cache, which others use, too
 
 REORDER_FROM = 2048  # inputs; an edge costs 30 ns to reorder and saves 0.02 ns per input
+
+
+def speeds() -> Speeds:
+    """Return the constants of this machine's kind of processor."""
+    return SPEEDS[machine().vectors]
 
 
 def full_layer(inputs: int, edges: int, ncols: int, itemsize: int) -> float:
     """Return the time of a layer in the full kernel for one block of `inputs`, in ns."""
     rows = -(-inputs // 16) * 16
-    return FULL_CALL + rows * (edges * MACHINE.full + 2 * ncols * PASS) * itemsize / 4
+    return FULL_CALL + rows * (edges * speeds().full + 2 * ncols * PASS) * itemsize / 4
 
 
 def fused_layer(inputs: int, edges: int, nrows: int, ncols: int, itemsize: int) -> float:
     """Return the time of a layer in the fused kernel for one block of `inputs`, in ns."""
     rows = -(-inputs // 16) * 16 * itemsize / 4
     if dense_layer_pays(edges, nrows, ncols):
-        return rows * ncols * (nrows * MACHINE.dense + PASS)
-    return rows * (edges * MACHINE.fused + ncols * PASS)
+        return rows * ncols * (nrows * speeds().dense + PASS)
+    return rows * (edges * speeds().fused + ncols * PASS)
 
 
 def dense_layer_pays(edges: int, nrows: int, ncols: int) -> bool:
@@ -134,7 +137,7 @@ def single_density(layers: Iterable[tuple[int, int, int]], itemsize: int) -> flo
     """
     least = DENSE_LAYER / 2
     dense = sum(n * m for edges, n, m in layers if edges >= least * n * m)
-    return DENSE_LAYER if dense * itemsize > SINGLE_BYTES else least
+    return DENSE_LAYER if dense * itemsize > SINGLE_SHARE * machine().caches[2] else least
 
 
 def single_layer(edges: int, nrows: int, ncols: int) -> float:
@@ -155,20 +158,21 @@ def accelerating_pays(layers: Iterable[tuple[int, int, int]]) -> bool:
     """Whether layers (edges, nrows, ncols) with a call take less time than with a BLAS."""
     dense = sparse = 0.0
     for edges, nrows, ncols in layers:
-        dense += nrows * ncols * MACHINE.dense
-        sparse += edges * MACHINE.fused + (nrows + ncols) * DENSE_COPY / 2
+        dense += nrows * ncols * speeds().dense
+        sparse += edges * speeds().fused + (nrows + ncols) * DENSE_COPY / 2
     return dense - sparse > CALL
 
 
 def panel_rows(edges: int, nrows: int, ncols: int) -> int:
     """Return the number of block rows per panel, or all rows if panels do not pay.
 
-    A panel has as many rows as the first-level cache holds for a tile. Panels pay if each neuron
-    has several edges in each panel.
+    A panel has as many rows, of two cache lines each, as the first-level cache holds: 256 for
+    32 KiB. Panels pay if each neuron has several edges in each panel.
     """
-    panels = -(-nrows // PANEL_ROWS)
+    size = min(max(machine().caches[0] // 128, 128), 512)
+    panels = -(-nrows // size)
     if panels > 1 and edges >= PANEL_EDGES * ncols * panels:
-        return PANEL_ROWS
+        return size
     return nrows
 
 
@@ -183,7 +187,7 @@ def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int
     products = entries * edges / max(nrows, 1)
     # Products at the same position form one entry, so positions bound the entries.
     found = min(products, float(inputs) * ncols)
-    return SPARSE_CALL + products + found * MACHINE.entry
+    return SPARSE_CALL + products + found * speeds().entry
 
 
 def gather(neurons: int, inputs: int, living: int) -> float:
@@ -224,7 +228,8 @@ def direct_width(neurons: int, itemsize: int, each: float) -> int:
     input takes little time, `each` ns, it has up to 512, so that calls take most of the time.
     """
     lanes = 64 // itemsize
-    fitting = min(max(DIRECT_BYTES // (max(neurons, 1) * itemsize), 4 * lanes), 192)
+    size = min(machine().caches[1], DIRECT_BYTES)
+    fitting = min(max(size // (max(neurons, 1) * itemsize), 4 * lanes), 192)
     return int(max(fitting, min(BLOCK / each, 512))) // (2 * lanes) * 2 * lanes
 
 
@@ -240,7 +245,7 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
     workers, inner : int
         Their product is at most `nthreads`.
     """
-    product = width * edges * MACHINE.full
+    product = width * edges * speeds().full
     workers = max(1, min(nthreads, blocks, int((FULL_CALL + product) / GIL)))
     return workers, max(1, nthreads // workers)
 

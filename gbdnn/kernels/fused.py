@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import reordered
+from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class FusedKernel:
         """
         if dtype in self._loaded:
             return True
-        if dtype in self._fault or not self._is_suited:
+        if dtype in self._fault or not machine().has_fma:
             return False
         if self._is_at_hand(dtype):
             return True
@@ -85,7 +85,7 @@ class FusedKernel:
         """Return the location of the compiled code for each dtype, and whether it exists."""
         from gbdnn.kernels.compiled.functions import library
 
-        found, suited = {}, "" if self._is_suited else " (slow: no fused multiply-adds here)"
+        found, suited = {}, "" if machine().has_fma else " (slow: no fused multiply-adds here)"
         for name in ("float32", "float64"):
             each = library(name)
             there = "" if each.is_at_hand else " (not yet compiled)"
@@ -117,16 +117,6 @@ class FusedKernel:
 
         if cache_folder() is not None and self.is_due(dtype, np.inf):
             self.has_loaded(dtype)
-
-    @cached_property
-    def _is_suited(self) -> bool:
-        """Whether this kernel is fast on the processor."""
-        try:
-            from gbdnn.kernels.compiled.library import has_fma
-
-            return has_fma()
-        except ImportError:
-            return True  # the failure is reported when the code is loaded
 
     def _is_at_hand(self, dtype: np.dtype) -> bool:
         try:

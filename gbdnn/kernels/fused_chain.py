@@ -96,7 +96,7 @@ class FusedChain:
         ids, count, scratch = np.ascontiguousarray(Y.inputs), len(Y.inputs), Y.scratch_address
         self.compiled["chain"](
             self._address, first, last, Y.address, Z.address, Y.stride, count,
-            address(ids), scratch, costs.MACHINE.fused, costs.MOVE,
+            address(ids), scratch, costs.speeds().fused, costs.MOVE,
             costs.MOVE_ROW, int(tidy), scratch + 32 * Y.stride,
             address(counts) - 40 * first if counts is not None else 0, address(stands),
         )  # fmt: skip

@@ -24,6 +24,8 @@ __all__ = ["FusedShares", "FusedSingle"]
 
 _STAY = 200_000.0  # ns; longer than `infer` takes in addition to the compiled call
 _TURNS = 4000  # of waiting in compiled code, about 0.1 ms
+_SLOW = 1.5  # times as long as without helpers: one of them has lost its core
+_PAUSE = 16, 4096  # calls without helpers after that, at first and at most
 
 
 class _Job:
@@ -32,6 +34,9 @@ class _Job:
     After a call, helpers wait for the next one, about as long as a call takes, then sleep. Waking
     them takes as long as many a call, and pays only if others follow. They are therefore woken if a
     call begins that soon after the last one.
+
+    On a busy machine, a helper may lose its core while the caller waits for its share. If a call
+    takes longer than one without helpers, the next calls do without: each time twice as many.
 
     Parameters
     ----------
@@ -56,7 +61,8 @@ class _Job:
             partial(compiled[name], address(self._array)) for name in ("lead", "assist")
         )
         self._count, self._asleep = count, list(range(1, count))
-        self._ended, self._stay = -np.inf, 1e-9 * max(work, _STAY)
+        self._began, self._ended, self._stay = 0.0, -np.inf, 1e-9 * max(work, _STAY)
+        self._alone, self._pause, self._paused = np.inf, _PAUSE[0], 0
 
     def set(self, **fields: int) -> None:
         """Set arguments of `lead`."""
@@ -65,7 +71,11 @@ class _Job:
 
     def wake_helpers(self) -> bool:
         """Wake sleeping threads if it pays; return whether any takes part in the next call."""
-        if self._asleep and perf_counter() - self._ended < self._stay:
+        self._began = perf_counter()
+        if self._paused:
+            self._paused -= 1
+            return False
+        if self._asleep and self._began - self._ended < self._stay:
             with suppress(RuntimeError):  # no thread can be started
                 while self._asleep:
                     on_another_thread(partial(self._help, self._asleep.pop()))
@@ -74,8 +84,18 @@ class _Job:
     def run(self) -> int:
         """Call `lead`; return its output `FAULTY`."""
         self._lead()
-        self._ended = perf_counter()
         return int(self._array[self._at["FAULTY"]])
+
+    def end(self, *, helped: bool) -> None:
+        """Note the end of a call that began with `wake_helpers`."""
+        self._ended = perf_counter()
+        taken = self._ended - self._began
+        if not helped:
+            self._alone = min(self._alone, taken)
+        elif taken > _SLOW * self._alone:
+            self._paused, self._pause = self._pause, min(2 * self._pause, _PAUSE[1])
+        else:
+            self._pause = _PAUSE[0]
 
     def _help(self, number: int) -> None:
         while perf_counter() - self._ended < self._stay:
@@ -107,10 +127,14 @@ class FusedShares:
 
     def run(self, Y: AlignedBlock, buffers: Buffers) -> AlignedBlock:
         """Return a block after all layers; `Y` is consumed."""
+        if not self._job.wake_helpers():
+            Y = self._chain.run(Y, 0, self._layers, buffers, tidy=False, counts=None, stands=None)
+            self._job.end(helped=False)
+            return Y
         Z: AlignedBlock = buffers.get(self._chain.neurons, Y.width)
         self._job.set(Y=Y.address, Z=Z.address, STRIDE=Y.stride, INPUTS=len(Y.inputs))
-        self._job.wake_helpers()
         self._job.run()
+        self._job.end(helped=True)
         Z.inputs, Z.neurons = Y.inputs, self._chain.layers.infos[-1].ncols
         if self._layers % 2 == 0:
             Y.neurons, Y, Z = Z.neurons, Z, Y
@@ -166,7 +190,9 @@ class FusedSingle:
             if a value of `x` is not finite.
         """
         self._y[: self._nrows] = x
-        self._job.set(**self._choices[self._job.wake_helpers()])
+        helped = self._job.wake_helpers()
+        self._job.set(**self._choices[helped])
         faulty = self._job.run()
+        self._job.end(helped=helped)
         out[:] = self._last
         return faulty - 1

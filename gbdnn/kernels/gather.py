@@ -22,6 +22,7 @@ from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
 from gbdnn.runtime.threads import available, on_threads
 
@@ -192,14 +193,13 @@ def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., An
     """
     try:
         from gbdnn.kernels.compiled.functions import gather_library
-        from gbdnn.kernels.compiled.library import has_fma
 
         library = gather_library(dtype.name)
         if forced:
             return library.functions()["gather"]
         _without[dtype] = _without.get(dtype, 0.0) + work
         is_due = _without[dtype] > costs.COMPILE_GATHER
-        if not _faults and has_fma() and (library.is_at_hand or is_due):
+        if not _faults and machine().has_fma and (library.is_at_hand or is_due):
             return library.functions()["gather"]
     except Exception as error:
         if forced:

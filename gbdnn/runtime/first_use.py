@@ -7,7 +7,8 @@ called afterwards.
 
 A forked child does not inherit GraphBLAS's OpenMP threads and waits for them forever if its parent
 has started them, that is, has run GraphBLAS on two or more threads. There is no way to query this,
-so the first access in the child raises if the parent may have started them.
+so the first access in the child raises if the parent may have started them: GraphBLAS's default is
+several threads, or gbdnn has used a Context of several.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import cores
 
-__all__ = ["COMPLETION", "complete", "gb", "is_object", "shown"]
+__all__ = ["COMPLETION", "complete", "gb", "is_object", "shown", "will_use"]
 
 _MODULES = (
     "exceptions", "dtypes", "unary", "binary", "indexunary", "select", "monoid", "semiring", "op",
@@ -44,7 +45,7 @@ class _GraphBLAS:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._forked = False
+        self._forked = self._used_threads = False
 
     def __getattr__(self, name: str) -> Any:
         if self._forked:
@@ -71,11 +72,17 @@ class _GraphBLAS:
                 if dtype in found.types:
                     found[dtype]
 
+    def will_use(self, nthreads: int) -> None:
+        """Record the number of threads of a Context in which gbdnn uses GraphBLAS."""
+        self._used_threads |= nthreads != 1  # 0: one per core
+
     def before_fork(self) -> None:
         """Record whether a child would be unable to use GraphBLAS."""
         params = graphblas._init_params
-        self._unusable = self._forked or bool(
-            params and graphblas.ss.config["nthreads"] != 1  # 0: one per core
+        self._unusable = (
+            self._forked
+            or self._used_threads
+            or bool(params and graphblas.ss.config["nthreads"] != 1)
         )
 
     def after_fork(self) -> None:
@@ -96,11 +103,13 @@ def _heed_quota() -> None:
         config["nthreads"] = most
 
 
+_package = _GraphBLAS()
+os.register_at_fork(before=_package.before_fork, after_in_child=_package.after_fork)
+will_use = _package.will_use
 if TYPE_CHECKING:
     import graphblas as gb
 else:
-    gb = _GraphBLAS()
-    os.register_at_fork(before=gb.before_fork, after_in_child=gb.after_fork)
+    gb = _package
 
 COMPLETION = threading.RLock()
 """Held while accessing a caller's object that may have pending work."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import is_binding, usable
-from gbdnn.runtime.first_use import gb
+from gbdnn.runtime.first_use import gb, will_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ def engaged(nthreads: int | None) -> AbstractContextManager[object]:
     """
     if nthreads is None:
         return nullcontext()
+    will_use(nthreads)
     context: AbstractContextManager[object] = gb.ss.Context(engage=False, nthreads=nthreads)
     return context
 
@@ -37,7 +40,9 @@ def available() -> int:
     """Return GraphBLAS's number of threads, of the engaged Context or the configuration."""
     # A new Context has the same number, but takes 13 us. The name is private.
     local = getattr(gb.core.ss.context, "threadlocal", None)
-    return int((local.context if local else gb.ss.Context(engage=False))["nthreads"])
+    found = int((local.context if local else gb.ss.Context(engage=False))["nthreads"])
+    will_use(found)
+    return found
 
 
 def unbind() -> None:
@@ -47,7 +52,8 @@ def unbind() -> None:
     its first place at the first call of GraphBLAS, so all of them would share one core.
     """
     if is_binding() and hasattr(os, "sched_setaffinity"):
-        with engaged(1):
+        # In a forked child that cannot use GraphBLAS, OpenMP will not bind this thread later.
+        with suppress(ForkError), engaged(1):
             gb.Matrix.from_coo([0], [0], 1.0)[:1, :].new(name="first call")
         with suppress(OSError):
             os.sched_setaffinity(0, usable())
@@ -59,9 +65,9 @@ class _Helper:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._cores: set[int] = set()
-        ready = threading.Event()
-        threading.Thread(target=self._loop, args=(ready,), name="gbdnn", daemon=True).start()
-        ready.wait()
+        begun: Future[int] = Future()
+        threading.Thread(target=self._loop, args=(begun,), name="gbdnn", daemon=True).start()
+        self._id = begun.result()
 
     def begin(self, job: Callable[[], None]) -> None:
         """Run a job, on another core than the calling thread's if there is one.
@@ -76,10 +82,13 @@ class _Helper:
             self._cores = cores
         self._jobs.put(job)
 
-    def _loop(self, ready: threading.Event) -> None:
-        unbind()
-        self._id = threading.get_native_id()
-        ready.set()
+    def _loop(self, begun: Future[int]) -> None:
+        try:
+            unbind()
+        except BaseException as error:  # raised in the thread that waits
+            begun.set_exception(error)
+            return
+        begun.set_result(threading.get_native_id())
         while True:
             self._jobs.get()()
 

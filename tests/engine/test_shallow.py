@@ -97,16 +97,17 @@ def test_a_single_input_where_all_edges_have_one_weight(dtype):
 def test_the_caller_takes_more_than_a_thread_that_begins_later(late, width, monkeypatch):
     """As many more, in tiles of 32, as it can compute in the meantime."""
     facts = network(MIXED).prepared(choice.NetworkFacts.of)
-    each = facts.edges * costs.MACHINE.fused + 50 * costs.DENSE_COPY
+    each = facts.edges * costs.speeds().fused + 50 * costs.DENSE_COPY
     monkeypatch.setattr(costs, "HAND_OVER", 0.0)
     monkeypatch.setattr(costs, "LATE", late * each)
     assert choice.division(facts, 50, 300, 2, 1 << 62) == (width, 2)
 
 
 @pytest.fixture
-def now(monkeypatch):
+def now(monkeypatch, on):
     """Threads divide the neurons of any layer; helpers stay while `now` does not increase."""
     clock = [0.0]
+    on("Zen 5, 8 cores")
     monkeypatch.setattr(costs, "SHARE", 1e-9)
     monkeypatch.setattr(fused_shares, "perf_counter", lambda: clock[0])
     return clock

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import gbdnn
 from gbdnn import errors, graph
 from gbdnn.kernels import gather
-from gbdnn.kernels.compiled.library import has_fma
+from gbdnn.runtime.machine import machine
 
 WIDTHS = [1, 3, 16, 40, 64, 65, 130]
 
@@ -170,7 +170,7 @@ def test_errors(engine):
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_the_product_can_be_compiled(monkeypatch, dtype):
     """Otherwise GraphBLAS computes it, with a warning, and all others of these tests pass."""
-    if not has_fma():
+    if not machine().has_fma:
         pytest.skip("no fused multiply-adds")
     monkeypatch.setattr(gather, "_faults", set())
     monkeypatch.setattr(gather.costs, "COMPILE_GATHER", -1)

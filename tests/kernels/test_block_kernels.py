@@ -12,6 +12,7 @@ import gbdnn
 from gbdnn.kernels import blocks, costs, full
 from gbdnn.kernels.blocks import Buffers
 from gbdnn.kernels.reorder import inverse, orders
+from gbdnn.runtime import machine as machine_module
 
 
 @pytest.mark.pairwise
@@ -56,7 +57,7 @@ def test_a_network_in_many_calls_is_prepared_when_the_calls_took_as_long(monkeyp
     monkeypatch.setattr(costs, "PREPARE_AT_ONCE", 0.0)
     monkeypatch.setattr(costs, "FULL_CALL", 0.0)
     monkeypatch.setattr(costs, "PREPARE_LAYER", 0.0)
-    monkeypatch.setattr(costs, "PREPARE_EDGE", 2.5 * 40 * costs.MACHINE.full)
+    monkeypatch.setattr(costs, "PREPARE_EDGE", 2.5 * 40 * costs.speeds().full)
     gbdnn.infer([np.eye(2)], np.eye(2), engine="fused", dtype="FP32")  # compiled code is loaded
     net, X = gbdnn.Network([np.ones((40, 40), "f4")] * 2), np.ones((40, 40), "f4")
 
@@ -146,7 +147,9 @@ def test_engine_without_meaning():
 
 
 def test_single_inputs_take_rows_at_20_percent_as_dense_if_they_stay_in_the_cache(monkeypatch):
-    monkeypatch.setattr(costs, "SINGLE_BYTES", 4 * 512 * 512)
+    third = round(4 * 512 * 512 / costs.SINGLE_SHARE)
+    machine = machine_module.machine()._replace(caches=(1 << 15, 1 << 19, third))
+    monkeypatch.setattr(machine_module, "_current", machine)
     half, sparse = 512 * 512 // 2, (10, 4096, 4096)
     assert costs.single_density([(half, 512, 512), sparse], 4) == 0.2
     assert costs.single_density([(half, 512, 512), sparse], 8) == 0.4

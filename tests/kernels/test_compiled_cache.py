@@ -131,10 +131,14 @@ def test_a_later_process_needs_no_numba(filled):
 
 
 def test_code_that_cannot_be_written_is_used(filled):
-    """The folder is below a file: the code of this process is as good; the compiler is replaced."""
+    """The folder is below a file: the code of this process is as good; the compiler is replaced.
+
+    One warning names the variable, unless it says that nothing is to be stored.
+    """
     code = replaced_compiler(only(filled)) + "print(*run('fused'), *run('fused'))"
-    for cache in ("/dev/null/x", ""):
-        assert python(code, cache) == ["fused 1 fused 1"]
+    code += "\nLibrary(None, {}, [], 'another')._write(b'code')"
+    for cache, warned in (("/dev/null/x", ["GBDNN_CACHE_DIR"]), ("", [])):
+        assert python(code, cache, *warned) == ["fused 1 fused 1"]
 
 
 def test_where_the_folder_is(monkeypatch):
@@ -159,7 +163,7 @@ def test_auto_compiles_when_the_work_is_larger_than_that(filled, tmp_path):
     code = (
         replaced_compiler(only(filled))
         + PREPARED_AT_ONCE
-        + "costs.COMPILE = 0.5 * 40 * 3 * 720 * costs.MACHINE.full  # some 720 edges a layer\n"
+        + "costs.COMPILE = 0.5 * 40 * 3 * 720 * costs.speeds().full  # some 720 edges a layer\n"
         + "print(*run('auto'), *run('auto'))"
     )
     assert python(code, cache) == ["fused 1 fused 1"]

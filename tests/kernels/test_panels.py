@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from machines import MACHINES
 
 import gbdnn
 from gbdnn import errors
@@ -26,8 +27,7 @@ def some_layers(dtype, *, iso=False):
 
 
 def answer(monkeypatch, layers, X, rows):
-    monkeypatch.setattr(costs, "PANEL_ROWS", rows)
-    monkeypatch.setattr(costs, "PANEL_EDGES", 0)
+    monkeypatch.setattr(costs, "panel_rows", lambda _edges, nrows, _ncols: min(rows, nrows))
     net = gbdnn.Network(layers)  # which keeps its weights as they were prepared first
     return gbdnn.infer(net, X, engine="fused").to_dense(fill_value=0)
 
@@ -54,7 +54,13 @@ def test_a_sum_that_leaves_the_range_in_an_early_panel_is_told(monkeypatch):
             answer(monkeypatch, [gbdnn.Layer(W)], X, rows)
 
 
-@pytest.mark.parametrize(("share", "panels"), [(0.01, 1), (0.05, 8)])
-def test_panels_are_for_neurons_with_some_edges_in_each(share, panels):
-    rows = costs.panel_rows(round(share * 2048 * 2048), 2048, 2048)
-    assert -(-2048 // rows) == panels
+@pytest.mark.parametrize("name", MACHINES)
+def test_panels_are_for_neurons_with_some_edges_in_each(name, on):
+    """They fit the first-level cache: a row of two cache lines each."""
+    on(name)
+    rows = costs.panel_rows(2048 * 2048 // 2, 2048, 2048)
+    assert 128 <= rows <= max(128, MACHINES[name].caches[0] // 128)
+    panels = -(-2048 // rows)
+    least = costs.PANEL_EDGES * panels * 2048
+    assert costs.panel_rows(least, 2048, 2048) == rows
+    assert costs.panel_rows(least - 1, 2048, 2048) == 2048

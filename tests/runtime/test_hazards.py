@@ -1,5 +1,8 @@
 """Threads, forks, pending work and exceptions: what goes wrong on a second thread or day."""
 
+import os
+import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +13,7 @@ import pytest
 from conftest import narrow
 
 import gbdnn
-from gbdnn import errors
+from gbdnn import errors, io
 from gbdnn.runtime import threads as gbdnn_threads
 
 FORK = """
@@ -32,15 +35,116 @@ for _ in range(2):
 """
 
 
-def python(code):
+def python(code, **environment):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
-    )
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300,
+        env=os.environ | environment,
+    )  # fmt: skip
 
 
-def test_a_forked_child_is_told_to_be_spawned():
-    """One that is forked before the parent has run GraphBLAS may run it."""
-    assert python(FORK).stdout.split() == ["0", "42"]
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_forked_child_is_told_to_be_spawned(threads):
+    """One that is forked before the parent has run GraphBLAS may run it.
+
+    The parent's threads are those of the call or of the default.
+    """
+    assert python(FORK, OMP_NUM_THREADS=threads).stdout.split() == ["0", "42"]
+
+
+BOUND = """
+import os
+import graphblas as gb
+import numpy as np
+import gbdnn
+W = np.eye(8, dtype="f4")
+run = gbdnn.compile([W], nthreads=2)
+gb.Matrix.from_coo([0], [0], 1.0)[:1, :].new()
+X = np.ones((5000, 8), "f4")
+gbdnn.kernels.costs.HAND_OVER = 0.0  # two threads
+child = os.fork()
+if child == 0:
+    os._exit(42 if (run(X) == 1).all() else 43)
+for _ in range(600):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        print(os.waitstatus_to_exitcode(status))
+        break
+    __import__("time").sleep(0.1)
+else:
+    os.kill(child, 9)
+"""
+
+
+def test_a_forked_child_starts_threads_where_openmp_binds_them():
+    """It cannot ask GraphBLAS to bind them first, and need not."""
+    assert python(BOUND, OMP_PROC_BIND="true").stdout.split() == ["42"]
+
+
+def test_a_thread_that_cannot_begin_raises_for_its_caller(monkeypatch):
+    def fail():
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(gbdnn_threads, "unbind", fail)
+    monkeypatch.setattr(gbdnn_threads, "_idle", [])
+    with pytest.raises(MemoryError, match="no more"):
+        gbdnn_threads.on_threads(2, lambda _: None, stop=lambda: None)
+
+
+UNPICKLED = """
+import os, pickle, shutil, sys
+import numpy as np
+import gbdnn
+from gbdnn import errors, io
+folder = sys.argv[1]
+W = np.eye(4, dtype="f4")
+gbdnn.save(gbdnn.Network([gbdnn.Layer(W)]), folder + "/net")
+gbdnn.save(W, folder + "/X")
+net = gbdnn.Network([gbdnn.Layer(W)])
+sent = pickle.dumps([
+    gbdnn.compile(net), net, gbdnn.load(folder + "/net"), io.open_features(folder + "/X"),
+    io.open_features(folder + "/X")[:2], gbdnn.radixnet(1024, 6, lazy=True),
+])
+gbdnn.infer([W], W, engine="sparse", nthreads=2)
+shutil.rmtree(folder + "/net")
+shutil.rmtree(folder + "/X")
+if os.fork() == 0:
+    try:
+        found = pickle.loads(sent)
+    except BaseException as error:
+        print("unpickling raises", repr(error), flush=True)
+        os._exit(1)
+    try:
+        gbdnn.infer(found[1], W, engine="sparse")
+    except errors.ForkError:
+        print("ForkError", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_unpickling_in_a_worker_computes_and_raises_nothing(tmp_path):
+    """An error there leaves a worker of multiprocessing.Pool without an answer; calls raise it."""
+    code = f"import sys; sys.argv.append({str(tmp_path)!r})\n" + UNPICKLED
+    done = python(code, OMP_NUM_THREADS="2")
+    assert done.stdout.split() == ["ForkError"], done.stderr
+
+
+def test_a_compiled_network_is_compiled_again_at_its_first_call():
+    run = gbdnn.compile([np.eye(3, dtype="f4")], bias=-0.5, nthreads=1)
+    again = pickle.loads(pickle.dumps(run))  # noqa: S301
+    assert repr(again) == repr(run)
+    for x in (np.array([1, 2, 0.25], "f4"), np.full((40, 3), 0.75, "f4")):
+        np.testing.assert_array_equal(again(x), np.maximum(x - 0.5, 0))
+
+
+def test_a_store_that_is_gone_is_missed_at_the_first_read(tmp_path):
+    gbdnn.save(np.eye(4), tmp_path / "X")
+    sent = pickle.dumps(io.open_features(tmp_path / "X"))
+    shutil.rmtree(tmp_path / "X")
+    X = pickle.loads(sent)  # noqa: S301
+    assert X.shape == (4, 4)
+    with pytest.raises(errors.MissingFileError, match="the shard is missing"):
+        gbdnn.infer([np.eye(4)], X)
 
 
 @pytest.mark.parametrize("all_needed", [False, True])

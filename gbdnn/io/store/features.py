@@ -209,8 +209,12 @@ class StoredFeatures:
         self.nvals = sum(part["nvals"] for part in self._parts)
         self.largest = max((part["largest"] for part in self._parts), default=0.0)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StoredFeatures, (self._reader,)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: x for name, x in vars(self).items() if name not in ("_last", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._last, self._lock = None, Lock()
 
     def __repr__(self) -> str:
         nrows, ncols = self.shape

@@ -171,8 +171,13 @@ class Reader:
             lambda: ShardReader(self.path, self.index["shards"], verify=self._verify)
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Address.reader, (self.address,)
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.path, self._verify, self.index
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Open no file: reading shards finds what has changed."""
+        self.path, self._verify, self.index = state
+        self.shards = ShardReader(self.path, self.index["shards"], verify=self._verify)
 
     @property
     def kind(self) -> str:

@@ -30,25 +30,28 @@ import re
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Library", "cache_folder", "has_fma", "pair_lines"]
+__all__ = ["Library", "cache_folder", "pair_lines"]
 
 _log = logging.getLogger("gbdnn.compiled")
 
 _CARRIED = Path(__file__).parent / "intermediate"  # only in wheels
 
 _CHECKSUM = hashlib.sha256().digest_size
+
+_unstored: list[str] = []  # the warning of this process
 
 _CTYPES = {
     "void": None,
@@ -133,7 +136,7 @@ class Library:
         """Return an object file with all functions, compiled for this processor."""
         import llvmlite.binding as llvm
 
-        machine, lines = _machine(), pair_lines()
+        target, lines = _target(), pair_lines()
         if self.is_carried:
             data = (_CARRIED / self.intermediate_name(lines)).read_bytes()
             code = lzma.decompress(data).decode()
@@ -141,9 +144,9 @@ class Library:
             code = self.intermediate(lines)
         module = llvm.parse_assembly(code)
         options = llvm.create_pipeline_tuning_options(speed_level=3)
-        passes = llvm.create_pass_builder(machine, options)
+        passes = llvm.create_pass_builder(target, options)
         passes.getModulePassManager().run(module, passes)
-        return machine.emit_object(module)
+        return target.emit_object(module)
 
     def intermediate(self, lines: int) -> str:
         """Return LLVM IR of all functions in one module, for a `pair_lines` of `lines`.
@@ -192,16 +195,26 @@ class Library:
         return code if data[:_CHECKSUM] == self._checksum(code) else None
 
     def _write(self, code: bytes) -> None:
-        """Store machine code atomically, if possible."""
-        if (file := self.file) is None:
+        """Store machine code atomically, or warn once that it cannot be stored."""
+        if os.environ.get("GBDNN_CACHE_DIR") == "":
             return
-        with suppress(OSError):
+        try:
+            if (file := self.file) is None:
+                raise FileNotFoundError("there is no home directory")
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=file.parent) as folder:
                 made = Path(folder, file.name)
                 made.touch(0o600)
                 made.write_bytes(self._checksum(code) + code)
                 made.replace(file)
+        except OSError as error:
+            text = (
+                f"compiled code cannot be stored, so each process compiles it again: {error}; set"
+                " GBDNN_CACHE_DIR to a folder that can be written"
+            )
+            if not _unstored:
+                _unstored.append(text)
+                warn(text)
 
     def _checksum(self, code: bytes) -> bytes:
         return hashlib.sha256(self._key + code).digest()
@@ -210,7 +223,7 @@ class Library:
         import llvmlite.binding as llvm
 
         _bind_c_library()
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         found = {}
@@ -228,8 +241,7 @@ class Library:
         words = [
             *(f"numba {version('numba')}", f"llvmlite {version('llvmlite')}"),
             *(f"Python {sys.version_info[0]}.{sys.version_info[1]}", sys.platform),
-            *(llvm.get_process_triple(), llvm.get_host_cpu_name()),
-            llvm.get_host_cpu_features().flatten(),
+            *(llvm.get_process_triple(), machine().cpu, machine().features),
             *self._contents,
         ]
         return hashlib.sha256("\n".join(words).encode()).digest()
@@ -245,24 +257,13 @@ class Library:
         ]  # fmt: skip
 
 
-def has_fma() -> bool:
-    """Whether the processor has fused multiply-adds; without them each calls the C library."""
-    import llvmlite.binding as llvm
-
-    architecture = llvm.get_process_triple().partition("-")[0]
-    is_x86 = architecture == "x86_64" or re.fullmatch(r"i[3-6]86", architecture) is not None
-    return not is_x86 or bool(llvm.get_host_cpu_features().get("fma"))
-
-
 def pair_lines() -> int:
     """Return the width, in cache lines, of a tile for a pair of neurons: 2, or 4 with AVX-512.
 
     About eight independent sums hide the latency of a multiply-add. They and the activations that
     the pair shares must fit the registers: 16 of half a line with AVX2, 32 of a line with AVX-512.
     """
-    import llvmlite.binding as llvm
-
-    return 4 if llvm.get_host_cpu_features().get("avx512f") else 2
+    return 4 if "+avx512f" in machine().features.split(",") else 2
 
 
 def cache_folder() -> Path | None:
@@ -282,7 +283,7 @@ def _is_trusted(file: Path) -> bool:
     return all(each.st_uid == os.geteuid() and not each.st_mode & 0o022 for each in found)
 
 
-def _machine():
+def _target():
     import llvmlite.binding as llvm
 
     try:
@@ -292,8 +293,8 @@ def _machine():
         pass
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+        cpu=machine().cpu,
+        features=machine().features,
         opt=3,
         reloc="default",
         codemodel="jitdefault",

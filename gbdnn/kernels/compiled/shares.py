@@ -85,7 +85,7 @@ def make_shares(kind: Kinds, layer):
             Y, Z = Z, Y
 
     def lead(job):
-        """Compute a job; helpers may take part."""
+        """Compute a job; helpers may take part if there are several shares."""
         job[FAULTY] = 0
         if job[STRIDE] == 0:
             record = pointer_to(job[TABLE], i64)
@@ -94,6 +94,9 @@ def make_shares(kind: Kinds, layer):
                 return
         for k in range(2 * job[LAYERS]):
             job[COUNTERS + k] = 0
+        if job[COUNT] == 1:
+            work(job, 0)
+            return
         add(offset(job, GATE), 1)
         work(job, 0)
         add(offset(job, GATE), 1)

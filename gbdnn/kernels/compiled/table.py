@@ -186,6 +186,7 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
     if record[DENSE]:
         indptr = record[NROWS] * np.arange(layer.ncols + 1)
         ends = np.rint(parts * layer.ncols / _TOGETHER).astype(np.int64) * _TOGETHER
+        ends = np.minimum(ends, layer.ncols)
     else:
         indptr = arrays["INDPTR"]
         ends = np.searchsorted(indptr, parts * indptr[-1])
