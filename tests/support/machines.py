@@ -1,7 +1,10 @@
 """Machines on which people run gbdnn, as data: tests make choices for all of them on any one."""
 
+from contextlib import AbstractContextManager
 from typing import NamedTuple
+from unittest.mock import patch
 
+from gbdnn.runtime import machine as machine_module
 from gbdnn.runtime.machine import Machine
 from gbdnn.runtime.machine import machine as this_machine
 
@@ -41,3 +44,8 @@ def avx2() -> Machine:
     return this_machine()._replace(
         vectors="AVX2", caches=kind.caches, cpu="x86-64-v3", features="", has_fma=True
     )
+
+
+def using(name: str) -> AbstractContextManager[object]:
+    """Make choices for another machine in a ``with`` block."""
+    return patch.object(machine_module, "_current", named(name))

@@ -1,0 +1,195 @@
+"""What divides work or memory: each neuron and input once, nothing outside, budgets kept.
+
+For the machines of `machines.MACHINES`, any number of threads, layer width and number of inputs.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import network
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+from machines import MACHINES, using
+from oracles import Dense, dense_inference
+
+import gbdnn
+from gbdnn import errors
+from gbdnn.arrays.sparse_rows import SparseRows
+from gbdnn.distributed.executors import batches
+from gbdnn.engine import choice
+from gbdnn.kernels import costs, gather
+from gbdnn.kernels.blocks import AlignedBlock, Block
+from gbdnn.kernels.compiled import record, table
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.trainable import TrainableLayer, edges_of
+
+FULLY = settings(max_examples=150)
+NAMES = st.sampled_from(list(MACHINES))
+THREADS = st.sampled_from([1, 2, 3, 5, 8, 17, 64])
+WIDTHS = st.one_of(
+    st.integers(1, 130),
+    st.builds(lambda k, by: 2**k + by, st.integers(6, 11), st.integers(-1, 1)),
+)
+INPUTS = st.integers(1, 700)
+DENSITIES = st.sampled_from([0.0, 0.03, 0.3, 0.6, 1.0])
+SEEDS = st.integers(0, 9)
+
+
+def some_layer(nrows, ncols, density, seed, *, iso=False):
+    random = np.random.default_rng(seed)
+    W = random.integers(1, 9, (nrows, ncols)) / 8 * (random.random((nrows, ncols)) < density)
+    return Dense(np.sign(W) if iso else W, random.integers(-8, 8, ncols) / 8, activation="relu")
+
+
+def require_division(firsts, sizes, whole):
+    """Consecutive ranges from 0 to `whole`."""
+    ends = np.cumsum(sizes)
+    assert (np.asarray(sizes) >= 0).all()
+    np.testing.assert_array_equal(firsts, np.concatenate(([0], ends[:-1])))
+    assert ends[-1] == whole
+
+
+@FULLY
+@given(WIDTHS, DENSITIES, THREADS, SEEDS, st.booleans())
+@example(20, 1.0, 8, 0, False)  # shares of 24 columns
+def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
+    layer = network([some_layer(11, ncols, density, seed, iso=iso)])[0]
+    whole = FUSED.prepare(layer, None, None)
+    records = table.shares(whole, count)
+    firsts = (records[:, record.PLACES] - whole.record[record.PLACES]) // 4
+    require_division(firsts, records[:, record.NCOLS], ncols)
+    edges = 11 * ncols if whole.record[record.DENSE] else layer.edges
+    assert records[:, record.EDGES].sum() == edges
+
+
+@FULLY
+@given(WIDTHS, DENSITIES, THREADS, SEEDS)
+def test_shares_of_the_neurons_of_a_single_input(ncols, density, count, seed):
+    layer = network([some_layer(11, ncols, density, seed)])[0]
+    found = FUSED.prepare_single(layer, 0.4, count)
+    firsts, sizes = (
+        [int(share.record[at]) for share in found] for at in (record.FIRST, record.NCOLS)
+    )
+    assert len(found) == count
+    require_division(firsts, sizes, ncols)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(NAMES, THREADS, st.lists(WIDTHS, min_size=2, max_size=4), DENSITIES, SEEDS, INPUTS)
+@example("Zen 5c, 192 cores", 8, [784, 512, 20], 1.0, 0, 3)
+@example("Zen 5c, 192 cores", 64, [512, 65], 1.0, 0, 32)
+def test_threads_compute_what_one_does(name, threads, sizes, density, seed, inputs):
+    """Blocks, shares of blocks and single inputs; the second call has helpers."""
+    layers = [some_layer(*each, density, seed) for each in itertools.pairwise(sizes)]
+    X = np.random.default_rng(seed).integers(0, 9, (inputs, sizes[0])).astype("f4") / 8
+    net = network(layers)
+    with using(name), pytest.MonkeyPatch.context() as patch:
+        one = gbdnn.compile(net, nthreads=1)(X)
+        patch.setattr(costs, "SHARE", 1.0)  # threads divide the neurons of small layers
+        patch.setattr(costs, "HAND_OVER", 0.0)
+        run = gbdnn.compile(network(layers), nthreads=threads)
+        for _ in range(2):
+            np.testing.assert_array_equal(run(X), one)
+            np.testing.assert_array_equal(run(X[0]), one[0])
+    np.testing.assert_allclose(one, dense_inference(layers, X), rtol=1e-5, atol=1e-4)
+
+
+@FULLY
+@given(NAMES, THREADS, WIDTHS, WIDTHS, INPUTS, st.integers(14, 30), st.sampled_from(["f4", "f8"]))
+def test_blocks_of_a_single_window(name, threads, nrows, ncols, inputs, bits, dtype):
+    facts = choice.NetworkFacts(
+        True, nrows * ncols // 2, max(nrows, ncols), 1, False, np.dtype(dtype)
+    )
+    memory, lanes = 1 << bits, 128 // facts.dtype.itemsize
+    least = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
+    assume(least <= memory)
+    with using(name):
+        width, workers = choice.division(facts, nrows, inputs, threads, memory)
+        assert 1 <= workers <= threads
+        assert width >= 1
+        assert width % (64 // facts.dtype.itemsize) == 0
+        assert (workers - 1) * width < inputs  # no thread is without a block
+        assert 2 * workers * AlignedBlock.size(facts.neurons, width, facts.dtype) <= memory
+
+
+@FULLY
+@given(NAMES, THREADS, WIDTHS, INPUTS, st.integers(12, 30), st.sampled_from([FUSED, FULL, None]))
+def test_sizes_of_a_run(name, threads, neurons, inputs, bits, kernel):
+    info = network([some_layer(3, neurons, 0.3, 0)])[0].info
+    with using(name):
+        try:
+            found = choice.sizes(
+                1 << bits, [info], in_memory=True, inputs=inputs, threads=threads, kernel=kernel
+            )
+        except errors.ArgumentError:  # memory= is too small
+            return
+    assert found.width >= 1
+    assert 1 <= found.workers * found.threads_each <= threads
+    if kernel is not None:
+        kind = AlignedBlock if kernel is FUSED else Block
+        assert found.block == kind.size(max(3, neurons), found.width, info.dtype)
+        assert (4 if kernel is FUSED else 5) * found.workers * found.block <= 1 << bits
+
+
+@FULLY
+@given(NAMES, THREADS, WIDTHS, INPUTS, st.sampled_from([4, 8]), st.integers(1, 10**7))
+def test_widths_of_blocks(name, threads, neurons, inputs, itemsize, each):
+    with using(name):
+        found = {
+            costs.block_width(neurons, itemsize, inputs): 16,
+            costs.fused_width(neurons, itemsize, inputs, threads): 64 // itemsize,
+            costs.direct_width(neurons, itemsize, float(each)): 128 // itemsize,
+        }
+        for width, step in found.items():
+            assert 0 < width <= 512
+            assert width % step == 0
+        workers, inner = costs.inner_threads(threads, 3, 48, each)
+        assert 1 <= workers <= 3
+        assert 1 <= workers * inner <= threads
+        rows = costs.panel_rows(each, neurons, 100)
+        assert 0 < rows <= neurons
+
+
+@FULLY
+@given(WIDTHS, DENSITIES, THREADS, SEEDS)
+def test_columns_of_training_threads(ncols, density, count, seed):
+    layer = network([some_layer(11, ncols, density, seed)])[0]
+    cuts = TrainableLayer(layer.info, *edges_of(layer), [], []).cuts(count)
+    require_division(cuts[:-1], np.diff(cuts), ncols)
+    assert len(cuts) == count + 1
+
+
+@FULLY
+@given(WIDTHS, st.integers(1, 40), SEEDS)
+def test_units_of_a_graph_product(nodes, share, seed):
+    random = np.random.default_rng(seed)
+    degrees = random.integers(0, 60, nodes)
+    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.uint64)
+    rows = SparseRows(indptr, np.zeros(indptr[-1], np.uint64), np.ones(1, "f4"), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "SHARE", share)
+        patch.setattr(gather, "HEAVY", 2 * share)
+        cuts = gather.Gather(rows, "sum", 3, 1, "graphblas")._cuts
+    require_division(cuts[:-1], np.diff(cuts), nodes)
+
+
+@FULLY
+@given(INPUTS, st.integers(1, 200), SEEDS)
+def test_parts_of_rows(nrows, most, seed):
+    degrees = np.random.default_rng(seed).integers(0, 9, nrows)
+    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.uint64)
+    rows = SparseRows(indptr, np.zeros(indptr[-1], np.uint64), np.ones(1, "f4"), 1)
+    parts = list(rows.parts(most))
+    np.testing.assert_array_equal(np.concatenate([part.ids for part in parts]), np.arange(nrows))
+    assert all(part.nrows == 1 or part.nvals <= most for part in parts)
+
+
+@FULLY
+@given(st.integers(1, 100_000), THREADS, st.one_of(st.none(), st.integers(1, 5000)))
+def test_batches(inputs, workers, batch):
+    found = batches.cuts(inputs, workers, batch)
+    require_division(found[:-1], np.diff(found), inputs)
+    assert (np.diff(found) > 0).all()
+    assert len(found) == 2 or np.diff(found).min() >= (batch or batches.FEWEST)
