@@ -123,12 +123,15 @@ def sizes(
     row = (1 if in_memory else 2) * count * neurons * dtype.itemsize
     width = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
     width = width // step * step if kernel is FUSED else padded(width - 31)
+    kind = AlignedBlock if kernel is FUSED else Block
+    if count * kind.size(neurons, width, dtype) > working:
+        width -= step  # an even number of cache lines is padded to an odd one
     blocks = -(-inputs // width)
     workers, inner = min(threads, blocks), 1
     if kernel is FULL:
         edges = max(info.edges for info in infos)
         workers, inner = costs.inner_threads(threads, blocks, width, edges)
-    block = (AlignedBlock if kernel is FUSED else Block).size(neurons, width, dtype)
+    block = kind.size(neurons, width, dtype)
     workers = max(1, min(workers, working // (count * block)))
     waiting = working - count * workers * block
     if in_memory:
