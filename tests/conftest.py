@@ -36,8 +36,10 @@ settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("gbdnn")
 
 
-COMPILE = """
+COMPILE = f"""
 import sys
+sys.path.append({str(Path(machines.__file__).parent)!r})
+import machines  # whose code is compiled
 from gbdnn.kernels.compiled.functions import gather_library, library, step_library
 for make in (library, step_library, gather_library):
     make(sys.argv[1]).functions()
@@ -146,17 +148,13 @@ def variation(request):
     name, threads = VARIATIONS[crc32(nodeid.encode()) % len(VARIATIONS)]
     print("machine:", name, threads)  # noqa: T201 -- shown if the test fails
     with pytest.MonkeyPatch.context() as patch:
-        if "GBDNN_TEST_AVX2" not in os.environ:
+        if not machines.IS_AVX2:
             patch.setattr(machine_module, "_current", machines.named(name))
         before = gb.ss.config["nthreads"]
         if "OMP_NUM_THREADS" not in os.environ:
             gb.ss.config["nthreads"] = threads
         yield
         gb.ss.config["nthreads"] = before
-
-
-if "GBDNN_TEST_AVX2" in os.environ:  # compile for AVX2, also where there is AVX-512
-    machine_module._current = machines.avx2()
 
 
 @pytest.fixture(autouse=True)

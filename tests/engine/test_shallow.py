@@ -178,6 +178,43 @@ def test_helpers_sleep_until_calls_follow_each_other(monkeypatch, now):
     assert len(started) == 4
 
 
+def test_helpers_rest_after_a_call_in_which_one_lost_its_core(monkeypatch, now, helped):
+    """Another process runs there: each time, twice as many calls do without."""
+    taken, plain = [1e-5], fused_shares._Job.run
+
+    def timed(job):
+        now[0] += taken[0]
+        return plain(job)
+
+    monkeypatch.setattr(fused_shares._Job, "run", timed)
+    run, x = gbdnn.compile(network(MIXED), nthreads=3), inputs(1, 50)
+    expected = run(x)
+    run(x)
+    for resting in (16, 32):
+        helped.clear()
+        taken[0] = 1e-4
+        run(x)
+        taken[0] = 1e-5
+        for _ in range(resting):
+            np.testing.assert_array_equal(run(x), expected)
+        assert helped == [True] + resting * [False]
+    for _ in range(3):
+        run(x)
+    assert helped[-3:] == [True] * 3
+
+
+@pytest.mark.parametrize(("name", "most"), [("container, one core", 1), ("Apple M", 4)])
+def test_no_more_threads_share_neurons_than_there_are_cores(name, most, now, on, monkeypatch):
+    """More would wait for each other on the same core."""
+    on(name)
+    started = []
+    monkeypatch.setattr(fused_shares, "on_another_thread", started.append)
+    run = gbdnn.compile(network(MIXED), nthreads=8)
+    for count in (1, 1, 16, 16):
+        run(inputs(count, 50))
+    assert len(started) == 2 * (most - 1)
+
+
 def test_a_call_ends_after_its_helpers():
     """A helper that is still in the call would change the next one."""
     job = np.zeros(shares.COUNTERS, np.int64)
