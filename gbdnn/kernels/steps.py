@@ -1,11 +1,15 @@
-"""Training steps in compiled code: forward and backward passes and optimizer updates."""
+"""Training steps in compiled code: forward and backward passes and optimizer updates.
+
+A loss or an optimizer without compiled code runs in NumPy between two calls for one minibatch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gbdnn.errors import ShapeError
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
@@ -47,8 +51,8 @@ class StepResult(NamedTuple):
     losses: np.ndarray
     """Loss of each input, float64."""
 
-    hits: np.ndarray
-    """Whether each input's largest output was its label, uint8."""
+    hits: np.ndarray | None
+    """Whether the answer to each input was right; None if the loss does not define it."""
 
 
 class Steps:
@@ -61,9 +65,11 @@ class Steps:
         itself is kept, so that layers removed from it are freed.
     batch : int
         Inputs per minibatch.
-    loss : int
-        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`.
-    rule : UpdateRule
+    loss : int or Loss
+        `CROSS_ENTROPY` or `SQUARED_ERROR` of `gbdnn.kernels.compiled.step_record`, or an object
+        whose methods `losses` and `gradient` compute in NumPy.
+    rule : UpdateRule or Optimizer
+        Or an object whose method `update` computes in NumPy.
     nthreads : int
         Results are bitwise independent of it.
     """
@@ -73,8 +79,8 @@ class Steps:
         layers: Sequence[TrainableLayer],
         *,
         batch: int,
-        loss: int,
-        rule: UpdateRule,
+        loss: Any,
+        rule: Any,
         nthreads: int,
     ) -> None:
         from gbdnn.kernels.compiled.functions import step_library
@@ -82,6 +88,8 @@ class Steps:
         self._compiled = step_library(layers[0].info.dtype.name).functions()["steps"]
         self.dtype, self.batch, self.nthreads = layers[0].info.dtype, batch, nthreads
         self._loss, self._rule = loss, rule
+        self.in_numpy = not (isinstance(loss, int) and isinstance(rule, UpdateRule))
+        """Whether `run` computes only one step per call."""
         self.rebuild(layers)
 
     def rebuild(self, layers: Sequence[TrainableLayer]) -> None:
@@ -114,7 +122,7 @@ class Steps:
         self._d = np.array([[0, *(d.address for d in row)] for row in self._gradients], np.int64)
         self._natural = np.arange(max(sizes))
         self._limits = self.layers[-1].limits
-        self._constants = np.array(self._rule.constants, self.dtype)
+        self._constants = np.array(getattr(self._rule, "constants", (0,) * 5), self.dtype)
         self._barrier = np.zeros(16, np.int64)
         self._stopped = np.zeros(1, np.int64)
         self._last = 0  # inputs of the last minibatch
@@ -140,13 +148,13 @@ class Steps:
         weights : ndarray of the layers' dtype, shape (inputs,)
             Factors of the gradients of the inputs' losses.
         rates : ndarray, shape (steps, 3)
-            Learning rate and Adam's two corrections for each step.
+            Learning rate and Adam's two corrections for each step; for an optimizer in NumPy, the
+            learning rate and the number of the step.
         """
-        count = len(indices)
+        count, numbers = len(indices), rates[0]
         losses, hits = np.empty(count), np.empty(count, np.uint8)
         rates = np.ascontiguousarray(rates, self.dtype)
         indices = np.ascontiguousarray(indices, np.int64)
-        self._barrier[:] = self._stopped[:] = 0
         known: dict[str, np.ndarray | int] = {
             "LAYERS": len(self.layers), "Y_RECORDS": self._records[0],
             "D_RECORDS": self._records[1], "EDGE_RECORDS": self._edge_records,
@@ -155,10 +163,37 @@ class Steps:
             "NATURAL": self._natural, "LIMITS": self._limits, "BATCH": self.batch, "COUNT": count,
             "X": X, "X_ROW_STRIDE": X.strides[0] // X.itemsize,
             "X_COLUMN_STRIDE": X.strides[1] // X.itemsize, "INDICES": indices, "TARGETS": targets,
-            "SAMPLE_WEIGHTS": weights, "LOSS": self._loss, "LOSSES": losses, "HITS": hits,
-            "OPTIMIZER": self._rule.kind, "RATES": rates, "CONSTANTS": self._constants,
-            "BARRIER": self._barrier, "STOPPED": self._stopped, "THREADS": self.nthreads,
+            "SAMPLE_WEIGHTS": weights, "LOSS": self._loss if isinstance(self._loss, int) else 0,
+            "LOSSES": losses, "HITS": hits, "OPTIMIZER": getattr(self._rule, "kind", 0),
+            "RATES": rates, "CONSTANTS": self._constants, "BARRIER": self._barrier,
+            "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
+        self._last = (count - 1) % self.batch + 1
+        passes, found = at.FORWARD | at.LOSS_GRADIENT, None
+        if not isinstance(self._loss, int):
+            self._call(known, at.FORWARD)
+            passes, found = 0, self._differentiate(targets[indices], weights[indices], losses)
+        elif self._loss == at.CROSS_ENTROPY:
+            found = hits
+        if not np.isfinite(losses).all() and not passes:
+            return StepResult(0, losses, found)
+        passes |= at.BACKWARD
+        if isinstance(self._rule, UpdateRule):
+            return StepResult(self._call(known, passes | at.UPDATE), losses, found)
+        self._call(known, passes)
+        if self._stopped[0]:
+            return StepResult(0, losses, found)
+        update, rate, step = self._rule.update, float(numbers[0]), int(numbers[1])
+        for layer in self.layers:
+            update(layer.weights, layer.gradient, layer.moments, rate, step)
+            update(layer.bias, layer.bias_gradient, layer.bias_moments, rate, step)
+            layer.refresh()
+        return StepResult(1, losses, found)
+
+    def _call(self, known: dict[str, np.ndarray | int], passes: int) -> int:
+        """Call compiled code on all threads and return the number of complete steps."""
+        self._barrier[:] = self._stopped[:] = 0
+        known["PASSES"] = passes
         job = np.array([address(known[name]) for name in at.JOB_FIELDS], np.int64)
         steps = [0] * self.nthreads
 
@@ -167,8 +202,31 @@ class Steps:
 
         # Calls cannot be interrupted; the caller keeps them short.
         on_threads(self.nthreads, work, stop=lambda: None, all_needed=self.nthreads > 1)
-        self._last = (count - 1) % self.batch + 1
-        return StepResult(steps[0], losses, hits)
+        return steps[0]
+
+    def _differentiate(
+        self, targets: np.ndarray, weights: np.ndarray, losses: np.ndarray
+    ) -> np.ndarray | None:
+        """Replace the outputs by the gradient of a loss in NumPy; return its `hits`."""
+        outputs, count = [blocks[-1].array for blocks in self._blocks], len(losses)
+        Y = np.concatenate(outputs, axis=1).T[:count].copy()
+        found, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
+        for name, array, shape in (("losses", found, (count,)), ("gradient", D, Y.shape)):
+            if np.shape(array) != shape:
+                raise ShapeError(
+                    f"{type(self._loss).__name__}.{name} returned an array of shape"
+                    f" {np.shape(array)}, expected {shape}"
+                )
+        losses[:] = found
+        D = np.asarray(D, self.dtype) * weights[:, np.newaxis]
+        low, high = self._limits
+        # Products of smaller numbers would be subnormal, which is ten times slower.
+        D[(np.abs(D) <= np.finfo(D.dtype).tiny * 1e8) | (low >= Y) | (high <= Y)] = 0
+        for n, block in enumerate(outputs):
+            some = D[n * self._share :][: self._share].T
+            block[:, : some.shape[1]], block[:, some.shape[1] :] = some, 0
+        hits = getattr(self._loss, "hits", None)
+        return None if hits is None else hits(Y, targets)
 
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of the last minibatch for all possible weights of layer k.

@@ -10,8 +10,8 @@ from gbdnn.runtime.optional import require
 from gbdnn.training.adjustments import Adjustment, GroupLasso, InputDropout, StepContext
 from gbdnn.training.compaction import CompactNetwork, compact
 from gbdnn.training.gradients import LossGradient, gradients
-from gbdnn.training.losses import CrossEntropy, SquaredError
-from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Stepwise
+from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Optimizer, Stepwise
 from gbdnn.training.patterns import erdos_renyi, initialized, with_ends
 from gbdnn.training.recipes import StructuredRun, fssl
 from gbdnn.training.rewiring import SET, MagnitudePruning, RigL
@@ -25,6 +25,7 @@ __all__ = [
     "SGD",
     "Adam",
     "Adjustment",
+    "BinaryCrossEntropy",
     "CompactNetwork",
     "Constant",
     "Cosine",
@@ -33,8 +34,10 @@ __all__ = [
     "EpochRecord",
     "GroupLasso",
     "InputDropout",
+    "Loss",
     "LossGradient",
     "MagnitudePruning",
+    "Optimizer",
     "RigL",
     "SparseClassifier",
     "SparseRegressor",

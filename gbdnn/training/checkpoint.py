@@ -7,8 +7,11 @@ the description and all arrays.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
+from pickle import PickleError
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
@@ -16,7 +19,7 @@ from gbdnn.io.files import require_writable, whole_file
 from gbdnn.io.reading import foreign_errors, read_bytes
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
-from gbdnn.training.losses import CrossEntropy, SquaredError
+from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from gbdnn.training.optimizers import SGD, Adam, Constant, Cosine, Stepwise
 from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
 
@@ -24,27 +27,29 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
+__all__ = ["identity", "read_run", "resumed", "write_run"]
 
-__all__ = ["read_run", "resumed", "write_run"]
-
-_FORMAT = "gbdnn.training 5"
+_FORMAT = "gbdnn.training 6"
 _NUMBERS, _RULES = ("batch_size", "seed", "steps", "stopped"), ("loss", "optimizer", "schedule")
+_LOSSES = (CrossEntropy, BinaryCrossEntropy, SquaredError)
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (CrossEntropy, SquaredError, SGD, Adam, Constant, Cosine, Stepwise)
+    kind.__name__: kind for kind in (*_LOSSES, SGD, Adam, Constant, Cosine, Stepwise)
 }
+_LONG = 200  # characters of a text that is stored
 _WHY = "training runs are stored as safetensors files with checksums"
 
 
-def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
+def write_run(
+    run: TrainingRun, path: str | os.PathLike[str], call: dict[str, str] | None = None
+) -> None:
     """Write a run to a file; an existing file is replaced when the new one is complete.
 
-    Custom losses, optimizers and schedules are not stored.
+    Custom losses, optimizers and schedules are not stored. `call` describes the call of which the
+    file is a checkpoint.
     """
     numpy_files = require("safetensors.numpy", "store", _WHY)
     arrays, known = dict(_arrays("", run.layers)), {name: getattr(run, name) for name in _NUMBERS}
-    known["history"] = run.history
+    known |= {"history": run.history, "call": call}
     known["layers"] = [_described(layer) for layer in run.layers]
     for name in _RULES:
         rule = getattr(run, name)
@@ -64,6 +69,11 @@ def write_run(run: TrainingRun, path: str | os.PathLike[str]) -> None:
 
 def read_run(path: str | os.PathLike[str]) -> TrainingRun:
     """Read a run from a file; raise FormatError if it is damaged or of another version."""
+    return _read(path)[0]
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[TrainingRun, dict[str, str] | None]:
+    """Return the run in a file, and the call of which it is a checkpoint."""
     path = as_path(path)
     load = require("safetensors.numpy", "store", _WHY).load
     content = read_bytes(path)
@@ -87,45 +97,69 @@ def read_run(path: str | os.PathLike[str]) -> TrainingRun:
             best = _layers("best.", known["best_layers"], arrays)
             values["best"] = BestEpoch(epoch, loss, best)
         history = tuple(EpochRecord(*record) for record in known["history"])
-        return TrainingRun(_layers("", known["layers"], arrays), history, **values)
+        run = TrainingRun(_layers("", known["layers"], arrays), history, **values)
+        return run, known["call"]
 
 
-def resumed(
-    path: str | os.PathLike[str], begun: TrainingRun, moments: int, steps_per_epoch: int
-) -> TrainingRun:
+def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, str]) -> TrainingRun:
     """Return the run in a checkpoint, or `begun` if the file does not exist.
 
-    `begun` is the initial run of the call, with its options; `moments` is the number of values per
-    weight that the optimizer keeps. Raise ArgumentError if the checkpoint belongs to another call.
+    `begun` is the initial run of the call, with its options. Raise ArgumentError if the checkpoint
+    belongs to another call.
     """
     path = as_path(path, "checkpoint")
     require_writable(path)
     try:
-        run = read_run(path)
+        run, before = _read(path)
     except MissingFileError:
         return begun
-    epochs = len(run.history) - len(begun.history)
-    pairs: dict[str, tuple[Any, Any]] = {
-        "layers": ([_kind(layer) for layer in run.layers], [_kind(layer) for layer in begun.layers])
-    }
-    for name in (*_RULES, "batch_size", "seed"):
-        there, here = getattr(run, name), getattr(begun, name)
-        pairs[name] = (here if there is None else there), here
-    pairs["moments of each weight"] = len(run.layers[0].moments), moments
-    pairs["steps"] = run.steps, begun.steps + epochs * steps_per_epoch
-    for name, (there, here) in pairs.items():
-        if there != here:
+    if before is None:
+        raise ArgumentError(
+            f"{path}: the file is a saved run, not a checkpoint; choose another file (to continue"
+            " the run, pass gbdnn.load(path) in place of the network)"
+        )
+    for name in call | before:
+        if before.get(name) != call.get(name):
             raise ArgumentError(
-                f"{path}: the checkpoint has {name} {there}, but this call has {here}; delete the"
-                " file or choose another"
+                f"{path}: the checkpoint has {name} {before.get(name)}, but this call has"
+                f" {call.get(name)}; delete the file or choose another"
             )
     return replace(run, **{name: getattr(begun, name) for name in _RULES})
 
 
-def _kind(layer: LayerState) -> str:
-    info = layer.info
-    limit = "" if info.clip is None else f", clip {info.clip:g}"
-    return f"{info.nrows} x {info.ncols} {info.dtype.name} {info.activation}{limit}"
+def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
+    """Return a text that is the same for equal values; long ones are hashed.
+
+    Arrays are compared by their content, objects by class and fields. `seen` are the objects that
+    have been described, so that references between objects may form a cycle.
+    """
+    seen = {} if seen is None else seen
+    if isinstance(x, np.ndarray):
+        text = f"{x.dtype} {x.shape} {_digest(np.ascontiguousarray(x)).hexdigest()}"
+    elif isinstance(x, dict):
+        text = f"({', '.join(f'{key}={identity(value, seen)}' for key, value in x.items())})"
+    elif isinstance(x, list | tuple):
+        text = f"({', '.join(identity(each, seen) for each in x)})"
+    elif x is None or isinstance(x, bool | int | float | str | np.generic | np.dtype):
+        return repr(x)
+    elif is_dataclass(x) and not isinstance(x, type):
+        text = type(x).__qualname__ + identity(
+            {each.name: getattr(x, each.name) for each in fields(x)}, seen
+        )
+    elif isinstance(x, type) or id(x) in seen:
+        return getattr(x, "__qualname__", type(x).__qualname__)
+    else:
+        seen[id(x)] = x
+        try:
+            state = x.__reduce_ex__(2)[1:]  # as pickle and copy read the fields
+        except (TypeError, PickleError):
+            state = ()
+        text = f"{type(x).__qualname__}{identity(state, seen)}"
+    return text if len(text) <= _LONG else f"hash {_digest(text.encode()).hexdigest()}"
+
+
+def _digest(content: Any) -> Any:
+    return require("xxhash", "store", _WHY).xxh3_64(content)
 
 
 def _described(layer: LayerState) -> dict[str, Any]:
@@ -164,7 +198,7 @@ def _layers(
 
 
 def _checksum(text: str, arrays: Mapping[str, np.ndarray]) -> str:
-    digest = require("xxhash", "store", _WHY).xxh3_64(text.encode())
+    digest = _digest(text.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array)

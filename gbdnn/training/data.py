@@ -14,6 +14,7 @@ from gbdnn.engine.run import infer_network
 from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store import features
+from gbdnn.training.losses import hits_of, targets_of
 
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
@@ -34,7 +35,7 @@ class ArrayInputs:
 
     def __init__(self, array: np.ndarray, dtype: np.dtype) -> None:
         self._array = array
-        self.nrows = len(array)
+        self.nrows, self.dtype = len(array), array.dtype
         whole = not any(stride % dtype.itemsize for stride in array.strides)
         native = array.dtype == dtype and array.dtype.isnative and array.flags.aligned
         self.array = array if native and whole else None
@@ -56,7 +57,7 @@ class SparseInputs:
     array = None
 
     def __init__(self, rows: SparseRows) -> None:
-        self.nrows = rows.nrows
+        self.nrows, self.dtype = rows.nrows, rows.values.dtype
         self._starts, self._degrees = rows.indptr.view(np.int64)[:-1], rows.degrees
         self._columns, self._values = rows.columns.view(np.int64), rows.values
 
@@ -78,7 +79,7 @@ class StoredInputs:
     array = None
 
     def __init__(self, rows: RowSource, memory: int) -> None:
-        self.nrows, self._source = rows.nrows, rows
+        self.nrows, self.dtype, self._source = rows.nrows, rows.dtype, rows
         self._room = max(1, memory * rows.nrows // max(1, _COPIES * _nbytes(rows)))
         # Rows read at a time: as many entries as a part of a store has.
         self._step = max(1, min(1 << 14, features.PART * rows.nrows // max(1, int(rows.nvals))))
@@ -145,7 +146,7 @@ class TrainingData(NamedTuple):
             inputs = as_inputs(X, net)
         if not inputs.nrows:
             raise ArgumentError("X has no rows; training needs at least one input")
-        targets = loss.targets(y, inputs.nrows, net.shape[1], net.infos[0].dtype)
+        targets = targets_of(loss, y, inputs.nrows, net.shape[1], net.infos[0].dtype)
         weights = as_weights(sample_weight, inputs.nrows)
         return cls(inputs, targets, np.arange(inputs.nrows), weights)
 
@@ -175,18 +176,18 @@ class TrainingData(NamedTuple):
         return self._replace(rows=kept), self._replace(rows=tested)
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
-        """Return mean loss and accuracy of a network (None if targets are not labels)."""
-        total, hits = 0.0, 0.0
+        """Return mean loss and accuracy of a network (None if the loss does not define hits)."""
+        total, hits, found = 0.0, 0.0, None
         for start in range(0, len(self.rows), _BLOCK):
             rows = self.rows[start : start + _BLOCK]
             X = np.empty((len(rows), net.shape[0]), net.infos[0].dtype)
             self.inputs.take(rows, X)
             answer, weights = answers(net, X, nthreads), self.weights[rows]
             total += float((loss.losses(answer, self.targets[rows]) * weights).sum())
-            found = loss.hits(answer, self.targets[rows])
+            found = hits_of(loss, answer, self.targets[rows])
             hits += 0.0 if found is None else float(found @ weights)
         count = float(self.weights[self.rows].sum())
-        return total / count, hits / count if self.targets.ndim == 1 else None
+        return total / count, None if found is None else hits / count
 
 
 def as_weights(sample_weight: Any, inputs: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from gbdnn.model.network import Network
 from gbdnn.training.data import as_weights
 from gbdnn.training.fitting import SparseEstimator, described, with_parameters_of
 from gbdnn.training.losses import CrossEntropy, SquaredError
-from gbdnn.training.optimizers import Adam, Optimizer
+from gbdnn.training.optimizers import Adam, AnyOptimizer
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
 
@@ -250,7 +250,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
-    def _optimizer(self) -> Optimizer:
+    def _optimizer(self) -> AnyOptimizer:
         if not isinstance(self.optimizer, str) or self.optimizer != "adam":
             return super()._optimizer()
         rate, decay = self.learning_rate, self.weight_decay

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.optimizers import AnyOptimizer
     from gbdnn.training.run import EpochRecord, TrainingRun
 
 C = TypeVar("C", bound=type)
@@ -230,7 +230,7 @@ class SparseEstimator(BaseEstimator):
         """Return features as input of the network."""
         return X
 
-    def _optimizer(self) -> Optimizer:
+    def _optimizer(self) -> AnyOptimizer:
         return optimizer_named(self.optimizer, self.learning_rate, self.weight_decay)
 
     def _epochs(self, inputs: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gbdnn.kernels.gradients import LayerGradient, backward, forward
 from gbdnn.training.data import TrainingData
-from gbdnn.training.losses import default_loss, require_loss
+from gbdnn.training.losses import default_loss, loss_named
 from gbdnn.training.train import trainable
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def gradients(
     X: MatrixLike,
     y: Any,
     *,
-    loss: Loss | None = None,
+    loss: Loss | str | None = None,
     sample_weight: Any = None,
 ) -> LossGradient:
     """Return the loss and its gradient with respect to every weight and bias.
@@ -59,7 +59,7 @@ def gradients(
         One minibatch. It is converted to an array, and the activations of all layers are kept.
     y : array_like, shape (inputs,) or (inputs, outputs)
         As for `train`.
-    loss : CrossEntropy or SquaredError, optional
+    loss : CrossEntropy, BinaryCrossEntropy, SquaredError, `Loss` or name, optional
     sample_weight : array_like, shape (inputs,), optional
         As for `train`.
 
@@ -82,9 +82,8 @@ def gradients(
     >>> found.loss, found.layers[0].W.to_dense().tolist(), found.layers[0].b.tolist()
     (1.0, [[2.0], [2.0]], [2.0])
     """
-    require_loss(loss)
+    loss = loss_named(loss) or default_loss(y)
     network = trainable(net)
-    loss = loss or default_loss(y)
     data = TrainingData.of(X, y, network, loss, sample_weight)
     weights = data.weights / data.weights.mean()
     array = np.empty((data.inputs.nrows, network.shape[0]), network.infos[0].dtype)

@@ -6,48 +6,67 @@ With sample weights, each input's loss is multiplied by its weight divided by th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from scipy.special import expit
 
-from gbdnn.arrays.checks import as_array, finite, require_method
+from gbdnn.arrays.checks import as_array, as_word, finite, require_method
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
+from gbdnn.kernels.compiled import step_record
 from gbdnn.runtime.first_use import is_object
 
 if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "BinaryCrossEntropy",
     "CrossEntropy",
     "Loss",
     "SquaredError",
+    "compiled_loss",
     "default_loss",
+    "hits_of",
     "labels_of",
+    "loss_named",
     "numbered",
-    "require_loss",
+    "targets_of",
 ]
 
 
 class Loss(Protocol):
-    """Interface of a loss function."""
+    """Interface of a loss function.
 
-    code: ClassVar[int]
-    """Number of the loss in compiled code."""
+    `CrossEntropy` and `SquaredError` are compiled. Other objects, also of their subclasses, compute
+    in NumPy between the forward and the backward pass. They may also have the methods
+    ``targets(y, inputs, outputs, dtype)``, which returns validated targets, by default numbers of
+    shape (inputs, outputs), and ``hits(answer, targets)``, which returns whether the answer to each
+    input is right, for accuracies.
 
-    def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
-        """Return validated targets in the dtype and shape used by compiled code."""
-        ...
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> class AbsoluteError:
+    ...     def losses(self, answer, targets):
+    ...         return abs(answer - targets).mean(axis=1)
+    ...     def gradient(self, answer, targets):
+    ...         return np.sign(answer - targets) / answer.size
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> net = gbdnn.training.erdos_renyi([8, 16, 1], density=0.5)
+    >>> run = gbdnn.train(net, X, X.mean(axis=1), loss=AbsoluteError())
+    >>> run.history[-1].loss < 0.3 * run.history[0].loss
+    True
+    """
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the loss of each input, float64."""
+        """Return the loss of each input, shape (inputs,).
+
+        `answer` has shape (inputs, outputs).
+        """
         ...
 
     def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the gradient of the mean loss with respect to the answer."""
-        ...
-
-    def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-        """Return whether each input's largest output is its label; None without labels."""
+        """Return the gradient of the mean of `losses` by the answer, shape (inputs, outputs)."""
         ...
 
 
@@ -65,8 +84,6 @@ class CrossEntropy:
     array([0.6931])
     """
 
-    code: ClassVar[int] = 0
-
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return labels as int64; see `Loss`."""
         labels = as_array(y, "y")
@@ -81,7 +98,8 @@ class CrossEntropy:
             bad = np.flatnonzero((labels < 0) | (labels >= outputs))[0]
             raise ArgumentError(
                 f"y: label {labels[bad]} of input {bad} is out of range; the network has {outputs}"
-                f" outputs, so labels are 0 to {outputs - 1}"
+                f" outputs, so labels are 0 to {outputs - 1} (for numbers, pass"
+                ' loss="squared_error")'
             )
         return labels.astype(np.int64)
 
@@ -120,19 +138,9 @@ class SquaredError:
     array([5.])
     """
 
-    code: ClassVar[int] = 1
-
     def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
         """Return values in the given dtype, shape (inputs, outputs); see `Loss`."""
-        values = as_array(y, "y")
-        _require_length(values, inputs)
-        if values.ndim == 1 and outputs == 1:
-            values = values.reshape(-1, 1)
-        if values.shape != (inputs, outputs):
-            text = f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
-            labels = "; class numbers must have an integer dtype" if values.ndim == 1 else ""
-            raise ShapeError(f"{text} {outputs} outputs{labels}")
-        return np.ascontiguousarray(finite(values, dtype, "y"))
+        return _values(y, inputs, outputs, dtype)
 
     def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the loss of each input; see `Loss`."""
@@ -144,24 +152,102 @@ class SquaredError:
         found: np.ndarray = (answer - targets) * answer.dtype.type(2 / max(1, answer.size))
         return found
 
-    def hits(self, answer: np.ndarray, targets: np.ndarray) -> None:
-        """Return None; see `Loss`."""
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy:
+    """Logistic loss, summed over the outputs: ``sum_c log(1 + exp(Y(i, c))) - y(i, c) Y(i, c)``.
+
+    Targets are 0 or 1, shape (inputs, outputs): an input may have several labels. An answer is
+    right if all of its outputs are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gbdnn.training import BinaryCrossEntropy
+    >>> BinaryCrossEntropy().losses(np.array([[0.0, 9.0]]), np.array([[1, 1]])).round(4)
+    array([0.6933])
+    """
+
+    def targets(self, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+        """Return values in the given dtype, shape (inputs, outputs)."""
+        values = _values(y, inputs, outputs, dtype)
+        if not np.isin(values, (0, 1)).all():
+            raise ArgumentError("y: targets of BinaryCrossEntropy must be 0 or 1")
+        return values
+
+    def losses(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the loss of each input; see `Loss`."""
+        z = answer.astype(np.float64)
+        found: np.ndarray = (np.logaddexp(0, z) - targets * z).sum(axis=1)
+        return found
+
+    def gradient(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the gradient, ``(1 / (1 + exp(-Y)) - y) / inputs``; see `Loss`."""
+        found: np.ndarray = (expit(answer) - targets) / answer.dtype.type(max(1, len(answer)))
+        return found
+
+    def hits(self, answer: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return whether the signs of an input's outputs are its labels; see `Loss`."""
+        found: np.ndarray = ((answer > 0) == (targets > 0)).all(axis=1)
+        return found
 
 
-def require_loss(x: Any) -> None:
-    """Raise ArgumentTypeError unless `x` is a loss or None."""
-    if x is not None:
+_NAMED: dict[str, type[CrossEntropy | BinaryCrossEntropy | SquaredError]] = {
+    "cross_entropy": CrossEntropy,
+    "binary_cross_entropy": BinaryCrossEntropy,
+    "squared_error": SquaredError,
+}
+
+
+def loss_named(loss: Any) -> Loss | None:
+    """Return the loss with this name; raise ArgumentTypeError unless it is a loss or None."""
+    if isinstance(loss, str):
+        as_word(loss, "loss", list(_NAMED))
+        return _NAMED[loss]()
+    for method in ("losses", "gradient") if loss is not None else ():
         require_method(
-            x,
-            "losses",
-            "loss must be CrossEntropy, SquaredError or an object with their methods",
+            loss,
+            method,
+            "loss must be CrossEntropy, SquaredError or an object with the methods losses and"
+            " gradient",
         )
+    found: Loss | None = loss
+    return found
+
+
+def compiled_loss(loss: Loss) -> int | None:
+    """Return the number of a loss in compiled code; None if it computes in NumPy."""
+    # Subclasses may have other methods.
+    codes = {CrossEntropy: step_record.CROSS_ENTROPY, SquaredError: step_record.SQUARED_ERROR}
+    return codes.get(type(loss))
+
+
+def targets_of(loss: Loss, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+    """Return validated targets for a loss."""
+    make = getattr(loss, "targets", SquaredError().targets)
+    found: np.ndarray = make(y, inputs, outputs, dtype)
+    return found
+
+
+def hits_of(loss: Loss, answer: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+    """Return whether each answer is right; None if the loss does not define it."""
+    hits = getattr(loss, "hits", None)
+    return None if hits is None else hits(answer, targets)
 
 
 def default_loss(y: Any) -> Loss:
-    """Return CrossEntropy for labels, SquaredError for other targets."""
+    """Return the loss for labels, a matrix of 0 and 1 in whole numbers, or other targets."""
     values = as_array(y, "y")
-    return CrossEntropy() if values.ndim == 1 and values.dtype.kind in "iub" else SquaredError()
+    if values.dtype.kind not in "iub":
+        return SquaredError()
+    if values.ndim == 1:
+        return CrossEntropy()
+    if ((values == 0) | (values == 1)).all():
+        return BinaryCrossEntropy()
+    raise ArgumentError(
+        "y is a matrix of whole numbers other than 0 and 1; pass labels of shape (inputs,), or"
+        ' loss="squared_error" for numbers'
+    )
 
 
 def labels_of(y: Any) -> np.ndarray | None:
@@ -192,6 +278,20 @@ def numbered(y: Any, labels: np.ndarray | None, outputs: int) -> Any:
             f"y: label {str(words[wrong][0])!r} does not occur in the training labels"
         )
     return found
+
+
+def _values(y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
+    """Return finite targets, shape (inputs, outputs)."""
+    values = as_array(y, "y")
+    _require_length(values, inputs)
+    if values.ndim == 1 and outputs == 1:
+        values = values.reshape(-1, 1)
+    if values.shape != (inputs, outputs):
+        finite(values, dtype, "y")  # a missing value makes labels floats
+        text = f"y has shape {values.shape}, expected ({inputs}, {outputs}): the network has"
+        labels = "; class numbers must have an integer dtype" if values.ndim == 1 else ""
+        raise ShapeError(f"{text} {outputs} outputs{labels}")
+    return np.ascontiguousarray(finite(values, dtype, "y"))
 
 
 def _require_length(y: np.ndarray, inputs: int) -> None:

@@ -8,7 +8,13 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_flag, require_iterable, require_method
+from gbdnn.arrays.checks import (
+    as_array,
+    as_flag,
+    require_iterable,
+    require_method,
+    whole_number,
+)
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.compiled import step_record
 from gbdnn.kernels.steps import UpdateRule
@@ -17,6 +23,7 @@ from gbdnn.runtime.first_use import shown
 __all__ = [
     "SGD",
     "Adam",
+    "AnyOptimizer",
     "Constant",
     "Cosine",
     "Optimizer",
@@ -24,6 +31,8 @@ __all__ = [
     "Schedule",
     "Stepwise",
     "between",
+    "compiled_rule",
+    "moments_of",
     "optimizer_named",
     "require_optimizer",
     "step_rates",
@@ -33,7 +42,22 @@ OptimizerName = Literal["adam", "sgd"]
 
 
 class Optimizer(Protocol):
-    """Interface of an optimizer."""
+    """Interface of an optimizer in NumPy. `SGD` and `Adam` are compiled.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> class Signs:
+    ...     learning_rate, moments = 0.01, 1
+    ...     def update(self, values, gradient, moments, learning_rate, step):
+    ...         moments[0] += 0.1 * (gradient - moments[0])
+    ...         values -= np.float32(learning_rate) * np.sign(moments[0])
+    >>> X = np.random.default_rng(0).random((200, 8))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> net = gbdnn.training.erdos_renyi([8, 64, 2], density=0.5)
+    >>> gbdnn.train(net, X, y, optimizer=Signs()).history[-1].accuracy > 0.9
+    True
+    """
 
     @property
     def learning_rate(self) -> float:
@@ -41,12 +65,22 @@ class Optimizer(Protocol):
         ...
 
     @property
-    def rule(self) -> UpdateRule:
-        """Update rule and its constants, for compiled code."""
+    def moments(self) -> int:
+        """Number of arrays kept for each layer's weights and biases: 0, 1 or 2."""
         ...
 
-    def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two factors for each step, counted from 1."""
+    def update(
+        self,
+        values: np.ndarray,
+        gradient: np.ndarray,
+        moments: list[np.ndarray],
+        learning_rate: float,
+        step: int,
+    ) -> None:
+        """Change the values and moments of a layer's weights or biases in place.
+
+        All arrays have the same shape and dtype. Moments are 0 at first; steps count from 1.
+        """
         ...
 
 
@@ -91,12 +125,12 @@ class SGD:
 
     @property
     def rule(self) -> UpdateRule:
-        """See `Optimizer`."""
+        """Update rule for compiled code."""
         kind = step_record.NESTEROV if self.nesterov else step_record.SGD
         return UpdateRule(kind, (self.momentum, 0.0, 0.0, self.weight_decay, self.clip_norm or 0.0))
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Optimizer`."""
+        """Return two factors for each step, counted from 1."""
         return np.ones(len(steps)), np.ones(len(steps))
 
 
@@ -150,14 +184,17 @@ class Adam:
 
     @property
     def rule(self) -> UpdateRule:
-        """See `Optimizer`."""
+        """Update rule for compiled code."""
         decay, norm = self.weight_decay, self.clip_norm or 0.0
         constants = (self.beta1, self.beta2, self.epsilon, decay, norm)
         return UpdateRule(step_record.ADAM, constants)
 
     def corrections(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Optimizer`."""
+        """Return two factors for each step, counted from 1."""
         return 1 / (1 - self.beta1**steps), 1 / np.sqrt(1 - self.beta2**steps)
+
+
+AnyOptimizer = SGD | Adam | Optimizer
 
 
 class Schedule(Protocol):
@@ -257,7 +294,7 @@ class Stepwise:
 
 def optimizer_named(
     name: Any, learning_rate: float | None = None, weight_decay: float | None = None
-) -> Optimizer:
+) -> AnyOptimizer:
     """Return the optimizer with this name; an optimizer object is returned unchanged."""
     both = {"learning_rate": learning_rate, "weight_decay": weight_decay}
     given: Any = {what: value for what, value in both.items() if value is not None}
@@ -267,8 +304,9 @@ def optimizer_named(
                 f"{next(iter(given))}= cannot be combined with an optimizer object; set it in"
                 f" {type(name).__name__}(...)"
             )
-        require_method(name, "corrections", 'optimizer must be "adam", "sgd", Adam or SGD')
-        return name
+        require_optimizer(name)
+        found: AnyOptimizer = name
+        return found
     if name not in get_args(OptimizerName):
         raise ArgumentError(f'optimizer must be "adam" or "sgd", not {shown(name)}')
     return SGD(**given) if name == "sgd" else Adam(**given)
@@ -292,18 +330,42 @@ def between(
 
 def require_optimizer(x: Any, what: str = "optimizer") -> None:
     """Raise ArgumentTypeError unless `x` is an optimizer."""
-    require_method(x, "corrections", f"{what} must be SGD, Adam or an object with their methods")
+    if compiled_rule(x) is None:
+        require_method(
+            x,
+            "update",
+            f'{what} must be "adam", "sgd", Adam, SGD or an object with learning_rate, moments and'
+            " a method update (subclasses of Adam and SGD also need it)",
+        )
+        whole_number(getattr(x, "moments", None), "moments", least=0)
+        if x.moments > 2:
+            raise ArgumentError(f"moments must be at most 2, not {x.moments}")
+        _require_rate(getattr(x, "learning_rate", None))
+
+
+def compiled_rule(optimizer: Any) -> UpdateRule | None:
+    """Return the rule of an optimizer in compiled code; None if it computes in NumPy."""
+    return optimizer.rule if type(optimizer) in (SGD, Adam) else None
+
+
+def moments_of(optimizer: Any) -> int:
+    """Return the number of moments of an optimizer."""
+    rule = compiled_rule(optimizer)
+    found: int = optimizer.moments if rule is None else rule.moments
+    return found
 
 
 def _require_rate(rate: Any) -> None:
     between("learning_rate", rate, 0, math.inf, below=True, above=True)
 
 
-def step_rates(optimizer: Optimizer, factors: np.ndarray, first: int) -> np.ndarray:
+def step_rates(optimizer: Any, factors: np.ndarray, first: int) -> np.ndarray:
     """Return learning rates and bias corrections of steps `first`, ..., shape (steps, 3).
 
-    `factors` are the schedule's, one per step.
+    An optimizer in NumPy gets the numbers of the steps in place of corrections. `factors` are the
+    schedule's, one per step.
     """
     steps = np.arange(first + 1, first + 1 + len(factors), dtype=np.float64)
-    rates = optimizer.learning_rate * factors
-    return np.stack([rates, *optimizer.corrections(steps)], axis=1)
+    is_compiled = compiled_rule(optimizer) is not None
+    others = optimizer.corrections(steps) if is_compiled else (steps, steps)
+    return np.stack([optimizer.learning_rate * factors, *others], axis=1)

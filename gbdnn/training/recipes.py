@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
-    from gbdnn.training.optimizers import Optimizer
+    from gbdnn.training.optimizers import AnyOptimizer
     from gbdnn.training.run import TrainingRun
 
 __all__ = ["StructuredRun", "fssl"]
@@ -62,8 +62,8 @@ def fssl(
     epochs: int = 30,
     fine_tuning_epochs: int = 20,
     every: int = 4,
-    optimizer: Optimizer | None = None,
-    fine_tuning_optimizer: Optimizer | None = None,
+    optimizer: AnyOptimizer | None = None,
+    fine_tuning_optimizer: AnyOptimizer | None = None,
     input_dropout: float = 0.0,
     fine_tuning_dropout: float | None = None,
     **options: Any,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer, Schedule
+    from gbdnn.training.optimizers import AnyOptimizer, Schedule
 
 __all__ = ["CurrentEpoch", "EpochRecord", "LayerState", "TrainingRun", "states_of"]
 
@@ -184,7 +184,7 @@ class TrainingRun:
 
     history: tuple[EpochRecord, ...]
     loss: Loss | None = None
-    optimizer: Optimizer | None = None
+    optimizer: AnyOptimizer | None = None
     batch_size: int = 128
     seed: int = 0
     steps: int = 0

@@ -17,8 +17,8 @@ from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.threads import available, engaged
 from gbdnn.training.adjustments import InputDropout, require_adjustment
 from gbdnn.training.data import TrainingData
-from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, numbered, require_loss
-from gbdnn.training.optimizers import SGD, Cosine, between, require_optimizer
+from gbdnn.training.losses import CrossEntropy, default_loss, labels_of, loss_named, numbered
+from gbdnn.training.optimizers import SGD, Cosine, between, optimizer_named
 from gbdnn.training.run import LayerState, TrainingRun
 from gbdnn.training.trainer import Trainer
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gbdnn.model.layer import Layer
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer, Schedule
+    from gbdnn.training.optimizers import AnyOptimizer, Schedule
     from gbdnn.training.run import CurrentEpoch
 
 __all__ = ["train", "trainable"]
@@ -46,8 +46,8 @@ def train(
     sample_weight: Any = None,
     epochs: int = 20,
     batch_size: int | None = None,
-    loss: Loss | None = None,
-    optimizer: Optimizer | None = None,
+    loss: Loss | str | None = None,
+    optimizer: AnyOptimizer | str | None = None,
     schedule: Schedule | None = None,
     adjustments: Adjustment | Sequence[Adjustment] = (),
     validation: float | tuple[MatrixLike, Any] | None = None,
@@ -70,16 +70,19 @@ def train(
         memory, is read in parts in each epoch.
     y : array_like, shape (inputs,) or (inputs, outputs)
         For `CrossEntropy`, labels from 0 to outputs - 1, or one string label per output, in the
-        order of ``numpy.unique(y)``; for `SquaredError`, numbers.
+        order of ``numpy.unique(y)``; for `BinaryCrossEntropy`, 0 or 1 for each output; for
+        `SquaredError`, numbers.
     sample_weight : array_like, shape (inputs,), optional
         Weight of each input in losses, gradients and accuracies, relative to the mean weight.
     epochs : int, default 20
         Number of passes over the inputs; for a run, of additional passes.
     batch_size : int, default 128
         Inputs per minibatch. The last one of an epoch may be smaller.
-    loss : CrossEntropy or SquaredError, optional
-        Default: `CrossEntropy` for labels (whole numbers), `SquaredError` for other targets.
-    optimizer : SGD or Adam, default SGD(0.05, momentum=0.9)
+    loss : CrossEntropy, BinaryCrossEntropy, SquaredError, `Loss` or name, optional
+        Names are ``"cross_entropy"``, ``"binary_cross_entropy"``, ``"squared_error"``. Default:
+        `CrossEntropy` for labels (whole numbers), `BinaryCrossEntropy` for a matrix of the whole
+        numbers 0 and 1, `SquaredError` for other targets.
+    optimizer : SGD, Adam, `Optimizer`, "sgd" or "adam", default SGD(0.05, momentum=0.9)
     schedule : Constant, Cosine or Stepwise, default Cosine()
         Learning rate schedule over the epochs of this call.
     adjustments : GroupLasso, MagnitudePruning, SET, RigL, InputDropout, or a sequence of them
@@ -100,8 +103,9 @@ def train(
         Called with a `CurrentEpoch` after each epoch. If it returns True, training ends.
     checkpoint : path-like, optional
         File to which the run is saved after each epoch. If it exists, the same call resumes from
-        it, with the results of an uninterrupted call. Layers and options are compared with the
-        file; inputs and targets are not.
+        it, with the results of an uninterrupted call. The initial network and all options except
+        `nthreads` and `callback` are compared with the file; of inputs, targets and weights, the
+        shapes and dtypes are.
 
     Returns
     -------
@@ -152,9 +156,9 @@ def train(
     True
     >>> Y = gbdnn.infer(run.network, X / 16)
     """
-    require_loss(loss)
+    loss = loss_named(loss)
     if optimizer is not None:
-        require_optimizer(optimizer)
+        optimizer = optimizer_named(optimizer)
     if schedule is not None:
         require_method(
             schedule,

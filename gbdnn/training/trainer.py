@@ -7,8 +7,8 @@ for longer than about 0.1 s, so that Ctrl-C works.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -16,9 +16,10 @@ import numpy as np
 from gbdnn.errors import DivergenceError
 from gbdnn.kernels.steps import Steps
 from gbdnn.training.adjustments import StepContext
-from gbdnn.training.checkpoint import resumed, write_run
+from gbdnn.training.checkpoint import identity, resumed, write_run
 from gbdnn.training.data import StoredInputs
-from gbdnn.training.optimizers import step_rates
+from gbdnn.training.losses import compiled_loss
+from gbdnn.training.optimizers import compiled_rule, moments_of, step_rates
 from gbdnn.training.run import (
     BestEpoch,
     CurrentEpoch,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from gbdnn.training.adjustments import Adjustment
     from gbdnn.training.data import TrainingData
     from gbdnn.training.losses import Loss
-    from gbdnn.training.optimizers import Optimizer, Schedule
+    from gbdnn.training.optimizers import AnyOptimizer, Schedule
 
 __all__ = ["Trainer"]
 
@@ -56,7 +57,7 @@ class Trainer:
     """Validation data."""
 
     loss: Loss
-    optimizer: Optimizer
+    optimizer: AnyOptimizer
     schedule: Schedule
     adjustments: tuple[Adjustment, ...]
     batch_size: int
@@ -77,8 +78,8 @@ class Trainer:
         self._per_epoch = -(-len(self.data.rows) // self._batch)
         self._all = self.epochs * self._per_epoch  # steps of this call
         if checkpoint is not None:
-            moments = self.optimizer.rule.moments
-            self._run = resumed(checkpoint, self._run, moments, self._per_epoch)
+            self._call = self._described()
+            self._run = resumed(checkpoint, self._run, self._call)
         self.before = replace(self.before, layers=())  # frees their memory after the first epoch
         self._prepare()
         end = len(self.before.history) + self.epochs
@@ -88,23 +89,44 @@ class Trainer:
                 stopped = self._update_best()
                 self._run = replace(self._run, stopped=stopped)
                 if checkpoint is not None:
-                    write_run(self._run, checkpoint)
+                    write_run(self._run, checkpoint, self._call)
                 if self._call_back():
                     self._run = replace(self._run, stopped=True)
                     if checkpoint is not None:
-                        write_run(self._run, checkpoint)
+                        write_run(self._run, checkpoint, self._call)
         except KeyboardInterrupt as err:
             err.run = self._run  # type: ignore[attr-defined]
             raise
         return self._run
 
+    def _described(self) -> dict[str, str]:
+        """Return a description of everything that determines the results of the call."""
+        ignored = ("before", "data", "tested", "nthreads", "callback")
+        known = {x.name: getattr(self, x.name) for x in fields(self) if x.name not in ignored}
+        infos, *arrays = zip(*self.before.layers, strict=True)
+        known |= {
+            "layers": [(x.shape, x.dtype.name, x.activation, x.clip) for x in infos],
+            "epochs done": len(self.before.history),
+            "steps done": self.before.steps,
+            "weights": arrays,
+        }
+        for name, data in (("data", self.data), ("validation", self.tested)):
+            known[name] = data and {
+                "X": (data.inputs.nrows, data.inputs.dtype.name),
+                "y": (data.targets.shape, data.targets.dtype.name),
+                "rows": data.rows,
+            }
+        return {name: identity(value) for name, value in known.items()}
+
     def _prepare(self) -> None:
         """Create the layers and the buffers of a minibatch."""
-        rule, first = self.optimizer.rule, self._run.layers[0].info
-        self._layers = [layer.trainable(rule.moments) for layer in self._run.layers]
+        first, moments = self._run.layers[0].info, moments_of(self.optimizer)
+        self._layers = [layer.trainable(moments) for layer in self._run.layers]
+        code, rule = compiled_loss(self.loss), compiled_rule(self.optimizer)
         self._steps = Steps(
-            self._layers, batch=self._batch, loss=self.loss.code, rule=rule, nthreads=self.nthreads
-        )
+            self._layers, batch=self._batch, loss=self.loss if code is None else code,
+            rule=self.optimizer if rule is None else rule, nthreads=self.nthreads,
+        )  # fmt: skip
         weights = self.data.weights / self.data.weights[self.data.rows].mean()
         self._weights = weights, weights.astype(first.dtype)
         self._staged: np.ndarray | None = None
@@ -121,7 +143,8 @@ class Trainer:
         progress = np.arange(start, start + self._per_epoch) / self._all
         factors = self.schedule.factors(progress)
         rates = step_rates(self.optimizer, factors, self.before.steps + start)
-        done, hits, losses = 0, 0.0, np.empty(len(order))
+        # One mean over all inputs does not depend on how steps are divided into calls.
+        done, hits, losses = 0, np.empty(len(order)), np.empty(len(order))
         while done < self._per_epoch:
             count = self._next(start + done) - start - done
             clock = time.perf_counter()
@@ -131,20 +154,20 @@ class Trainer:
                 done += result.steps
                 raise self._diverged(epoch, start + done, rates[done, 0])
             weights = self._weights[0][some]
-            losses[done * self._batch :][: len(some)] = result.losses * weights
-            hits += float(result.hits @ weights)
+            part = slice(done * self._batch, done * self._batch + len(some))
+            losses[part] = result.losses * weights
+            hits[part] = 0 if result.hits is None else result.hits * weights
             seconds = time.perf_counter() - clock
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-        accuracy = hits / len(order) if self.data.targets.ndim == 1 else None
+        accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
         layers = states_of(self._layers)
         tested: tuple[float | None, float | None] = (None, None)
         if self.tested is not None:
             tested = self.tested.evaluate(network_of(layers), self.loss, self.nthreads)
         edges = sum(int(np.count_nonzero(layer.weights)) for layer in self._layers)
-        # One mean over all losses does not depend on how steps are divided into calls.
         record = EpochRecord(
             epoch, float(losses.mean()), accuracy, *tested, float(rates[-1, 0]), edges, seconds
         )
@@ -198,7 +221,7 @@ class Trainer:
 
     def _next(self, step: int) -> int:
         """Return the step at which the next call of compiled code ends."""
-        most = 1 if self._staged is not None else self._most
+        most = 1 if self._staged is not None or self._steps.in_numpy else self._most
         every = [self._per_epoch, *map(self._every, self.adjustments)]
         return min(step + most, *((step // each + 1) * each for each in every))
 

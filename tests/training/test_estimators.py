@@ -167,7 +167,7 @@ def test_optimizers():
     few["learning_rate"] = None
     for wrong, match in (
         ({"optimizer": "adagrad"}, '"adam" or "sgd"'),
-        ({"optimizer": 3}, "Adam or SGD, not 3"),
+        ({"optimizer": 3}, "Adam, SGD or an object .*, not 3"),
         ({"optimizer": SGD(), "learning_rate": 0.1}, "learning_rate= cannot be combined"),
         ({"optimizer": SGD(), "weight_decay": 0.1}, "weight_decay= cannot be combined"),
         ({"class_weight": "equal"}, "class_weight must be 'balanced'"),

@@ -1,5 +1,7 @@
 """Runs that are kept, interrupted or followed: what `train` gives besides a network."""
 
+import inspect
+
 import numpy as np
 import pytest
 from test_training import data, network, same_bits
@@ -118,7 +120,8 @@ def test_an_interrupted_call_continues_with_the_same_bits(tmp_path):
     assert run.network.isequal(expected.network)
     assert [record[:7] for record in run.history] == [record[:7] for record in expected.history]
     gbdnn.save(run, tmp_path / "saved")
-    assert path.read_bytes() == (tmp_path / "saved").read_bytes()
+    gbdnn.save(gbdnn.load(path), tmp_path / "loaded")
+    assert (tmp_path / "loaded").read_bytes() == (tmp_path / "saved").read_bytes()
 
 
 def test_a_run_that_goes_on_has_its_own_checkpoint(tmp_path):
@@ -145,21 +148,91 @@ def test_nothing_is_left_to_do_after_the_end(how, tmp_path):
     assert again.network.isequal(run.network)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seed": 1}, "has seed 0, but this call has 1"),
-        ({"optimizer": training.SGD(0.1)}, "has optimizer SGD.*0.05.*but this call has SGD"),
-        ({"schedule": training.Constant()}, "has schedule Cosine"),
-        ({"batch_size": 60}, "has batch_size 128, but this call has 60"),
-        ({"net": network((37, 50, 10))}, "has layers"),
-        ({"net": network(dtype="FP32")}, "float64.*float32"),
-        ({"net": network(clip=2.0)}, "clip 2"),
-        ({"X": X[:100], "y": Y[:100]}, "has steps 9, but this call has 3"),
+class Custom:
+    every = None
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def adjust(self, layers, context):
+        return layers
+
+
+REFUSED = {  # by parameter of `train`: other values, and what the error says
+    "net": [
+        (network((37, 50, 10)), "has layers"),
+        (network(dtype="FP32"), "float64.*float32"),
+        (network(clip=2.0), "has layers.*None.*2.0"),
+        (network(density=1.0), "has weights"),
+        (network(seed=1), "has weights"),
+        (gbdnn.train(NET, X, Y, epochs=1), "has epochs done 0, but this call has 1"),
     ],
-)
-def test_a_checkpoint_that_does_not_fit_is_refused(change, message, tmp_path):
+    "X": [(X.astype(np.float32), "float64.*float32")],
+    "y": [(X[:, :10], "has loss CrossEntropy.*SquaredError")],
+    "sample_weight": [],
+    "validation": [(0.2, "has data"), ((X, Y), "has validation None")],
+    "epochs": [(2, "has epochs 3, but this call has 2"), (5, "has epochs 3")],
+    "batch_size": [(60, "has batch_size 128, but this call has 60")],
+    "loss": [("binary_cross_entropy", "has loss CrossEntropy.*BinaryCrossEntropy")],
+    "optimizer": [(training.SGD(0.1), "has optimizer SGD.*0.05.*but this call has SGD")],
+    "schedule": [(training.Constant(), "has schedule Cosine")],
+    "adjustments": [
+        (training.SET(every=2), "has adjustments .*but this call has .*SET"),
+        (training.InputDropout(0.1), "has input_dropout"),
+        (Custom(1), "Custom"),
+    ],
+    "patience": [(3, "has patience None, but this call has 3")],
+    "seed": [(1, "has seed 0, but this call has 1")],
+    "nthreads": [(3, None)],
+    "callback": [(lambda record: None, None)],
+    "checkpoint": [],
+}
+
+
+@pytest.mark.parametrize("name", inspect.signature(gbdnn.train).parameters)
+def test_a_checkpoint_of_another_call_is_refused(name, tmp_path):
+    """A parameter that is added to `train` has to be added here, too."""
     options = {"net": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
+    gbdnn.train(**options)
+    content = options["checkpoint"].read_bytes()
+    for value, message in REFUSED[name]:
+        others = {"validation": (X, Y)} if name == "patience" else {}
+        if name == "loss":
+            others["y"] = np.eye(10)[Y]
+        others[name] = value
+        if message is None:
+            gbdnn.train(**options | others)
+            continue
+        if name == "patience":
+            message = "has patience|has validation"
+        with pytest.raises(errors.ArgumentError, match=message):
+            gbdnn.train(**options | others)
+        assert options["checkpoint"].read_bytes() == content
+
+
+def test_a_checkpoint_compares_the_fields_of_objects(tmp_path):
+    options = {"epochs": 2, "checkpoint": tmp_path / "run"}
+    run = gbdnn.train(NET, X, Y, adjustments=Custom([1, {"a": np.arange(3)}]), **options)
+    again = gbdnn.train(NET, X, Y, adjustments=Custom([1, {"a": np.arange(3)}]), **options)
+    assert again.history == run.history
+    with pytest.raises(errors.ArgumentError, match="has adjustments"):
+        gbdnn.train(NET, X, Y, adjustments=Custom([1, {"a": np.arange(3) + 1}]), **options)
+    cyclic = Custom(None)
+    cyclic.strength = [cyclic, cyclic]
+    with pytest.raises(errors.ArgumentError, match="has adjustments"):
+        gbdnn.train(NET, X, Y, adjustments=cyclic, **options)
+
+
+def test_a_saved_run_is_not_a_checkpoint(tmp_path):
+    gbdnn.save(gbdnn.train(NET, X, Y, epochs=1), tmp_path / "run")
+    with pytest.raises(errors.ArgumentError, match="a saved run, not a checkpoint"):
+        gbdnn.train(NET, X, Y, epochs=1, checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("inputs", [100])
+def test_a_checkpoint_of_other_inputs_is_refused(inputs, tmp_path):
+    options = {"net": NET, "X": X, "y": Y, "epochs": 3, "checkpoint": tmp_path / "run"}
+    change, message = {"X": X[:inputs], "y": Y[:inputs]}, "has data"
     gbdnn.train(**options)
     content = options["checkpoint"].read_bytes()
     with pytest.raises(errors.ArgumentError, match=message):
@@ -180,14 +253,17 @@ def test_ctrl_c_leaves_the_epochs_that_were_complete(tmp_path):
 
     class Interrupting:
         every = 1
+        interrupts = True
 
         def adjust(self, layers, context):
-            if context.step > 16:
+            if self.interrupts and context.step > 16:
                 raise KeyboardInterrupt
             return layers
 
+    options["adjustments"] = Interrupting()
     with pytest.raises(KeyboardInterrupt) as caught:
-        gbdnn.train(NET, X, Y, **options, adjustments=Interrupting())
+        gbdnn.train(NET, X, Y, **options)
+    Interrupting.interrupts = False
     run = caught.value.run
     assert len(run.history) == 2
     assert [r[:7] for r in run.history] == [r[:7] for r in expected.history[: len(run.history)]]
@@ -239,7 +315,7 @@ def test_a_stratified_part(part):
             return super().losses(answer, targets)
 
     gbdnn.train(NET, X, y, epochs=1, loss=Loss(), validation=validation)
-    (tested,) = parts
+    tested = parts[-1]
     assert len(tested) == round((part or 0.1) * len(X))
     counts, all_of_them = np.bincount(tested, minlength=10), np.bincount(y, minlength=10)
     assert np.abs(counts - all_of_them * len(tested) / len(X)).max() < 1

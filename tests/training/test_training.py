@@ -217,6 +217,136 @@ def test_neurons_and_inputs_without_edges():
     assert np.abs(run.network[0].bias - expected.b[0]).max() < 1e-12
 
 
+# -- losses and optimizers in NumPy --------------------------------------------------------------
+
+
+class Momentum:
+    """SGD with momentum, as the compiled one."""
+
+    learning_rate, moments = 0.05, 1
+
+    def update(self, values, gradient, moments, learning_rate, step):
+        moments[0] *= values.dtype.type(0.9)
+        moments[0] += gradient
+        values -= values.dtype.type(learning_rate) * moments[0]
+
+
+class SameEntropy(training.CrossEntropy):
+    """Calls the methods of its class, in NumPy."""
+
+
+class SameError(training.SquaredError):
+    """Calls the methods of its class, in NumPy."""
+
+
+@pytest.mark.parametrize("batch", [1, 16, 100, 1000])
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "values"])
+@pytest.mark.parametrize("dtype", ["FP32", "FP64"])
+def test_rules_in_numpy_give_the_weights_of_the_compiled_ones(labels, dtype, batch):
+    net = network((20, 30, 5), 0.4, dtype, last="relu")
+    net = gbdnn.Network([net[0], gbdnn.Layer(net[1].W, net[1].bias, clip=1.0)])
+    X, y = data(net, 130, labels=labels)
+    if not labels:
+        y = np.abs(y)
+    weights = np.random.default_rng(5).random(len(X))
+    options = {"epochs": 2, "batch_size": batch, "sample_weight": weights}
+    loss = SameEntropy() if labels else SameError()
+    expected = gbdnn.train(net, X, y, **options)
+    for rules in ({"loss": loss}, {"optimizer": Momentum()},
+                  {"loss": loss, "optimizer": Momentum()}):  # fmt: skip
+        runs = [gbdnn.train(net, X, y, nthreads=n, **options, **rules) for n in (1, 3, 8)]
+        assert same_bits(runs[0], runs[1])
+        assert same_bits(runs[0], runs[2])
+        for a, b in zip(learned(runs[0]), learned(expected), strict=True):
+            assert np.abs(a - b).max() < (1e-5 if dtype == "FP32" else 1e-13)
+        for a, b in zip(runs[0].history, expected.history, strict=True):
+            assert a.loss == pytest.approx(b.loss, rel=1e-5)
+            assert a.accuracy == pytest.approx(b.accuracy)
+    assert not expected.network.isequal(net)
+
+
+def test_a_loss_of_two_methods_is_used():
+    """Weights against central differences of this loss."""
+
+    class Quartic:
+        def losses(self, answer, targets):
+            return ((answer.astype(np.float64) - targets) ** 4).sum(axis=1)
+
+        def gradient(self, answer, targets):
+            return 4 * (answer - targets) ** 3 / len(answer)
+
+    net = network((12, 9, 4), 0.5)
+    X, y = data(net, 40, labels=False)
+    loss = Quartic()
+    found = training.gradients(net, X, y, loss=loss)
+    run = gbdnn.train(
+        net, X, y, epochs=1, batch_size=40, loss=loss, optimizer=training.SGD(1e-3, momentum=0),
+        schedule=training.Constant(), validation=(X, y),
+    )  # fmt: skip
+    assert run.history[0].accuracy is None
+    assert run.history[0].loss == pytest.approx(found.loss, rel=1e-12)
+    assert run.history[0].validation_loss < run.history[0].loss
+    for k, layer in enumerate(net):
+        step = run.network[k].W.to_dense(fill_value=0) - layer.W.to_dense(fill_value=0)
+        expected = -1e-3 * found.layers[k].W.to_dense(fill_value=0)
+        assert np.abs(step - expected).max() < 1e-12
+    W, values = net[0].W.to_dense(fill_value=0), []
+    at = tuple(np.argwhere(W)[0])
+    for h in (1e-5, -1e-5):
+        moved = W.copy()
+        moved[at] += h
+        layers = [gbdnn.Layer(moved, net[0].bias), net[1]]
+        values.append(training.gradients(layers, X, y, loss=loss).loss)
+    assert found.layers[0].W[at].value == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
+
+
+def test_a_loss_in_numpy_that_is_not_finite_is_an_error():
+    class Broken(training.SquaredError):
+        def losses(self, answer, targets):
+            return super().losses(answer, targets) * np.where(targets[:, 0] == 7, np.nan, 1)
+
+    net = network((12, 9, 4), 0.5)
+    X, y = data(net, 40, labels=False)
+    y[:, 0] = 1
+    y[orders(40, 1)[0][30], 0] = 7  # in the second step
+    with pytest.raises(errors.DivergenceError, match="step 1") as caught:
+        gbdnn.train(net, X, y, epochs=1, batch_size=20, loss=Broken())
+    assert not same_bits(caught.value.run, gbdnn.train(net, X, y, epochs=0))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_several_labels_per_input(whole):
+    net = network()
+    X, _ = data(net)
+    W = np.random.default_rng(3).standard_normal((net.shape[0], 10))
+    Z = X @ W
+    y = (np.median(Z, axis=0) < Z).astype(np.int64 if whole else np.float64)
+    loss = None if whole else "binary_cross_entropy"
+    P = 1 / (1 + np.exp(-oracle(net).activations(X)[-1]))
+    expected = -(np.log(P) * y + np.log(1 - P) * (1 - y)).sum(axis=1).mean()
+    assert training.gradients(net, X, y, loss=loss).loss == pytest.approx(expected, rel=1e-9)
+    run = gbdnn.train(
+        net, X, y, epochs=100, batch_size=32, optimizer=training.Adam(0.01), loss=loss,
+        validation=(X, y),
+    )  # fmt: skip
+    found = gbdnn.infer(run.network, X).to_dense(fill_value=0) > 0
+    assert run.history[-1].validation_accuracy == (found == y).all(axis=1).mean()
+    assert (found == y).mean() > 0.85
+    assert run.history[0].loss > 2 * run.history[-1].loss
+
+
+def test_accuracy_with_weights_does_not_depend_on_the_clock(monkeypatch):
+    net = network()
+    X, y = data(net, 2000)
+    weights = np.random.default_rng(0).random(len(X)) ** 4
+    options = {"epochs": 2, "batch_size": 10, "sample_weight": weights}
+    found = []
+    for interval in (1e-9, 1e9):  # one step per call of compiled code, or many
+        monkeypatch.setattr("gbdnn.training.trainer._INTERVAL", interval)
+        found.append([record[:7] for record in gbdnn.train(net, X, y, **options).history])
+    assert found[0] == found[1]
+
+
 # -- gradients in GraphBLAS ---------------------------------------------------------------------
 
 
@@ -528,8 +658,24 @@ def wrong_calls():
         "stratified": (A, "requires labels", (net, X, np.eye(5)[y]), {"validation": "stratified"}),
         "patience": (A, "requires validation data", (net, X, y), {"patience": 3}),
         "adjustments": (T, "adjustments", (net, X, y), {"adjustments": 3}),
-        "optimizer": (T, "optimizer", (net, X, y), {"optimizer": "adam"}),
-        "loss": (T, "loss", (net, X, y), {"loss": "mse"}),
+        "optimizer": (T, "optimizer must be", (net, X, y), {"optimizer": 3}),
+        "optimizer's name": (A, 'must be "adam" or "sgd"', (net, X, y), {"optimizer": "lbfgs"}),
+        "optimizer without update": (T, "subclasses of Adam and SGD also need it", (net, X, y),
+                                     {"optimizer": type("Mine", (training.SGD,), {})()}),
+        "moments": (A, "moments must be at most 2", (net, X, y),
+                    {"optimizer": type("O", (Momentum,), {"moments": 3})()}),
+        "loss": (A, "loss must be 'cross_entropy'", (net, X, y), {"loss": "mse"}),
+        "loss without gradient": (T, "methods losses and gradient", (net, X, y),
+                                  {"loss": type("L", (), {"losses": lambda *a: 0})()}),
+        "shape of a gradient": (S, r"L.gradient returned .* \(2,\), expected \(60, 5\)",
+                                (net, X, np.eye(5)[y]),
+                                {"loss": type("L", (training.SquaredError,),
+                                              {"gradient": lambda *a: np.zeros(2)})()}),
+        "whole numbers": (A, 'pass.*loss="squared_error"', (net, X, np.stack([y] * 5, 1)), {}),
+        "many values": (A, 'for numbers, pass loss="squared_error"', (net, X, y + 40), {}),
+        "missing label": (A, "y: contains nan", (net, X, np.where(y > 3, np.nan, y)), {}),
+        "labels of outputs": (A, "must be 0 or 1", (net, X, np.stack([y] * 5, 1)),
+                              {"loss": "binary_cross_entropy"}),
         "schedule": (T, "schedule", (net, X, y), {"schedule": 0.1}),
     }  # fmt: skip
 

@@ -55,6 +55,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     def by_inputs(job, step, inputs, thread):
         """Compute the forward and backward pass for this thread's part of a minibatch."""
         layers, share_lines, stride = job[at.LAYERS], job[at.SHARE_LINES], job[at.STRIDE]
+        passes = job[at.PASSES]
         lines = -(-inputs // lanes)
         line = lines * thread // job[at.THREADS]
         last = lines * (thread + 1) // job[at.THREADS]
@@ -66,16 +67,18 @@ def make_steps(kind: Kinds, pair_lines: int):
             count = min(inputs - line * lanes, some * lanes)
             skip = start * lanes
             first = step * job[at.BATCH] + line * lanes
-            gather(job, first, count, offset(block(job, at.Y_BLOCKS, share, 0), skip))
-            for k in range(layers):
+            if passes & at.FORWARD:
+                gather(job, first, count, offset(block(job, at.Y_BLOCKS, share, 0), skip))
+            for k in range(layers if passes & at.FORWARD else 0):
                 record = offset(pointer_to(job[at.Y_RECORDS], int64), k * NFIELDS)
                 y = offset(block(job, at.Y_BLOCKS, share, k), skip)
                 z = offset(block(job, at.Y_BLOCKS, share, k + 1), skip)
                 forward(record, y, z, stride, count, null, null, z)
-            loss_and_gradient(
-                job, first, count, inputs, offset(block(job, at.Y_BLOCKS, share, layers), skip)
-            )
-            for k in range(layers - 1, 0, -1):
+            if passes & at.LOSS_GRADIENT:
+                loss_and_gradient(
+                    job, first, count, inputs, offset(block(job, at.Y_BLOCKS, share, layers), skip)
+                )
+            for k in range(layers - 1 if passes & at.BACKWARD else 0, 0, -1):
                 record = offset(pointer_to(job[at.D_RECORDS], int64), k * NFIELDS)
                 y = offset(block(job, at.Y_BLOCKS, share, k), skip)
                 d = offset(block(job, at.D_BLOCKS, share, k + 1), skip)
@@ -100,6 +103,8 @@ def make_steps(kind: Kinds, pair_lines: int):
         while done * job[at.BATCH] < job[at.COUNT]:
             inputs = min(job[at.BATCH], job[at.COUNT] - done * job[at.BATCH])
             by_inputs(job, done, inputs, thread)
+            if not job[at.PASSES] & at.BACKWARD:
+                break
             barrier(state, nthreads)
             lines = -(-inputs // lanes)
             for k in range(job[at.LAYERS]):
@@ -109,7 +114,7 @@ def make_steps(kind: Kinds, pair_lines: int):
                 if constants[4] > 0:
                     add_squares(record, first, last)
             barrier(state, nthreads)
-            if read(stopped):
+            if read(stopped) or not job[at.PASSES] & at.UPDATE:
                 break
             total = norm(job) if constants[4] > 0 else 0.0
             for k in range(job[at.LAYERS]):
