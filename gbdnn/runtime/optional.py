@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sys
+import inspect
 import warnings
 from typing import Any
 
@@ -24,7 +24,7 @@ def require(package: str, extra: str, why: str) -> Any:
 
 def warn(text: str) -> None:
     """Issue a RuntimeWarning that names the line from which gbdnn was called."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("gbdnn."):
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("gbdnn."):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, RuntimeWarning, stacklevel=level)
