@@ -14,6 +14,7 @@ from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io import store
 from gbdnn.io.challenge.layout import find_layers, find_neurons
 from gbdnn.io.challenge.network import iter_layers
+from gbdnn.io.files import ENDINGS, of_ending
 from gbdnn.io.frameworks.matrix_market import read_matrix_market
 from gbdnn.io.frameworks.onnx import read_onnx
 from gbdnn.io.frameworks.torch import read_torch
@@ -53,8 +54,6 @@ class _Format:
 
     options: str
     """The `ReadOptions` that apply to the format."""
-    endings: tuple[str, ...] = ()
-    """Suffixes of files that contain a network."""
     mark: str | None = None
     """Pattern of the files that identify a folder; None if a network is one file."""
     files: str = ""
@@ -71,15 +70,11 @@ FORMATS: dict[str, _Format] = {
     ),
     "matrix-market": _Format(
         options="layers dtype prefix bias bias_rule clip last_activation",
-        endings=(".mtx", ".mtx.gz"),
         mark=r".*[0-9]\.mtx(\.gz)?",
         files=r".*\.mtx(\.gz)?",
     ),
-    "onnx": _Format(options="layers dtype logits", endings=(".onnx",)),
-    "torch": _Format(
-        options="layers dtype clip last_activation",
-        endings=(".pt", ".pth"),
-    ),
+    "onnx": _Format(options="layers dtype logits"),
+    "torch": _Format(options="layers dtype clip last_activation"),
 }
 
 
@@ -226,7 +221,7 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
             raise MissingFileError(f"{path}: no such file or folder")
         if not path.is_dir():
             if ending := of_ending(path):
-                return ending
+                return cast("FormatName", ending)
             raise FormatError(
                 f"{path}: cannot infer the file format; pass format= (in the shell --from)"
             )
@@ -263,8 +258,9 @@ def holds_run(path: str | os.PathLike[str]) -> bool:
 def target_format(path: Path) -> FormatName:
     """Return the format to write at `path`: from its ending, or a store if it has none."""
     if found := of_ending(path):
-        return found
-    require_no_ending(path, f"one of {_endings()}")
+        return cast("FormatName", found)
+    endings = ", ".join(end for each in ENDINGS.values() for end in each)
+    require_no_ending(path, f"one of {endings}")
     return "store"
 
 
@@ -277,12 +273,6 @@ def require_no_ending(path: Path, known: str) -> None:
         )
 
 
-def of_ending(path: Path) -> FormatName | None:
-    """Return the format for the suffix of a file, or None."""
-    name = path.name.lower()
-    return next((each for each in _NAMES if name.endswith(FORMATS[each].endings)), None)
-
-
 def network_files(path: Path, name: FormatName, given: dict[str, Any]) -> list[Path]:
     """Return the files of the network at `path`."""
     if name == "tsv":
@@ -290,10 +280,6 @@ def network_files(path: Path, name: FormatName, given: dict[str, Any]) -> list[P
     if not path.is_dir():
         return [path]
     return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
-
-
-def _endings() -> str:
-    return ", ".join(end for each in FORMATS.values() for end in each.endings)
 
 
 _NAMES: tuple[FormatName, ...] = get_args(FormatName)

@@ -194,8 +194,11 @@ class Layer(LayerInfo):
             and bool(self.W.isequal(other.W, check_dtype=True))
         )
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.isequal(other)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.edges, self.activation))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -55,7 +55,7 @@ class Network(Sequence[Layer]):
     Notes
     -----
     A slice is a Network that shares the layers. A lazy network reads layer k at each access to
-    ``net[k]``; ``net.infos[k]`` has its properties without reading it.
+    ``net[k]``; ``net.infos[k]`` has its properties without reading it. ``==`` is `isequal`.
 
     Examples
     --------
@@ -223,6 +223,12 @@ class Network(Sequence[Layer]):
             and len(self) == len(other)
             and all(mine.isequal(its) for mine, its in zip(self, other, strict=True))
         )
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.isequal(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(info.shape for info in self._infos))
 
     def __len__(self) -> int:
         return len(self._infos)

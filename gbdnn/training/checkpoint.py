@@ -15,7 +15,7 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
-from gbdnn.io.files import require_writable, whole_file
+from gbdnn.io.files import require_other_ending, require_writable, whole_file
 from gbdnn.io.reading import foreign_errors, read_bytes
 from gbdnn.model.layer_info import LayerInfo
 from gbdnn.runtime.optional import require
@@ -26,6 +26,7 @@ from gbdnn.training.run import BestEpoch, EpochRecord, LayerState, TrainingRun
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["identity", "read_run", "resumed", "write_run"]
 
@@ -47,6 +48,7 @@ def write_run(
     Custom losses, optimizers and schedules are not stored. `call` describes the call of which the
     file is a checkpoint.
     """
+    _require_name(as_path(path))
     numpy_files = require("safetensors.numpy", "store", _WHY)
     arrays, known = dict(_arrays("", run.layers)), {name: getattr(run, name) for name in _NUMBERS}
     known |= {"history": run.history, "call": call}
@@ -108,6 +110,7 @@ def resumed(path: str | os.PathLike[str], begun: TrainingRun, call: dict[str, st
     belongs to another call.
     """
     path = as_path(path, "checkpoint")
+    _require_name(path)
     require_writable(path)
     try:
         run, before = _read(path)
@@ -160,6 +163,10 @@ def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
 
 def _digest(content: Any) -> Any:
     return require("xxhash", "store", _WHY).xxh3_64(content)
+
+
+def _require_name(path: Path) -> None:
+    require_other_ending(path, "load expects a network in this file, not a training run")
 
 
 def _described(layer: LayerState) -> dict[str, Any]:

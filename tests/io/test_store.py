@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import gbdnn
 from gbdnn import Layer, Network, errors
-from gbdnn.errors import FormatError, MissingFileError, OutputError, ShapeError
+from gbdnn.errors import ArgumentError, FormatError, MissingFileError, OutputError, ShapeError
 from gbdnn.io.store import features, shards, store_kind
 
 for package in ("safetensors", "xxhash"):
@@ -498,6 +498,26 @@ def test_paths_that_cannot_be_written(tmp_path):
         with pytest.raises(OutputError, match=match):
             gbdnn.save(NET, tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("x.onnx", "write_onnx"), ("x.pt", "write_torch"), ("x.mtx.gz", "write_matrix_market"),
+        ("x.Safetensors", "without this suffix"), ("x.tsv", "without this suffix"),
+    ],
+)  # fmt: skip
+def test_a_store_has_no_suffix_of_a_file(name, remedy, tmp_path):
+    for x in (NET, X, np.arange(3)):
+        with pytest.raises(ArgumentError, match=f"a store is a folder, not a file.*{remedy}"):
+            gbdnn.save(x, tmp_path / name)
+    with pytest.raises(ArgumentError, match=remedy):
+        gbdnn.infer_to_store(NET, X, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    gbdnn.save(NET, tmp_path / "x.v2")
+    (tmp_path / "x.v2").rename(tmp_path / name)  # a store that has such a name is replaced
+    gbdnn.save(NET[:1], tmp_path / name)
+    assert gbdnn.load(tmp_path / name) == NET[:1]
 
 
 def test_links_are_followed(tmp_path):

@@ -71,6 +71,9 @@ def test_bias_as_diagonal_matrix():
 def test_isequal_tells_apart(other):
     assert Layer(W).isequal(Layer(W))
     assert not Layer(W).isequal(other)
+    assert Layer(W) == Layer(W)
+    assert hash(Layer(W)) == hash(Layer(W))
+    assert Layer(W) != other
 
 
 def test_pickle_keeps_everything():
@@ -121,6 +124,10 @@ def test_network_is_a_sequence():
 def test_network_isequal():
     net = network(case(2).layers)
     assert net.isequal(network(case(2).layers))
+    assert net == network(case(2).layers)
+    assert hash(net) == hash(network(case(2).layers))
+    assert net not in (net[:2], "net")
+    assert net.index(network(case(2).layers)[1]) == 1
     assert not net.isequal(net[:2])
     assert not net.isequal(network(case(3).layers))
     assert not net.isequal(net.astype("FP64"))

@@ -120,6 +120,8 @@ def test_a_slice_is_lazy_too(lazy, source):
 
 def test_isequal_and_loaded(lazy):
     assert lazy.isequal(NET)
+    assert lazy == NET
+    assert hash(lazy) == hash(NET)
     assert NET.isequal(lazy)
     assert not lazy.isequal(lazy[:2])
     loaded = lazy.loaded()

@@ -45,6 +45,21 @@ def test_training_continues_from_a_file(optimizer, dtype, labels, tmp_path):
     assert longer[0].steps == run.steps + 8
 
 
+@pytest.mark.parametrize("name", ["run.pt", "run.PTH", "run.onnx", "run.mtx.gz"])
+def test_a_run_has_no_suffix_of_a_network(name, tmp_path):
+    """`load` would read such a file as a network."""
+    run = gbdnn.train(NET, X, Y, epochs=1)
+    path, calls = tmp_path / name, []
+    for call in (
+        lambda: gbdnn.save(run, path),
+        lambda: gbdnn.train(NET, X, Y, checkpoint=path, callback=calls.append),
+    ):
+        with pytest.raises(errors.ArgumentError, match="not a training run"):
+            call()
+    assert not calls
+    assert not path.exists()
+
+
 def test_custom_rules_are_passed_again(tmp_path):
     class Half(training.Constant):
         def factors(self, progress):

@@ -59,6 +59,7 @@ def save(
         ``run.network`` for inference.
     path : path-like
         A new or empty folder, or a store, which is replaced atomically. For a training run, a file.
+        Not with the suffix of another format.
     progress : callable, optional
         Called as ``progress(k, count)`` after each layer; count is None if unknown.
 
@@ -68,7 +69,8 @@ def save(
         The folder cannot be written, or contains other files than a store, or parts of an
         unfinished `infer_to_store`.
     ArgumentTypeError, ArgumentError, ShapeError
-        `x` has another type, or its layers do not fit each other.
+        `x` has another type, its layers do not fit each other, or `path` has another format's
+        suffix.
     MissingPackageError
         safetensors or xxhash is not installed.
 

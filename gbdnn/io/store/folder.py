@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gbdnn.arrays.checks import as_flag, as_path
 from gbdnn.errors import FormatError, MissingFileError, OutputError
-from gbdnn.io.files import output_errors, whole_file
+from gbdnn.io.files import output_errors, require_other_ending, whole_file
 from gbdnn.io.reading import read_bytes
 from gbdnn.io.store.fingerprints import checksum
 from gbdnn.io.store.shards import ShardReader, ShardWriter, require_packages
@@ -36,6 +36,7 @@ __all__ = ["INDEX", "RUN", "Address", "Reader", "Writer", "read_json", "write_js
 
 INDEX, RUN = "index.json", "gbdnn-run.json"
 _FORMAT, _VERSION = "gbdnn.store", 2
+_OTHERS = (".safetensors", ".tsv", ".tsv.gz")
 _OURS = re.compile(  # names that nobody else chooses
     r"shard-[0-9a-f]{16}-\d{5,}\.safetensors|part-[0-9a-f]{16}-\d+-\d+\.json"
     r"|gbdnn-run\.json|\.gbdnn-[0-9a-f]{16}\.tmp"
@@ -47,11 +48,13 @@ class Writer(ShardWriter):
 
     `path` is a new or empty folder, or a store; `resumes` says whether to accept and keep the parts
     of an unfinished run. Raise OutputError if the folder cannot be written, contains other files,
-    or another process is writing to it.
+    or another process is writing to it, and ArgumentError if a new name has the suffix of a file.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resumes: bool = False) -> None:
         self.folder, self._resumes = as_path(path).absolute(), resumes
+        if not os.path.isdir(self.folder):  # noqa: PTH112 -- no error for a long name
+            require_other_ending(as_path(path), "a store is a folder, not a file", *_OTHERS)
         require_packages()
         super().__init__(self.folder)
         self._lock, self._made = -1, False
