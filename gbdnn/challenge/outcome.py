@@ -1,6 +1,6 @@
 """Run a challenge problem and compare its categories with the true ones.
 
-The true categories are official, or computed independently by SciPy in FP64.
+The true categories are those of the problem, or computed independently by SciPy in FP64.
 """
 
 from __future__ import annotations
@@ -50,15 +50,17 @@ T = TypeVar("T")
 _FEW = 10  # inputs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Outcome:
     """Measurements and categories of a run.
 
     Attributes
     ----------
     problem : Problem
+    first_seconds : float
+        Wall time of the first call of `infer`, which includes the preparation of the network.
     seconds : list of float
-        Wall time of each run of `infer`, in order.
+        Wall time of each later call, in order; of the first call if there is no other.
     categories : ndarray of int64
         0-based categories.
     truth : ndarray of int64, optional
@@ -101,6 +103,7 @@ class Outcome:
     """
 
     problem: Problem
+    first_seconds: float
     seconds: list[float]
     categories: np.ndarray
     truth: np.ndarray | None
@@ -114,17 +117,34 @@ class Outcome:
     borderline: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     processed: int | None = None
     balances: list[Balance] | None = None
-    records: list[LayerStats] | None = field(default=None, repr=False)
+    records: list[LayerStats] | None = None
     machine: dict[str, Any] = field(default_factory=machine)
     versions: dict[str, str] = field(default_factory=versions)
+
+    def __repr__(self) -> str:
+        return (
+            f"Outcome({self.problem.name}: {self.check}, {len(self.categories)} categories,"
+            f" {self.seconds_median:.3g} s, {self.edge_rate:.3g} edges/s)"
+        )
+
+    @property
+    def missing(self) -> np.ndarray:
+        """0-based ids of inputs in `truth` that are neither in `categories` nor `borderline`."""
+        truth = self.categories if self.truth is None else self.truth
+        return np.setdiff1d(truth, np.union1d(self.categories, self.borderline))
+
+    @property
+    def unexpected(self) -> np.ndarray:
+        """0-based ids of inputs in `categories` that are neither in `truth` nor `borderline`."""
+        truth = self.categories if self.truth is None else self.truth
+        return np.setdiff1d(self.categories, np.union1d(truth, self.borderline))
 
     @property
     def check(self) -> str:
         """``"PASSED"``, ``"FAILED"`` or ``"NOT CHECKED"``."""
         if self.truth is None:
             return "NOT CHECKED"
-        differing = np.setxor1d(self.categories, self.truth)
-        return "PASSED" if np.array_equal(differing, self.borderline) else "FAILED"
+        return "FAILED" if len(self.missing) or len(self.unexpected) else "PASSED"
 
     @property
     def seconds_median(self) -> float:
@@ -178,6 +198,7 @@ class Outcome:
             "edges_processed": self.processed,
             "workers": None if self.balances is None else len(self.balances[0].workers),
             "busy_seconds": None if self.balances is None else [_spread(b) for b in self.balances],
+            "first_seconds": self.first_seconds,
             "seconds": self.seconds,
             "seconds_median": self.seconds_median,
             "edges_per_second": self.edge_rate,
@@ -186,6 +207,8 @@ class Outcome:
             "checked_against": self.checked_against,
             "check_seconds": self.check_seconds,
             "borderline": (self.borderline + 1).tolist(),
+            "missing": (self.missing + 1).tolist(),
+            "unexpected": (self.unexpected + 1).tolist(),
         }
 
 
@@ -196,13 +219,13 @@ def run(
     engine: Engine = "auto",
     deduplicate: bool = False,
     memory: int = MEMORY,
-    repeat: int = 1,
+    repeat: int = 3,
     check: bool = True,
     record: bool = False,
     executor: Any = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run a problem `repeat` times and check its categories.
+    """Run a problem, repeat the run, and check its categories.
 
     Parameters
     ----------
@@ -212,8 +235,8 @@ def run(
         As for `infer`.
     deduplicate : bool, default False
         Compute equal inputs once. The edge rate still counts every input and is then effective.
-    repeat : int, default 1
-        Number of timed runs.
+    repeat : int, default 3
+        Number of runs after the first one. The median counts only these, unless `repeat` is 0.
     check : bool, default True
         Compare the categories with ``problem.truth``, or with SciPy's in FP64 if it is None.
     record : bool, default False
@@ -231,9 +254,9 @@ def run(
 
     Notes
     -----
-    Timed runs have no callback; `record` adds another run in this process.
+    Runs have no callback; `record` adds another run in this process.
 
-    The fused kernel is compiled before the timed runs if it is not cached. With `executor`, each
+    The fused kernel is compiled before the first run if it is not cached. With `executor`, each
     worker first computes two batches, so that it has started and loaded the weights. Times include
     sending features and answers.
 
@@ -244,7 +267,7 @@ def run(
     'PASSED'
     """
     require_kind(problem, Problem, "problem must be a Problem")
-    whole_number(repeat, "repeat", least=1)
+    whole_number(repeat, "repeat", least=0)
     for name, flag in (("deduplicate", deduplicate), ("check", check), ("record", record)):
         as_flag(flag, name)
     require_callable(progress, "progress")
@@ -267,7 +290,7 @@ def run(
             workers = copy(workers_of(executor))
             workers.stats, given = None, workers.stats
             count = _warmed(net, features, workers, options)
-        for _ in range(repeat):
+        for _ in range(1 + repeat):
             batches: list[BatchStats] = []
             if workers is not None:
                 workers.stats = partial(_add, batches, given)
@@ -285,7 +308,8 @@ def run(
         infer(problem.network, features, callback=records.append, **options)
     outcome = Outcome(
         problem=problem,
-        seconds=seconds,
+        first_seconds=seconds[0],
+        seconds=seconds[1:] or seconds,
         categories=found,
         truth=None,
         checked_against="nothing",
@@ -294,7 +318,7 @@ def run(
         kernels=_shares(work.kernels if executor is None else edges_by_kernel(batches)),
         compiling=FUSED.seconds_compiling(dtype) - before,
         deduplicate=deduplicate,
-        balances=balances or None,
+        balances=balances[1:] or balances or None,
         processed=processed,
         records=records if record else None,
     )
@@ -315,7 +339,7 @@ def _warmed(
 def _truth(problem: Problem, progress: Progress | None) -> tuple[np.ndarray, str]:
     """Return the true categories and their source."""
     if problem.truth is not None:
-        return problem.truth, "the official categories"
+        return problem.truth, "the given categories"
     found = scipy_categories(problem.network, problem.features, progress=progress)
     return found, "SciPy in FP64"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TRAINING = "train-images-idx3-ubyte.gz"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Problem:
     """Network, features, and true categories of a challenge problem.
 
@@ -42,7 +42,7 @@ class Problem:
     features : Matrix, shape (inputs, neurons)
         The inputs.
     truth : ndarray of int64, optional
-        0-based categories; None without official ones.
+        0-based categories; None if they are not known.
     seed : int, optional
         The seed of a generated network.
 
@@ -50,8 +50,8 @@ class Problem:
     --------
     >>> from gbdnn import challenge
     >>> problem = challenge.generated(1024, 6, inputs=100)
-    >>> problem.name
-    "1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits)"
+    >>> problem
+    Problem(1024 neurons x 6 layers, generated (seed 0), on 100 inputs (scikit-learn's digits))
     >>> problem.inputs, problem.network.edges
     (100, 196608)
     """
@@ -61,6 +61,9 @@ class Problem:
     features: gb.Matrix
     truth: np.ndarray | None = None
     seed: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Problem({self.name})"
 
     @property
     def inputs(self) -> int:
@@ -180,7 +183,7 @@ def official(
             with naming(str(file)):
                 whole_number(inputs, "inputs", least=1, most=features.nrows)
             features = features[:inputs, :].new()
-        called = f"{features.nrows} official images"
+        called = f"{features.nrows} inputs ({file.name})"
         if truth:
             file = find_categories(directory, neurons, layers)
             known = read_categories(file, ninputs=inputs)
@@ -199,7 +202,7 @@ def official(
                 " the file may be truncated; download it again"
             )
     return Problem(
-        name=f"{neurons} neurons x {layers} layers, official, on {called}",
+        name=f"{neurons} neurons x {layers} layers, from files, on {called}",
         network=network,
         features=features,
         truth=known,

@@ -17,6 +17,8 @@ from gbdnn.errors import ArgumentError
 from gbdnn.io.files import is_standard_output, require_writable, whole_file
 from gbdnn.viz.figures import require_plottable, save_figure
 
+_FEW = 10  # ids
+
 
 def challenge(
     data: Annotated[
@@ -53,7 +55,9 @@ def challenge(
             help="Compute equal inputs once; the edge rate is then an effective one.",
         ),
     ] = False,
-    repeat: Annotated[int, Option(min=1, help="Number of runs; their median is reported.")] = 1,
+    repeat: Annotated[
+        int, Option(min=0, help="Runs after the first; their median is reported.")
+    ] = 3,
     check: Annotated[bool, Option(help="Compare the categories with the expected ones.")] = True,
     json_file: Annotated[
         Path | None,
@@ -81,7 +85,7 @@ def challenge(
     \b
     Examples:
       gbdnn challenge
-      gbdnn challenge --neurons 4096 --layers 480 --repeat 3 --json outcome.json
+      gbdnn challenge --neurons 4096 --layers 480 --json outcome.json
       gbdnn challenge --data DIR --inputs 500
       gbdnn challenge --inputs 60000 --workers 2
     """  # noqa: D301 -- \b keeps the lines of the examples
@@ -139,9 +143,13 @@ def _check(outcome: problems.Outcome) -> str:
         return outcome.check
     count = len(outcome.borderline)
     but = f", except {count} inputs that rounding decides" if count else ""
-    return (
-        f"{outcome.check} (against {outcome.checked_against}{but}), {outcome.check_seconds:.1f} s"
-    )
+    found = f"{outcome.check} (against {outcome.checked_against}{but})"
+    for what in ("missing", "unexpected"):
+        ids = getattr(outcome, what)
+        if len(ids):
+            first = ", ".join(map(str, ids[:_FEW] + 1)) + (", ..." if len(ids) > _FEW else "")
+            found += f"; {len(ids)} {what} (ids from 1): {first}"
+    return f"{found}; {outcome.check_seconds:.1f} s"
 
 
 def _facts(outcome: problems.Outcome) -> dict[str, Any]:
@@ -159,6 +167,7 @@ def _facts(outcome: problems.Outcome) -> dict[str, Any]:
         "threads": outcome.nthreads,
         "engine": f"{outcome.engine}, kernels {kernels(outcome.kernels)}",
         "edges": f"{edges:,} (x {problem.inputs:,} inputs = {edges * problem.inputs:.4g})",
+        "first call": f"{outcome.first_seconds:.3f} s, includes preparation",
         "seconds": f"{outcome.seconds_median:.3f}, median of {len(outcome.seconds)}",
         "edge rate": rate,
         "categories": f"{len(outcome.categories):,}",

@@ -3,11 +3,12 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from shell import as_process, fails, run, well
 
 import gbdnn
-from gbdnn.io import write_categories, write_network, write_tsv
+from gbdnn.io import read_categories, write_categories, write_network, write_tsv
 from gbdnn.runtime.cores import cores
 
 COMMANDS = ("challenge", "infer", "train", "generate", "convert", "info")
@@ -37,6 +38,8 @@ def test_the_default_problem_passes(tmp_path):
     facts = dict(re.match(r"(.{11}) (.*)", line).groups() for line in done.stdout.splitlines())
     assert facts["problem    "].startswith("1024 neurons x 120 layers")
     assert facts["edges      "].startswith("3,932,160 (x 1,797 inputs")
+    assert facts["first call "].endswith(" s, includes preparation")
+    assert facts["seconds    "].endswith(", median of 3")
     assert facts["check      "].startswith("PASSED (against SciPy in FP64)")
     outcome = json.loads((tmp_path / "outcome.json").read_text())
     assert outcome["check"] == "PASSED"
@@ -62,17 +65,23 @@ def test_options_of_the_challenge(tmp_path):
 
 def test_official_files(folder):
     printed = well("challenge", "--data", folder, "--layers", 8)
-    assert "PASSED (against the official categories)" in printed
+    assert "PASSED (against the given categories)" in printed
 
 
 def test_a_failed_check_is_exit_code_1(folder, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "neuron1024-l8-categories.tsv").unlink()
-    write_categories([0], tmp_path / "neuron1024-l8-categories.tsv")
+    truth = read_categories(folder / "neuron1024-l8-categories.tsv")
+    write_categories(np.arange(26), tmp_path / "neuron1024-l8-categories.tsv")
+    assert truth[0] >= 26
     done = run("challenge", "--data", tmp_path, "--layers", 8)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "FAILED" in done.stdout
+    unexpected = ", ".join(str(each) for each in truth + 1)  # the files count from 1
+    assert (
+        "FAILED (against the given categories); 26 missing (ids from 1): 1, 2, 3, 4, 5, 6, 7, 8,"
+        f" 9, 10, ...; {len(truth)} unexpected (ids from 1): {unexpected};"
+    ) in done.stdout
 
 
 def test_a_plot_of_the_run(tmp_path):

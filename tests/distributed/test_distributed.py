@@ -735,4 +735,4 @@ def test_the_challenge_on_workers():
     assert 0 < len(outcome.categories) < 300
     assert [len(found.workers) for found in outcome.balances] == [2, 2]
     assert [found.workers["inputs"].sum() for found in outcome.balances] == [300, 300]
-    assert len(records) == 2
+    assert len(records) == 3

@@ -47,7 +47,7 @@ def find_categories(directory: str | os.PathLike[str], neurons: int, layers: int
     if root.resolve().name == f"neuron{n}":
         folders.append("..")
     name = f"neuron{n}-l{whole_number(layers, 'layers', least=1)}-categories.tsv"
-    return _first("categories", root, folders, name)
+    return _first("categories", root, folders, name, "; pass truth=False to run without them")
 
 
 def find_layers(
@@ -105,13 +105,13 @@ def layers_in(folder: Path, n: int) -> dict[int, Path]:
     return numbered(folder, _LAYER).get(str(n), {}) if _is(Path.is_dir, folder) else {}
 
 
-def _first(what: str, root: Path, folders: list[str], name: str) -> Path:
+def _first(what: str, root: Path, folders: list[str], name: str, remedy: str = "") -> Path:
     tried = [root / folder / (name + ending) for folder in folders for ending in ("", ".gz")]
     for path in tried:
         if _is(Path.is_file, path):
             return path
     raise MissingFileError(
-        f"{root}: no {what}; looked for {', '.join(str(path) for path in tried)}"
+        f"{root}: no {what}; looked for {', '.join(str(path) for path in tried)}{remedy}"
     )
 
 
