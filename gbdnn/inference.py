@@ -264,8 +264,8 @@ def infer_to_store(
         65,536 for networks on disk and those of more than 120 layers; with `executor` 1/64 of the
         inputs, between 2,048 and 16,384.
     restart : bool, default False
-        Discard an unfinished run in the folder, or replace a finished store when the new result is
-        complete.
+        Discard a different, unfinished run in the folder, or replace a finished store when the new
+        result is complete. Parts of the same run are kept: the same call continues it.
     progress : callable, optional
         Called as ``progress(done, inputs)`` with the number of inputs in finished parts: once at
         the start, then after each part.

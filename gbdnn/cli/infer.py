@@ -65,7 +65,7 @@ def infer(
         ),
     ] = False,
     force: Annotated[
-        bool, Option("--force", "--restart", help="Replace existing output, complete or not.")
+        bool, Option("--force", "--restart", help="Replace other existing output, complete or not.")
     ] = False,
 ) -> None:
     """Run features through a network and write the activations.

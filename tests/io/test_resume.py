@@ -181,9 +181,16 @@ def test_a_part_of_an_earlier_run_that_is_finished_late_is_not_taken(tmp_path):
     assert Y.isequal(EXPECTED)
 
 
-def test_restart_computes_everything_again(tmp_path):
-    stopped(tmp_path, 30)
-    assert counted(tmp_path, restart=True)[1] == 0
+def test_restart_continues_the_same_run(tmp_path):
+    """The call that was interrupted, repeated, computes the missing parts only."""
+    gbdnn.infer_to_store(NET, X, tmp_path)
+    stopped(tmp_path, 30, restart=True)
+    Y, done = counted(tmp_path, restart=True)
+    assert done == 30
+    assert Y.isequal(EXPECTED)
+    assert counted(tmp_path, restart=True)[1] == 0  # what is finished is computed again
+    stopped(tmp_path, 30, restart=True)
+    assert counted(tmp_path, batch=20, restart=True)[1] == 0  # parts of another size
 
 
 def test_a_run_that_failed_before_its_first_part_leaves_nothing(tmp_path):

@@ -46,7 +46,7 @@ class PartWriter(Writer):
     batch : int, optional
         Requested size of parts. By default, an unfinished run keeps its parts.
     restart : bool
-        Whether to discard an unfinished run or a finished store in the folder.
+        Whether to discard a finished store or a different, unfinished run in the folder.
 
     Attributes
     ----------
@@ -101,31 +101,32 @@ class PartWriter(Writer):
         if self.is_finished:
             return
         unfinished = _read(self.folder / RUN) if any(self.folder.glob("part-*.json")) else {}
-        if unfinished and not self._restart:
-            self._continue(unfinished)
+        if unfinished and self._continues(unfinished):
             return
         if (self.folder / INDEX).exists() and not self._restart:
             raise OutputError(
                 f"{self.folder}: the folder contains a finished store"
                 f"{self._difference(finished.get('run'))}; choose another folder or pass"
-                " restart=True (--restart) to replace it"
+                " restart=True to replace it"
             )
         self._tidy()
         with output_errors(self.folder):
             write_json(self.folder / RUN, {"run": self._run, "starts": self.starts})
 
-    def _continue(self, unfinished: dict[str, Any]) -> None:
-        """Continue an unfinished run, or raise an error if it is a different one."""
+    def _continues(self, unfinished: dict[str, Any]) -> bool:
+        """Continue an unfinished run; False, or an error, if it is a different one."""
         difference = self._difference(unfinished["run"])
         if not difference and self._batch is not None and unfinished["starts"] != self.starts:
             sizes = [starts[1] - starts[0] for starts in (unfinished["starts"], self.starts)]
             difference = f" (its parts have {sizes[0]:,} inputs, not {sizes[1]:,})"
-        if difference:
+        if difference and not self._restart:
             raise OutputError(
                 f"{self.folder}: the folder contains a different, unfinished run{difference};"
-                " choose another folder or pass restart=True (--restart) to discard it"
+                " choose another folder or pass restart=True to discard it"
             )
-        self.starts = unfinished["starts"]
+        if not difference:
+            self.starts = unfinished["starts"]
+        return not difference
 
     def _difference(self, other: dict[str, str] | None) -> str:
         """Describe how another run differs from this one, or return an empty string."""
