@@ -1,6 +1,7 @@
 """infer against the dense FP64 oracle: values and pattern, over a table of networks."""
 
 import itertools
+import pickle
 import re
 from functools import partial
 
@@ -41,6 +42,67 @@ def test_table(infer):
         dtype = options.pop("dtype")
         expected = case(3, density=0.2, **options)
         assert_answer(infer(network(expected.layers, dtype), expected.X), expected, dtype)
+
+
+def stored(net, path):
+    gbdnn.save(net, path / "net")
+    return gbdnn.load(path / "net", lazy=True)
+
+
+def as_text(net, path):
+    gbdnn.io.write_matrix_market(net, path)
+    return gbdnn.io.read_matrix_market(path, bias_rule="entries", clip=0.7, dtype="FP32")
+
+
+@pytest.mark.parametrize("bias", [-0.3, [-0.3, -0.1, -1e-50]])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        lambda net, path: net,
+        lambda net, path: pickle.loads(pickle.dumps(net)),  # noqa: S301
+        stored,
+        as_text,
+        lambda net, path: gbdnn.Network.lazy([each.info for each in net], net.__getitem__)[:2],
+    ],
+)
+def test_bias_and_clip_are_those_given_whatever_the_dtype_of_the_layers(kept, bias, tmp_path):
+    """0.3 rounded to FP32 and then computed with in FP64 would be wrong from the eighth digit."""
+    W, X = np.eye(3, dtype="f4"), np.array([[0.5, 0.25, 0.125], [4, 0, 1]], "f4")
+    net = kept(gbdnn.Network([W, W], bias=[bias] * 2, bias_rule="entries", clip=0.7), tmp_path)
+    assert net.dtype == np.float32
+    assert net[0].bias == pytest.approx(np.float32(bias), abs=0)
+    expected = X.astype("f8")
+    for _ in range(2):
+        expected = np.where(expected > 0, np.clip(expected + bias, 0, 0.7), 0)
+    Y = gbdnn.infer(net, X, dtype="FP64").to_dense(fill_value=0)
+    np.testing.assert_allclose(Y, expected, rtol=1e-15)
+    cast = net.astype("FP64")
+    assert cast.infos[0].lowest_bias == cast[0].lowest_bias == -0.3
+    assert cast.infos[0].info == cast[0].info
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_the_bias_of_the_challenge_in_fp64(lazy):
+    net = gbdnn.radixnet(1024, 1, lazy=lazy)
+    Y = gbdnn.infer(net, np.full((1, 1024), 1.0), dtype="FP64")
+    np.testing.assert_allclose(Y.to_dense(), 2 - 0.3, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("bias", "dtype"), [(0.0, "FP32"), (-0.0, "FP64"), (-1e-50, "FP32"), ([-0.0] * 7, "FP32")]
+)
+def test_no_result_is_a_negative_zero(infer, bias, dtype):
+    """A zero would have another sign in a call with one input than in one with many."""
+    random = np.random.default_rng(0)
+    W = (random.random((6, 7)) < 0.7) * -random.random((6, 7))
+    layer = gbdnn.Layer(W, bias, activation="identity", dtype=dtype)
+    X = np.where(random.random((40, 6)) < 0.4, random.random((40, 6)), 0)
+    X[3] = -0.0
+    run = gbdnn.compile([layer])
+    together = run(X)
+    for Y in (together, np.stack([run(x) for x in X]), infer([layer], X).to_dense(fill_value=0)):
+        assert not np.signbit(Y[Y == 0]).any()
+    np.testing.assert_array_equal(together, np.stack([run(x) for x in X]))
 
 
 def test_shapes(infer):

@@ -40,7 +40,7 @@ def scipy_categories(
     for block, alive in enumerate(blocks):
         Y = X[alive]
         for k, layer in enumerate(network):
-            Y = _after(layer, Y @ _as_csr(layer.weights), layer.bias)
+            Y = _after(layer, Y @ _as_csr(layer.weights), layer.given_bias)
             lives = np.diff(Y.indptr) > 0
             Y, alive = Y[lives], alive[lives]
             if progress is not None:
@@ -64,9 +64,9 @@ def left_to_rounding(network: Network, features: gb.Matrix) -> np.ndarray:
         W = _as_csr(layer.weights)
         n = 2 + int(np.bincount(W.indices, minlength=1).max(initial=0))
         g = n * roundoff / (1 - n * roundoff)
-        off = g * np.abs(layer.bias)
-        least = _after(layer, (1 - g) * (least @ W), layer.bias - off)
-        most = _after(layer, (1 + g) * (most @ W), layer.bias + off)
+        off = g * np.abs(layer.given_bias)
+        least = _after(layer, (1 - g) * (least @ W), layer.given_bias - off)
+        most = _after(layer, (1 + g) * (most @ W), layer.given_bias + off)
     return (np.diff(most.indptr) > 0) & (np.diff(least.indptr) == 0)
 
 

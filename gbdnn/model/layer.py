@@ -101,6 +101,9 @@ class Layer(LayerInfo):
     bias: float | np.ndarray
     """The bias: a float, or a read-only array of length ncols."""
 
+    given_bias: float | np.ndarray
+    """The bias before it was rounded to the dtype; `astype` starts from it."""
+
     W: gb.Matrix
     """The layer's own weights, column-wise; they must not be modified."""
 
@@ -143,21 +146,25 @@ class Layer(LayerInfo):
     def assembled(cls, info: LayerInfo, columns: SparseRows, bias: float | np.ndarray) -> Layer:
         """Return the layer of ``info`` with weights and bias that are already validated.
 
-        Takes ownership of the columns. `edges`, `gain` and the range of the bias are computed from
-        the values.
+        Takes ownership of the columns. The bias may be more precise than the dtype. `edges`, `gain`
+        and the range of the bias are computed from the values.
         """
         layer = cls.__new__(cls)
         layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
+        layer.__dict__["_unrounded"] = info.unrounded
         layer._hold(columns, bias)
         return layer
 
     def _hold(self, columns: SparseRows, bias: float | np.ndarray) -> None:
-        biases = np.asarray(bias) if self.ncols else np.zeros(1)
-        self._set(lowest_bias=float(biases.min()), highest_bias=float(biases.max()))
-        self._set(edges=columns.nvals, gain=_gain(columns), bias=bias, _prepared=Prepared())
+        low, high = (float(f(bias)) for f in (np.min, np.max)) if self.ncols else (0.0, 0.0)
+        self._keep(low, high, self.unrounded["clip"])
+        own = np.array(bias, self.dtype)
+        own += self.dtype.type(0)  # -0.0 becomes 0.0, with which sums start in all kernels
+        low, high = (float(own.min()), float(own.max())) if self.ncols else (0.0, 0.0)
+        self._set(lowest_bias=low, highest_bias=high, given_bias=bias, _prepared=Prepared())
+        self._set(edges=columns.nvals, gain=_gain(columns), bias=own if own.ndim else float(own))
         self._set(W=columns.matrix(transposed=True))
-        if isinstance(bias, np.ndarray):
-            bias.flags.writeable = False
+        own.flags.writeable = False
 
     @property
     def weights(self) -> gb.Matrix:
@@ -174,10 +181,10 @@ class Layer(LayerInfo):
             return self
         return Layer(
             self.W,
-            self.bias,
+            self.given_bias,
             bias_rule=self.bias_rule,
             activation=self.activation,
-            clip=self.clip,
+            clip=self.unrounded["clip"],
             dtype=dtype,
         )
 
@@ -214,18 +221,17 @@ def free(layer: Layer) -> None:
 
 
 def _as_bias(bias: Any, ncols: int, dtype: np.dtype) -> float | np.ndarray:
-    """Return the bias as a number, or as an array with one value per neuron."""
+    """Return the bias, which fits `dtype`, as a number or an array with one value per neuron."""
     complete(bias)
     if is_graphblas(bias):
         bias = _diagonal(bias, ncols)
     if is_object(bias) and type(bias).__module__ == "graphblas.core.vector":
         bias = bias.to_dense(fill_value=0)
     values = as_array(bias, "bias")
-    if values.ndim == 0:
-        return float(finite(values.reshape(1), dtype, "bias")[0])
-    if values.shape != (ncols,):
+    if values.shape not in ((), (ncols,)):
         raise ShapeError(f"bias has shape {values.shape} but the layer has {ncols} neurons")
-    return finite(values, dtype, "bias")
+    finite(values.reshape(-1), dtype, "bias")
+    return values.astype(np.result_type(values, np.float32)) if values.ndim else float(values)
 
 
 def _diagonal(D: gb.Matrix, ncols: int) -> gb.Vector:

@@ -77,10 +77,13 @@ class LayerInfo:
         if as_number(self.gain, "gain") < 0:
             raise ArgumentError(f"gain must be at least 0, not {self.gain}")
         dtype = as_dtype(self.dtype)
-        biases = as_array([self.lowest_bias, self.highest_bias], "bias")
-        low, high = finite(biases, dtype, "bias").tolist() if ncols else (0.0, 0.0)
+        biases = as_array([self.lowest_bias, self.highest_bias] if ncols else [0.0, 0.0], "bias")
+        low, high = finite(biases, dtype, "bias").tolist()
         if low > high:
             raise ArgumentError(f"the lowest bias, {low:g}, is above the highest, {high:g}")
+        clip = _as_clip(self.clip, dtype)
+        given = None if self.clip is None else float(self.clip)
+        self._keep(float(biases.min()), float(biases.max()), given)
         self._set(
             shape=(int(nrows), int(ncols)),
             edges=int(self.edges),
@@ -88,8 +91,18 @@ class LayerInfo:
             dtype=dtype,
             lowest_bias=low,
             highest_bias=high,
-            clip=_as_clip(self.clip, dtype),
+            clip=clip,
         )
+
+    def _keep(self, lowest_bias: float, highest_bias: float, clip: float | None) -> None:
+        given = {"lowest_bias": lowest_bias, "highest_bias": highest_bias, "clip": clip}
+        self._set(_unrounded=given)
+
+    @property
+    def unrounded(self) -> dict[str, Any]:
+        """Biases and clip before they were rounded to the dtype, as arguments."""
+        found: dict[str, Any] = self.__dict__["_unrounded"]
+        return found
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -100,7 +113,8 @@ class LayerInfo:
         """The properties of this layer, without a reference to its weights."""
         if type(self) is LayerInfo:
             return self
-        return LayerInfo(**{each.name: getattr(self, each.name) for each in fields(LayerInfo)})
+        known = {each.name: getattr(self, each.name) for each in fields(LayerInfo)}
+        return LayerInfo(**known | self.unrounded)
 
     @property
     def nrows(self) -> int:
@@ -132,7 +146,7 @@ class LayerInfo:
 
         `edges` and `gain` are those before the cast, in which weights may round to 0.
         """
-        return replace(self.info, dtype=as_dtype(dtype))
+        return replace(self.info, dtype=as_dtype(dtype), **self.unrounded)
 
     def difference(self, found: LayerInfo) -> str | None:
         """Describe the first difference of another layer, as ``"edges 12, not 13"``, or None."""

@@ -198,7 +198,8 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     for k, layer in enumerate(net, 1):
         file = folder / f"{prefix}{k}.mtx"
         _write(file, as_csc(layer).astype(np.float64), layer.dtype)
-        _write(_bias_file(file), np.atleast_2d(np.asarray(layer.bias, np.float64)), layer.dtype)
+        bias = np.atleast_2d(np.asarray(layer.given_bias, np.float64))
+        _write(_bias_file(file), bias, bias.dtype)
 
 
 def _files(folder: Path, prefix: str | None) -> list[Path]:

@@ -102,11 +102,12 @@ class _StoredLayers:
 def _written(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
     """Write a layer, and return its entry in the index."""
     columns = as_columns(layer.W, what=f"layer {k}")
-    told = {name: getattr(layer, name) for name in _FIELDS}
+    told = {name: getattr(layer, name) for name in _FIELDS} | layer.unrounded
     told["dtype"] = layer.dtype.name
     told["gain"] = layer.gain if math.isfinite(layer.gain) else None
-    vector = {"bias": layer.bias} if isinstance(layer.bias, np.ndarray) else {}
-    told["bias"] = None if vector else layer.bias
+    bias = layer.given_bias
+    vector = {"bias": bias} if isinstance(bias, np.ndarray) else {}
+    told["bias"] = None if vector else bias
     return {**write_rows(writer, f"layer.{k}", columns, **vector), **told}
 
 
