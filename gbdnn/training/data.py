@@ -15,6 +15,7 @@ from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store import features
 from gbdnn.training.losses import hits_of, targets_of
+from gbdnn.training.patterns import generator
 
 if TYPE_CHECKING:
     from gbdnn.engine.sources import RowSource
@@ -161,7 +162,7 @@ class TrainingData(NamedTuple):
                 f" {len(self.rows) - count} for training and {count} for validation;"
                 " neither may be empty"
             )
-        order = np.random.default_rng([seed, 99]).permutation(self.rows)
+        order = generator(seed, "validation").permutation(self.rows)
         taken = np.arange(count)
         if stratified:
             if self.targets.ndim != 1:

@@ -6,19 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.multiclass import (
+    check_classification_targets,
+    type_of_target,
+    unique_labels,
+)
 from sklearn.utils.validation import column_or_1d
 
 from gbdnn.arrays.checks import as_word
 from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
+from gbdnn.runtime.first_use import gb
 from gbdnn.training.data import as_weights
-from gbdnn.training.fitting import SparseEstimator, described, with_parameters_of
-from gbdnn.training.losses import CrossEntropy, SquaredError
+from gbdnn.training.fitting import (
+    SparseEstimator,
+    all_or_nothing,
+    described,
+    with_parameters_of,
+)
+from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from gbdnn.training.optimizers import Adam, AnyOptimizer
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
@@ -27,6 +35,9 @@ __all__ = ["SparseClassifier", "SparseRegressor"]
 @described
 class SparseClassifier(ClassifierMixin, SparseEstimator):
     """Sparse neural network classifier with scikit-learn's interface.
+
+    The loss is the cross-entropy; with several labels per input, the logistic loss of each label.
+    Features are standardised to mean 0 and variance 1; sparse features are scaled, but not centred.
 
     Parameters
     ----------
@@ -41,11 +52,15 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     classes_ : ndarray
         Sorted labels; output k of the network belongs to ``classes_[k]``.
     network_ : Network
-        Trained network for `infer`, `compile` and `save`.
+        Trained network in the units of X, for `infer`, `compile` and `save`.
     run_ : TrainingRun
+        Its network maps ``scaler_.transform(X)`` to the same outputs.
+    scaler_ : StandardScaler
     history_ : tuple of EpochRecord
     n_iter_ : int
         Number of epochs.
+    loss_curve_ : list of float
+        Mean training loss of each epoch.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         If X has feature names.
@@ -62,6 +77,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
     """
 
     classes_: np.ndarray
+    _binary: int  # 1 if y is a matrix of 0 and 1
 
     @with_parameters_of(SparseEstimator)
     def __init__(
@@ -71,19 +87,15 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         super().__init__(hidden, density, **options)
         self.class_weight = class_weight
 
-    @property
-    def network_(self) -> Network:
-        """The trained network."""
-        return self.run_.network
-
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseClassifier:
         """Train a new network, unless `warm_start` is set.
 
         Parameters
         ----------
         X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
-        y : array_like, shape (inputs,)
-            Labels.
+        y : array_like, shape (inputs,) or (inputs, labels)
+            Labels; or a matrix of 0 and 1, where an input may have several labels.
         sample_weight : array_like, shape (inputs,), optional
             As in `train`; multiplied with `class_weight`.
 
@@ -92,31 +104,32 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         SparseClassifier
             The fitted estimator.
         """
-        X, y = self._checked(X, y, reset=True)
-        check_classification_targets(y)
-        classes, labels = np.unique(y, return_inverse=True)
-        if self._goes_on and not np.array_equal(classes, self.classes_):
+        goes_on = self._goes_on
+        X, y = self._labelled(X, y, reset=True)
+        classes = np.arange(y.shape[1]) if y.ndim == 2 else np.unique(y)
+        if goes_on and not (np.array_equal(classes, self.classes_) and self._binary == y.ndim - 1):
             raise ArgumentError(
                 f"warm_start=True requires the same labels: y has {len(classes)}, the earlier fit"
                 f" had {len(self.classes_)}, and they differ; use warm_start=False"
             )
-        self.classes_ = classes
-        loss = CrossEntropy()
-        weights = self._weights(y, sample_weight)
-        self._fit(X, labels, weights, len(self.classes_), loss, strata=labels)
+        self.classes_, self._binary = classes, y.ndim - 1
+        y, weights, loss = self._targets(y, sample_weight)
+        X = self._standardised(X, weights, first=not goes_on)
+        self._fit(X, y, weights, len(classes), loss, strata=None if self._binary else y)
         return self
 
+    @all_or_nothing
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> SparseClassifier:
-        """Train for one epoch on a batch of inputs.
+        """Train for one epoch on a batch of inputs; the first batch defines the scaling of X.
 
         Parameters
         ----------
         X : ndarray, SciPy sparse or Matrix, shape (inputs, features)
-        y : array_like, shape (inputs,)
+        y : array_like, shape (inputs,) or (inputs, labels)
         classes : array_like, optional
-            All labels of all batches; required in the first call.
+            All labels of all batches; required in the first call, unless `y` is a matrix.
         sample_weight : array_like, shape (inputs,), optional
             As in `fit`.
 
@@ -131,45 +144,87 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
             `classes` is missing in the first call, differs in a later one, or lacks a label of y.
         """
         first = not hasattr(self, "run_")
-        X, y = self._checked(X, y, reset=first)
-        check_classification_targets(y)
+        X, y = self._labelled(X, y, reset=first)
+        if classes is None and first and y.ndim == 2:
+            classes = np.arange(y.shape[1])
         if classes is None and first:
             raise ArgumentError("the first call of partial_fit requires classes=, all labels")
+        if first:
+            self._binary = y.ndim - 1
         if classes is not None:
             classes = unique_labels(classes)
             if not first and not np.array_equal(classes, self.classes_):
                 raise ArgumentError("classes= differs from the classes of the first call")
             self.classes_ = classes
+        if isinstance(self.class_weight, str):
+            raise ArgumentError(
+                'partial_fit does not support class_weight="balanced"; pass a mapping'
+            )
+        y, weights, loss = self._targets(y, sample_weight)
+        X = self._standardised(X, weights, first=first)
+        self._partial_fit(X, y, weights, len(self.classes_), loss)
+        return self
+
+    def _labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, np.ndarray]:
+        """Return validated features, and labels or a matrix of 0 and 1."""
+        X, y = self._checked(X, y, reset=reset, multi_output=True)
+        if hasattr(y, "toarray"):  # a sparse matrix of 0 and 1
+            y = y.toarray()
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        if y.ndim == 2 and type_of_target(y) != "multilabel-indicator":
+            raise ArgumentError("y has several columns, which must contain only 0 and 1")
+        return X, y
+
+    def _targets(self, y: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, Loss]:
+        """Return targets and weights of the network's training, and its loss."""
+        if (y.ndim == 2) != self._binary or (y.ndim == 2 and y.shape[1] != len(self.classes_)):
+            raise ArgumentError(
+                f"y has shape {y.shape}, but the first call had {len(self.classes_)}"
+                f" {'columns' if self._binary else 'classes'}"
+            )
+        if self._binary:
+            if self.class_weight is not None:
+                raise ArgumentError(
+                    "class_weight= does not support several labels per input; use sample_weight="
+                )
+            return y.astype(np.int64), as_weights(sample_weight, len(y)), BinaryCrossEntropy()
         labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if (wrong := self.classes_[labels] != y).any():
             raise ArgumentError(
                 f"y: label {y[wrong].tolist()[0]!r} is not among the {len(self.classes_)} classes"
             )
-        if isinstance(self.class_weight, str):
-            raise ArgumentError(
-                'partial_fit does not support class_weight="balanced"; pass a mapping'
-            )
-        loss = CrossEntropy()
-        weights = self._weights(y, sample_weight)
-        self._partial_fit(X, labels, weights, len(self.classes_), loss)
-        return self
+        return labels, self._weights(labels, sample_weight), CrossEntropy()
 
-    def _weights(self, y: np.ndarray, sample_weight: Any) -> np.ndarray:
+    def _weights(self, labels: np.ndarray, sample_weight: Any) -> np.ndarray:
         """Return the product of sample weights and class weights."""
-        found = as_weights(sample_weight, len(y))
+        found = as_weights(sample_weight, len(labels))
         if isinstance(self.class_weight, Mapping):
-            return found * [float(self.class_weight.get(label, 1)) for label in y.tolist()]
+            known = self.classes_.tolist()
+            unknown = [key for key in self.class_weight if key not in known]
+            # As scikit-learn: a part of the inputs may lack a label.
+            if unknown and not all(label in self.class_weight for label in known):
+                raise ArgumentError(
+                    f"class_weight: {unknown[0]!r} is not a label; labels are {known[:10]}"
+                )
+            return found * np.array([float(self.class_weight.get(c, 1)) for c in known])[labels]
         if self.class_weight is not None:
             as_word(self.class_weight, "class_weight", ["balanced"])
-            _, labels = np.unique(y, return_inverse=True)
             totals = np.bincount(labels, found)
             return found / np.where(totals > 0, totals, 1)[labels]
         return found
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label of each input, shape (inputs,)."""
-        found: np.ndarray = self._answers(X).argmax(axis=1)
-        return self.classes_[found]
+        """Return the most probable label of each input, shape (inputs,).
+
+        With several labels per input, return a matrix of 0 and 1, shape (inputs, labels).
+        """
+        z = self._answers(X)
+        if self._binary:
+            return (z > 0).astype(np.int64)
+        found: np.ndarray = self.classes_[z.argmax(axis=1)]
+        return found
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the network's outputs, shape (inputs, classes).
@@ -177,18 +232,28 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
         With two classes, return the second minus the first output, shape (inputs,).
         """
         z = self._answers(X)
-        return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+        return z[:, 1] - z[:, 0] if z.shape[1] == 2 and not self._binary else z
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the softmax of the outputs, shape (inputs, classes)."""
+        """Return the softmax of the outputs, shape (inputs, classes).
+
+        With several labels per input, return the probability of each label.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of `predict_proba`, shape (inputs, classes)."""
         z = self._answers(X)
+        if self._binary:
+            return -np.logaddexp(0, -z)
         z -= z.max(axis=1, keepdims=True)
         z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
         return z
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 @described
@@ -213,6 +278,8 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     history_ : tuple of EpochRecord
     n_iter_ : int
         Number of epochs.
+    loss_curve_ : list of float
+        Mean training loss of each epoch.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         If X has feature names.
@@ -227,7 +294,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     True
     """
 
-    scaler_: StandardScaler
     y_mean_: np.ndarray
     y_scale_: np.ndarray
 
@@ -241,12 +307,10 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     @property
     def network_(self) -> Network:
         """The trained network; its first and last layers include the scaling of X and y."""
-        first, *others = self.run_.network
-        W = first.W.to_dense(fill_value=0) / self.scaler_.scale_[:, np.newaxis]
-        b = first.bias - (self.scaler_.mean_ @ W if self.scaler_.with_mean else 0)
-        scaled = Layer(W, b, activation=first.activation, dtype=first.dtype)
-        *before, last = scaled, *others
-        W = last.W.to_dense(fill_value=0) * self.y_scale_
+        *before, last = super().network_
+        rows, columns, values = last.W.to_coo()
+        values = (values * self.y_scale_[columns]).astype(last.dtype)
+        W = gb.Matrix.from_coo(rows, columns, values, nrows=last.nrows, ncols=last.ncols)
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
@@ -259,9 +323,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
     def _epochs(self, inputs: int) -> int:
         return min(100, max(20, 200_000 // inputs)) if self.epochs is None else self.epochs
 
-    def _scaled(self, X: Any) -> Any:
-        return self.scaler_.transform(X)
-
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Train a new network, unless `warm_start` is set.
 
@@ -281,6 +343,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         self._fit(X, y, weights, y.shape[1], SquaredError())
         return self
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:
         """Train for one epoch on a batch of inputs; the first batch defines the scaling of y.
 
@@ -316,9 +379,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
             self.y_mean_ = np.average(y, axis=0, weights=weights)
             scale = np.sqrt(np.average((y - self.y_mean_) ** 2, axis=0, weights=weights))
             self.y_scale_ = np.where(scale > 0, scale, 1.0)
-            self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
         elif y.shape[1] != len(self.y_mean_):
             raise ArgumentError(
                 f"y has {y.shape[1]} outputs, but the first call had {len(self.y_mean_)}"
             )
-        return self._scaled(X), (y - self.y_mean_) / self.y_scale_, weights
+        X = self._standardised(X, weights, first=first)
+        return X, (y - self.y_mean_) / self.y_scale_, weights

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gbdnn.arrays.checks import as_dtype, as_flag, as_nthreads, require_iterable, whole_number
 from gbdnn.arrays.matrices import as_held, as_matrix
 from gbdnn.errors import ArgumentError
+from gbdnn.model.layer import Layer
+from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import COMPLETION, gb
 from gbdnn.runtime.threads import available
 from gbdnn.training.adjustments import input_dropout
@@ -26,7 +31,6 @@ from gbdnn.training.train import train
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
     from gbdnn.training.optimizers import AnyOptimizer
     from gbdnn.training.run import EpochRecord, TrainingRun
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound="Callable[..., Any]")
 
-__all__ = ["SparseEstimator", "described", "with_parameters_of"]
+__all__ = ["SparseEstimator", "all_or_nothing", "described", "with_parameters_of"]
 
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
@@ -77,6 +81,22 @@ dtype : {"FP32", "FP64"}, default "FP32"
 """
 
 
+def all_or_nothing(method: F) -> F:
+    """Decorate a method so that the estimator is unchanged if it raises."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **options)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return call  # type: ignore[return-value]
+
+
 def described(kind: C) -> C:
     """Insert the shared parameters of the estimators into a docstring."""
     kind.__doc__ = inspect.cleandoc(kind.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
@@ -101,6 +121,7 @@ class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor."""
 
     run_: TrainingRun
+    scaler_: StandardScaler
 
     def __init__(
         self,
@@ -149,6 +170,24 @@ class SparseEstimator(BaseEstimator):
         return self.run_.history
 
     @property
+    def loss_curve_(self) -> list[float]:
+        """The mean training loss of each epoch."""
+        return [record.loss for record in self.run_.history]
+
+    @property
+    def network_(self) -> Network:
+        """The trained network; its first layer includes the scaling of X."""
+        first, *others = self.run_.network
+        rows, columns, values = first.W.to_coo()
+        # In FP64. The bias belongs to the rounded weights, so that means cancel.
+        values = (values / self.scaler_.scale_[rows]).astype(first.dtype)
+        bias = np.broadcast_to(first.bias, first.ncols).astype(np.float64)
+        if self.scaler_.with_mean:
+            bias -= np.bincount(columns, self.scaler_.mean_[rows] * values, first.ncols)
+        W = gb.Matrix.from_coo(rows, columns, values, nrows=first.nrows, ncols=first.ncols)
+        return Network([Layer(W, bias, activation=first.activation, dtype=first.dtype), *others])
+
+    @property
     def n_iter_(self) -> int:
         """Number of epochs."""
         return len(self.run_.history)
@@ -170,9 +209,21 @@ class SparseEstimator(BaseEstimator):
         own = as_dtype(self.dtype).type
         either = (own, np.float64 if own is np.float32 else np.float32)
         given = {"X": X} if y is None and not reset else {"X": X, "y": y}
-        return validate_data(
+        found = validate_data(
             self, **given, reset=reset, accept_sparse="csr", dtype=either, **options
         )
+        held = found[0] if isinstance(found, tuple) else found
+        if not hasattr(held, "sum_duplicates") or held.has_canonical_format:
+            return found
+        held = held.copy()  # the caller's; scikit-learn counts duplicate entries
+        held.sum_duplicates()
+        return (held, *found[1:]) if isinstance(found, tuple) else held
+
+    def _standardised(self, X: Any, weights: np.ndarray, *, first: bool) -> Any:
+        """Return features with mean 0 and variance 1; the first ones define the scale."""
+        if first:
+            self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
+        return self.scaler_.transform(X)
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
         require_iterable(self.hidden, "hidden must be a list of integers")
@@ -191,6 +242,8 @@ class SparseEstimator(BaseEstimator):
     ) -> None:  # fmt: skip
         seed = _seed(self.random_state)
         validation = None
+        if self.validation_fraction is None and self.patience is not None:
+            raise ArgumentError("patience= requires validation data; pass validation_fraction=0.2")
         if self.validation_fraction is not None:
             between("validation_fraction", self.validation_fraction, 0, 1, above=True, below=True)
             parts = train_test_split(
@@ -226,10 +279,6 @@ class SparseEstimator(BaseEstimator):
             "callback": self.callback,
         }
 
-    def _scaled(self, X: Any) -> Any:
-        """Return features as input of the network."""
-        return X
-
     def _optimizer(self) -> AnyOptimizer:
         return optimizer_named(self.optimizer, self.learning_rate, self.weight_decay)
 
@@ -245,7 +294,7 @@ class SparseEstimator(BaseEstimator):
     def _answers(self, X: Any) -> np.ndarray:
         """Return the outputs of the network, float64."""
         check_is_fitted(self, "run_")
-        X = self._scaled(self._checked(X))
+        X = self.scaler_.transform(self._checked(X))
         threads = as_nthreads(self.n_jobs, "n_jobs") or available()
         return answers(self.run_.network, X, threads).astype(np.float64)
 

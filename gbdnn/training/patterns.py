@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gbdnn.model.layer import Activation
 
-__all__ = ["erdos_renyi", "initialized", "layer_densities", "with_ends"]
+__all__ = ["erdos_renyi", "generator", "initialized", "layer_densities", "with_ends"]
 
 Distribution = Literal["erk", "uniform"]
 
@@ -90,7 +90,7 @@ def erdos_renyi(
     dtype = as_dtype(dtype)
     layers = []
     for k, ((n, m), part) in enumerate(zip(shapes, densities, strict=True)):
-        random = np.random.default_rng([whole_number(seed, "seed", least=0), k])
+        random = generator(whole_number(seed, "seed", least=0), "edges", k)
         edges = random_edges(n * m, round(part * n * m), random)
         layers.append(_layer(edges, (n, m), dtype, is_last=k == len(shapes) - 1))
     return initialized(layers, seed=seed)
@@ -123,7 +123,7 @@ def initialized(net: Network | Iterable[Layer], *, seed: int = 0) -> Network:
         network = as_network(net)
     layers = []
     for k, layer in enumerate(network):
-        random = np.random.default_rng([seed, k, 1])
+        random = generator(seed, "weights", k)
         columns = SparseRows.from_matrix(layer.W.T.new())
         degrees = columns.degrees
         scale = np.sqrt(2 / np.maximum(degrees, 1))
@@ -190,7 +190,7 @@ def with_ends(
     (first, last), dtype = hidden.shape, hidden.infos[0].dtype
     _require_size(inputs, first)
     _require_size(last, outputs)
-    random = np.random.default_rng([whole_number(seed, "seed", least=0), len(hidden), 2])
+    random = generator(whole_number(seed, "seed", least=0), "ends")
     columns = [column * inputs + random_edges(inputs, degree, random) for column in range(first)]
     layers = [
         _layer(np.concatenate(columns), (inputs, first), dtype, is_last=False),
@@ -235,6 +235,16 @@ def layer_densities(shapes: Sequence[tuple[int, int]], density: float) -> list[f
         if not over:
             return found
         full |= over
+
+
+def generator(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """Return a generator that depends only on the arguments.
+
+    Its stream differs from those of other purposes and of ``default_rng(seed)``, so that edges,
+    weights and the order of inputs are independent of each other and of data made from `seed`.
+    """
+    key = (int.from_bytes(b"gbdnn"), int.from_bytes(purpose.encode()), *numbers)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def random_edges(possible: int, count: int, random: np.random.Generator) -> np.ndarray:

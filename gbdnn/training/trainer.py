@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import ref
 
 import numpy as np
@@ -20,6 +20,7 @@ from gbdnn.training.checkpoint import identity, resumed, write_run
 from gbdnn.training.data import StoredInputs
 from gbdnn.training.losses import compiled_loss
 from gbdnn.training.optimizers import compiled_rule, moments_of, step_rates
+from gbdnn.training.patterns import generator
 from gbdnn.training.run import (
     BestEpoch,
     CurrentEpoch,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["Trainer"]
 
 _INTERVAL = 0.1  # target duration of a call of compiled code in seconds
-_ORDER, _DROPOUT, _ADJUSTMENTS = 0, 1, 2  # purposes of random numbers
 
 
 @dataclass(kw_only=True, eq=False)
@@ -137,7 +137,7 @@ class Trainer:
     def _epoch(self, epoch: int) -> None:
         """Train for one epoch, numbered over all calls, and add it to the run."""
         begun, start = time.perf_counter(), (epoch - len(self.before.history)) * self._per_epoch
-        order = self.data.rows[self._random(_ORDER, epoch).permutation(len(self.data.rows))]
+        order = generator(self.seed, "order", epoch).permutation(self.data.rows)
         if isinstance(self.data.inputs, StoredInputs):
             self.data.inputs.expect(order)
         progress = np.arange(start, start + self._per_epoch) / self._all
@@ -212,10 +212,6 @@ class Trainer:
             now.layers = None  # a record kept by the caller must not hold the weights
         return isinstance(answer, bool | np.bool_) and bool(answer)
 
-    def _random(self, purpose: int, *numbers: int) -> np.random.Generator:
-        """Return a generator that depends only on the seed, the purpose, and the epoch or step."""
-        return np.random.default_rng([self.seed, purpose, *numbers])
-
     def _every(self, adjustment: Adjustment) -> int:
         return self._per_epoch if adjustment.every is None else adjustment.every
 
@@ -233,7 +229,7 @@ class Trainer:
         X = self._staged[: len(rows)]
         self.data.inputs.take(rows, X)
         if rate := self.input_dropout:
-            X *= self._random(_DROPOUT, epoch, step).random(X.shape, np.float32) >= rate
+            X *= generator(self.seed, "dropout", epoch, step).random(X.shape, np.float32) >= rate
             X /= X.dtype.type(1 - rate)
         targets = np.ascontiguousarray(targets[rows])
         return self._steps.run(X, np.arange(len(rows)), targets, weights[rows], rates)
@@ -250,7 +246,7 @@ class Trainer:
                 step,
                 self._all,
                 self.optimizer.learning_rate * self.schedule.factors(since / self._all),
-                self._random(_ADJUSTMENTS + n, self.before.steps + step),
+                generator(self.seed, "adjustments", n, self.before.steps + step),
                 self._steps.gradient,
             )
             self._layers = adjustment.adjust(self._layers, context)

@@ -152,7 +152,7 @@ def test_validation_and_patience():
     assert model.n_iter_ < 60
     losses = [record.validation_loss for record in model.history_]
     assert model.run_.best.epoch == np.argmin(losses) == len(losses) - 4
-    with pytest.raises(ArgumentError, match="requires validation data"):
+    with pytest.raises(ArgumentError, match="pass validation_fraction="):
         SparseClassifier(patience=3).fit(X, Y)
 
 
@@ -256,8 +256,8 @@ def test_warm_start_goes_on():
     first = model.run_
     model.fit(X, Y)
     assert model.n_iter_ == 4
-    expected = gbdnn.train(first, X, Y, epochs=2)
-    assert model.network_.isequal(expected.network)
+    expected = gbdnn.train(first, model.scaler_.transform(X), Y, epochs=2)
+    assert model.run_.network.isequal(expected.network)
     with pytest.raises(ArgumentError, match="requires the same labels: y has 9"):
         model.fit(X, Y % 9)
     again = SparseClassifier(**options).fit(X, Y)
@@ -276,10 +276,127 @@ def test_weight_decay_schedule_and_callback():
     assert seen == [model.network_.edges] * 3
     net = gbdnn.training.erdos_renyi([64, 128, 10], 0.3, seed=model.run_.seed)
     expected = gbdnn.train(
-        net, X, Y, epochs=3, batch_size=64, optimizer=Adam(0.01, weight_decay=0.1),
-        schedule=Constant(), seed=model.run_.seed,
+        net, model.scaler_.transform(X), Y, epochs=3, batch_size=64,
+        optimizer=Adam(0.01, weight_decay=0.1), schedule=Constant(), seed=model.run_.seed,
     )  # fmt: skip
-    assert model.network_.isequal(expected.network)
+    assert model.run_.network.isequal(expected.network)
+
+
+def duplicated(X):
+    """The same matrix with each entry in two halves, in reverse order, and explicit zeros."""
+    coo = sp.coo_array(X)
+    row, column = np.nonzero(X == 0)
+    rows = np.concatenate([coo.row, coo.row, row[:50]])[::-1]
+    columns = np.concatenate([coo.col, coo.col, column[:50]])[::-1]
+    values = np.concatenate([coo.data / 2, coo.data / 2, np.zeros(50)])[::-1]
+    order = np.argsort(rows, kind="stable")
+    indptr = np.searchsorted(rows[order], np.arange(len(X) + 1))
+    return sp.csr_array((values[order], columns[order], indptr), X.shape)
+
+
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_every_storage_of_a_matrix_gives_the_same(kind):
+    options = {"hidden": (16,), "density": 0.5, "epochs": 2, "random_state": 0, "n_jobs": 1}
+    features, y = np.round(X[:200] * 16), Y[:200]
+    given = duplicated(features)
+    assert not given.has_canonical_format
+    before = given.copy()
+    expected = kind(**options).fit(sp.csr_array(features), y)
+    for other in (given, given.tocsc(), sp.coo_array(features), sp.csr_matrix(given)):
+        model = kind(**options).fit(other, y)
+        assert np.array_equal(model.scaler_.scale_, expected.scaler_.scale_)
+        assert model.network_.isequal(expected.network_)
+        assert np.array_equal(model.predict(given), expected.predict(features))
+    for part in ("data", "indices", "indptr"):
+        assert np.array_equal(getattr(before, part), getattr(given, part))
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_a_failed_fit_changes_nothing(kind, method):
+    options = {"random_state": 0, "n_jobs": 1, "epochs": 2}
+    model = kind((16,), 0.5, **options)
+    names = np.array(["cat", "dog"])[Y % 2] if kind is SparseClassifier else Y
+    classes = {"classes": ["cat", "dog"]} if "Class" in kind.__name__ and "p" in method else {}
+    getattr(model, method)(X, names, **classes)
+    expected, attributes = model.predict(X_TEST), dict(vars(model))
+
+    def failing(record):
+        raise RuntimeError("stop")
+
+    model.callback = failing
+    others = np.array(["apple", "zebra"])[Y % 2] if kind is SparseClassifier else Y * 100.0
+    with pytest.raises((RuntimeError, ValueError)):
+        getattr(model, method)(X[:, :60] + 7, others)
+    with pytest.raises((RuntimeError, ValueError)):
+        getattr(model, method)(X[:500] + 7, others[:500])
+    assert vars(model) == attributes | {"callback": failing}
+    assert np.array_equal(model.predict(X_TEST), expected)
+    assert getattr(model.set_params(callback=None), method)(X, names) is model
+    fresh = kind((16,), 0.5, **options, callback=failing)
+    with pytest.raises(RuntimeError):
+        getattr(fresh, method)(X, names, **classes)
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+
+
+def test_labels_of_class_weight_exist():
+    model = SparseClassifier(**SMALL, epochs=1)
+    for wrong in ({"0": 1e6}, {**dict.fromkeys(range(9), 1.0), 11: 2.0}):
+        with pytest.raises(ArgumentError, match="is not a label; labels are"):
+            model.set_params(class_weight=wrong).fit(X, Y)
+        with pytest.raises(ArgumentError, match="is not a label"):
+            clone(model).partial_fit(X, Y, range(10))
+    # A part of the inputs may lack a label.
+    model.set_params(class_weight=dict.fromkeys(range(10), 2.0)).fit(X[Y < 9], Y[Y < 9])
+    model.set_params(class_weight={3: 2.0}).fit(X, Y)
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e5])
+@pytest.mark.parametrize("kind", [SparseClassifier, SparseRegressor])
+def test_the_network_is_that_of_predict_far_from_zero(kind, ratio):
+    data, y = make_regression(300, 10, noise=5, random_state=0)
+    data = data + ratio * np.random.default_rng(0).choice([-1, 1], 10)
+    y = y > 0 if kind is SparseClassifier else y
+    model = kind((32,), 0.5, random_state=0, n_jobs=1).fit(data, y)
+    found = gbdnn.infer(model.network_, data).to_dense(fill_value=0)
+    if kind is SparseClassifier:
+        expected, found = model.decision_function(data), found[:, 1] - found[:, 0]
+    else:
+        expected, found = model.predict(data), found[:, 0]
+    # Rounding of the features in FP32, without that of weights times means.
+    assert np.abs(found - expected).max() < 2e-6 * ratio * np.ptp(expected)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_several_labels_per_input(kind):
+    random = np.random.default_rng(0)
+    W = random.standard_normal((64, 5))
+    y = (((X - X.mean(axis=0)) @ W) > 0).astype(int)
+    y_test = (((X_TEST - X.mean(axis=0)) @ W) > 0).astype(int)
+    model = SparseClassifier(**SMALL, epochs=40, validation_fraction=0.2).fit(X, kind(y))
+    found = model.predict(X_TEST)
+    assert found.shape == y_test.shape
+    assert (found == y_test).mean() > 0.88
+    assert model.score(X_TEST, y_test) == (found == y_test).all(axis=1).mean()
+    proba = model.predict_proba(X_TEST)
+    assert proba.shape == y_test.shape
+    np.testing.assert_allclose(proba, 1 / (1 + np.exp(-model.decision_function(X_TEST))))
+    np.testing.assert_allclose(proba, np.exp(model.predict_log_proba(X_TEST)))
+    assert np.array_equal(found, proba > 0.5)
+    assert model.history_[-1].accuracy > 0.6
+    assert model.loss_curve_ == [record.loss for record in model.history_]
+    parts = clone(model).set_params(validation_fraction=None)
+    for _ in range(3):
+        parts.partial_fit(X, kind(y))
+    assert parts.n_iter_ == 3
+    for call, match in (
+        (lambda: clone(parts).set_params(class_weight={0: 1}).fit(X, y), "class_weight="),
+        (lambda: parts.partial_fit(X, y[:, :4]), "the first call had 5"),
+        (lambda: parts.partial_fit(X, Y), "the first call had 5"),
+        (lambda: parts.fit(X, np.stack([Y, Y], axis=1)), "only 0 and 1"),
+    ):
+        with pytest.raises(ArgumentError, match=match):
+            call()
 
 
 def test_decision_function(model):

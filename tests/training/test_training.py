@@ -80,7 +80,13 @@ def same_bits(a, b):
 
 def orders(inputs, epochs, seed=0):
     """The documented order of inputs: a permutation per epoch, from seed and epoch."""
-    return [np.random.default_rng([seed, 0, e]).permutation(inputs) for e in range(epochs)]
+    return [stream(seed, "order", e).permutation(inputs) for e in range(epochs)]
+
+
+def stream(seed, purpose, *numbers):
+    """The documented stream of random numbers for a purpose."""
+    words = (int.from_bytes(each.encode(), "big") for each in ("gbdnn", purpose))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(*words, *numbers)))
 
 
 # -- one run, against NumPy ---------------------------------------------------------------------
@@ -543,7 +549,7 @@ def test_a_part_for_validation_is_not_trained_with():
     run = gbdnn.train(net, X, y, epochs=1, validation=0.25, batch_size=1000)
     # One step with all inputs that are not looked at: its loss is theirs.
     losses = oracle(net).loss_and_gradients(X, y)[0]
-    tested = np.random.default_rng([0, 99]).permutation(300)[:75]
+    tested = stream(0, "validation").permutation(300)[:75]
     assert run.history[0].loss == pytest.approx(np.delete(losses, tested).mean(), rel=1e-9)
     Z = gbdnn.infer(run.network, X[tested]).to_dense(fill_value=0)
     assert run.history[0].validation_loss == pytest.approx(oracle_loss(Z, y[tested]), rel=1e-9)
