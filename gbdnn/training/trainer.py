@@ -161,6 +161,8 @@ class Trainer:
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
+        if losses.mean() > losses[: self._batch].mean() and not self.adjustments:
+            self._require_alive(epoch, rates[0, 0])
         accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
         layers = states_of(self._layers)
@@ -178,13 +180,26 @@ class Trainer:
             steps=self.before.steps + start + self._per_epoch,
         )
 
+    def _require_alive(self, epoch: int, rate: float) -> None:
+        """Raise DivergenceError if a hidden layer is 0 for all inputs of a sample."""
+        layer, layers = self._steps.first_dead(), states_of(self._layers)
+        if layer >= 0 and self.data.is_constant(network_of(layers), self.nthreads):
+            raise DivergenceError(
+                f"epoch {epoch}, layer {layer}: all activations have become 0, and the loss has"
+                f" grown; try a learning rate below {rate:.3g} (err.run has the weights after this"
+                " epoch)",
+                replace(self._run, layers=layers, best=None),
+            )
+
     def _diverged(self, epoch: int, step: int, rate: float) -> DivergenceError:
         layer = self._steps.first_not_finite()
         where = f", layer {layer}" if layer >= 0 else ""
+        remedy = f"try a learning rate below {rate:.3g}"
+        if not step:  # no weight has changed
+            remedy = "the features, targets or initial weights are too large; scale them"
         return DivergenceError(
             f"epoch {epoch}{where}: the loss or a gradient is not finite in step {step} of this"
-            f" call; try a learning rate below {rate:.3g} (err.run has the weights before this"
-            " step)",
+            f" call; {remedy} (err.run has the weights before this step)",
             replace(self._run, layers=states_of(self._layers), best=None),
         )
 

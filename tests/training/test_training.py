@@ -320,6 +320,24 @@ def test_a_loss_in_numpy_that_is_not_finite_is_an_error():
     assert not same_bits(caught.value.run, gbdnn.train(net, X, y, epochs=0))
 
 
+@pytest.mark.parametrize("rate", [5, 50])
+def test_a_network_that_dies_is_an_error(rate):
+    """The loss is finite: all activations of a hidden layer are 0 from then on."""
+    net = training.erdos_renyi([20, 40, 40, 5], 0.5)
+    X, y = data(net, 200)
+    with pytest.raises(errors.DivergenceError, match=r"become 0.* learning rate below") as caught:
+        gbdnn.train(net, X, y, batch_size=20, optimizer=training.SGD(rate))
+    Y = gbdnn.infer(caught.value.run.network, X).to_dense(fill_value=0)
+    assert not np.ptp(Y, axis=0).any()
+
+
+def test_large_features_are_not_blamed_on_the_learning_rate():
+    net = network((20, 30, 5), 0.3, "FP32")
+    X, y = data(net, 60)
+    with pytest.raises(errors.DivergenceError, match="too large; scale them"):
+        gbdnn.train(net, X * 1e30, y)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_several_labels_per_input(whole):
     net = network()
