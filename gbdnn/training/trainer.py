@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
+_LARGE = 1e6  # loss of untrained weights that is due to the scale of the data
 _INTERVAL = 0.1  # target duration of a call of compiled code in seconds
 
 
@@ -132,6 +133,7 @@ class Trainer:
         self._staged: np.ndarray | None = None
         if self.data.inputs.array is None or self.input_dropout:
             self._staged = np.empty((self._batch, first.nrows), first.dtype)
+        self._first_loss = np.nan  # of a minibatch
         self._most = 1  # steps per call of compiled code
 
     def _epoch(self, epoch: int) -> None:
@@ -150,6 +152,8 @@ class Trainer:
             clock = time.perf_counter()
             some = order[done * self._batch : (done + count) * self._batch]
             result = self._advance(some, rates[done : done + count], epoch, done)
+            if np.isnan(self._first_loss):
+                self._first_loss = float(result.losses[: self._batch].mean())
             if result.steps < count:
                 done += result.steps
                 raise self._diverged(epoch, start + done, rates[done, 0])
@@ -161,7 +165,7 @@ class Trainer:
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-        if losses.mean() > losses[: self._batch].mean() and not self.adjustments:
+        if losses.mean() > self._first_loss and not self.adjustments:
             self._require_alive(epoch, rates[0, 0])
         accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
@@ -195,7 +199,7 @@ class Trainer:
         layer = self._steps.first_not_finite()
         where = f", layer {layer}" if layer >= 0 else ""
         remedy = f"try a learning rate below {rate:.3g}"
-        if not step:  # no weight has changed
+        if not self._first_loss < _LARGE:
             remedy = "the features, targets or initial weights are too large; scale them"
         return DivergenceError(
             f"epoch {epoch}{where}: the loss or a gradient is not finite in step {step} of this"
