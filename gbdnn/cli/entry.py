@@ -18,6 +18,7 @@ from gbdnn.cli.convert import convert
 from gbdnn.cli.generate import generate
 from gbdnn.cli.infer import infer
 from gbdnn.cli.info import info
+from gbdnn.cli.options import in_shell
 from gbdnn.cli.terminal import say, say_error, show_compiling
 from gbdnn.cli.train import train
 from gbdnn.errors import GbdnnError, OutputError
@@ -39,23 +40,24 @@ app = typer.Typer(
 )
 
 
-def _until_closed(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Return a command that ends silently, as if by SIGPIPE, when the reader of its data ends."""
+def _as_command(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Return a function whose errors name options, and that ends as by SIGPIPE, silently."""
 
-    @wraps(command)
-    def run(**options: Any) -> int | None:
+    @wraps(function)
+    def run(**given: Any) -> int | None:
         try:
-            return command(**options)
-        except OutputError as err:
-            if err.errno == errno.EPIPE:
+            return function(**given)
+        except GbdnnError as err:
+            if isinstance(err, OutputError) and err.errno == errno.EPIPE:
                 return _CLOSED
+            err.args = (in_shell(str(err), given), *err.args[1:])
             raise
 
     return run
 
 
 for _command in (challenge, infer, train, generate, convert, info):
-    app.command()(_until_closed(_command))
+    app.command()(_as_command(_command))
 
 
 @app.callback(invoke_without_command=True)

@@ -11,9 +11,9 @@ from typer import Argument, Option
 
 from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
-from gbdnn.cli import options  # noqa: TC001 -- typer reads the annotations
+from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
-from gbdnn.engine.choice import sizes
+from gbdnn.engine.choice import MEMORY, sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
@@ -35,8 +35,10 @@ def info(
             help="A network in any format, a store, a training run, or features as tsv.",
         ),
     ] = None,
-    inputs: Annotated[int, Option(min=1, help="Number of inputs, to estimate memory.")] = 60_000,
-    memory: options.Memory = "512MiB",
+    inputs: Annotated[
+        int | None, Option(min=1, help="Inputs, to estimate memory (default: 60000).")
+    ] = None,
+    memory: options.Memory = None,
     check: Annotated[
         bool, Option("--check", help="Read a whole store and verify its checksums.")
     ] = False,
@@ -60,32 +62,45 @@ def info(
       gbdnn info --machine --compile
     """  # noqa: D301 -- \b keeps the lines of the examples
     table: list[str] = []
+    of_networks = {"--inputs": inputs, "--memory": memory}
     if machine or compiled:
+        _require_none({"PATH": path, "--check": check} | of_networks, "--machine")
         for name in ("float32", "float64") if compiled else ():
             FUSED.load(np.dtype(name))
         facts = {"machine": found_machine(), "versions": versions(), "fused": FUSED.code()}
     elif path is None:
         raise ArgumentError("missing argument PATH; pass a path or --machine")
     elif path.is_file() and path.name.lower().endswith(TSV):
+        _require_none({"--check": check} | of_networks, "a tsv file")
         facts = {"path": str(path), "format": "tsv", "kind": "features"} | _features(read_tsv(path))
     elif holds_run(path):
+        _require_none({"--check": check} | of_networks, "a training run")
         run: Any = load(path)
         facts = {"path": str(path), "kind": "training run", "epochs": len(run.history)}
         table = layer_table(run.network.infos)
     else:
         with Bar() as bar:
-            facts, table = _described(path, inputs, memory, check, bar)
-    say(json.dumps(facts, indent=2) if as_json else "\n".join([lines_of(_shown(facts)), *table]))
+            facts, table = _described(path, of_networks, check, bar)
+    shown = lines_of({name: _shown(name, fact) for name, fact in facts.items()})
+    say(json.dumps(facts, indent=2) if as_json else "\n".join([shown, *table]))
+
+
+def _require_none(given: dict[str, Any], what: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise ArgumentError(f"{name} does not apply to {what}")
 
 
 def _described(
-    path: Path, inputs: int, memory: int, check: bool, bar: Bar
+    path: Path, of_networks: dict[str, Any], check: bool, bar: Bar
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a network or a store, and the table of a network's layers."""
     form, given = chosen(path, {})
     kind = store_kind(path) if form == "store" else "network"
     if check and form != "store":
         raise ArgumentError(f"--check needs a store; the format {form} has no checksums")
+    if kind != "network":
+        _require_none(of_networks, kind)
     size = sum(file.stat().st_size for file in network_files(path, form, given))
     facts: dict[str, Any] = {"path": str(path), "format": form, "kind": kind, "bytes": size}
     table: list[str] = []
@@ -96,7 +111,7 @@ def _described(
             for k in range(len(net)):
                 net[k]
                 bar.show(k + 1, len(net))
-        facts |= _network(net, inputs, memory)
+        facts |= _network(net, of_networks["--inputs"] or 60_000, of_networks["--memory"] or MEMORY)
         table = layer_table(net.infos)
     elif kind == "features":
         stored = open_features(path)
@@ -129,7 +144,7 @@ def _memory(net: Network, inputs: int, memory: int) -> dict[str, Any]:
     try:
         made = sizes(memory, net.infos, in_memory=net.in_memory, inputs=inputs, threads=available())
     except ArgumentError as error:
-        return {**found, "fault": str(error)}
+        return {**found, "fault": options.in_shell(str(error), ("memory",))}
     groups = {"groups_of_layers": len(made.starts), "inputs_per_block": made.width}
     return {**found, **groups, "blocks_side_by_side": made.workers}
 
@@ -140,20 +155,11 @@ def _features(X: Any) -> dict[str, Any]:
     return {"inputs": nrows, "neurons": ncols, "entries": X.nvals, "density": density}
 
 
-def _shown(facts: dict[str, Any]) -> dict[str, str]:
-    """Return facts as human-readable text."""
-    shown = {}
-    for name, fact in facts.items():
-        if isinstance(fact, dict):
-            shown[name] = ", ".join(f"{key} {value}" for key, value in fact.items())
-        elif name == "bytes":
-            shown[name] = in_bytes(fact)
-        else:
-            shown[name] = (
-                f"{fact:,}"
-                if type(fact) is int
-                else f"{fact:.4g}"
-                if type(fact) is float
-                else str(fact)
-            )
-    return shown
+def _shown(name: str, fact: Any) -> str:
+    """Return a fact as human-readable text."""
+    if isinstance(fact, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_shown(key, x)}" for key, x in fact.items())
+    if name in ("bytes", "budget"):
+        return in_bytes(fact)
+    form = ",d" if type(fact) is int else ".4g" if type(fact) is float else ""
+    return format(fact, form)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
 from gbdnn.arrays.checks import as_bytes, as_nthreads
 from gbdnn.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+_ARGUMENT = re.compile(r"(^|: |[Pp]ass )([a-z_]+)=([\w.]*\w)?")
+# Arguments of Python whose options have other names: the parameter of the command, the option.
+_RENAMED = {"format": ("from_", "from"), "truth": ("check", "no-check"), "restart": ("force",) * 2}
+_OF_CONVERT = ("format", "to", "layers", "bias_rule", "last_activation", "logits")
 
 
 def size(text: str) -> int:
@@ -66,3 +75,19 @@ def exclusive(**given: object) -> None:
     names = [f"--{name}" for name, value in given.items() if value]
     if len(names) > 1:
         raise ArgumentError(f"{names[0]} and {names[1]} are mutually exclusive")
+
+
+def in_shell(message: str, parameters: Container[str]) -> str:
+    """Return an error message with options of a command in place of arguments of Python."""
+
+    def option(match: re.Match[str]) -> str:
+        before, name, value = match.groups()
+        parameter, spelled = _RENAMED.get(name, (name, name))
+        found = f"{before}--{spelled.replace('_', '-')}"
+        if value not in (None, "True", "False"):
+            found += f" {value}"
+        if parameter in parameters:
+            return found
+        return f"{found} (an option of gbdnn convert)" if name in _OF_CONVERT else match[0]
+
+    return _ARGUMENT.sub(option, message)

@@ -134,7 +134,7 @@ def convert(
     if lost and not lossy:
         raise ArgumentError(
             f"{target}: the format {form} cannot store {', '.join(lost.values())}; a store can."
-            f" Pass lossy=True (in the shell --lossy) to drop it{_restoring(lost, form)}."
+            f" Pass lossy=True to drop it{_restoring(lost, form)}."
         )
     write(net, target, form, progress=progress)
     return list(lost.values())

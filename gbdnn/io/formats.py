@@ -158,9 +158,7 @@ def load(
             return found
         net = found.astype(given["dtype"]) if given else found
     if count is not None and count > len(net):
-        raise ArgumentError(
-            f"layers={count} (in the shell --layers {count}): {path} has only {len(net)} layers"
-        )
+        raise ArgumentError(f"layers={count}: {path} has only {len(net)} layers")
     net = net[:count]
     if lazy is None:
         lazy = sum(info.edges * (8 + info.dtype.itemsize) for info in net.infos) > _SMALL
@@ -204,10 +202,7 @@ def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[FormatNa
     name = format_of(path) if word is None else cast("FormatName", as_word(word, "format", _NAMES))
     for key in given:
         if key not in FORMATS[name].options.split():
-            option = f"--{key.replace('_', '-')}"
-            raise ArgumentError(
-                f"{key}= (in the shell {option}) does not apply to the format {name}"
-            )
+            raise ArgumentError(f"{key}= does not apply to the format {name}")
     if "layers" in given:
         given["layers"] = whole_number(given["layers"], "layers", least=1)
     return name, given
@@ -222,9 +217,7 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
         if not path.is_dir():
             if ending := of_ending(path):
                 return cast("FormatName", ending)
-            raise FormatError(
-                f"{path}: cannot infer the file format; pass format= (in the shell --from)"
-            )
+            raise FormatError(f"{path}: cannot infer the file format; pass format=")
         here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
     found = [
@@ -241,7 +234,6 @@ def format_of(path: str | os.PathLike[str]) -> FormatName:
     if len(found) > 1:
         raise ArgumentError(
             f"{path}: contains networks in the formats {' and '.join(found)}; pass format="
-            " (in the shell --from)"
         )
     return found[0]
 
@@ -268,7 +260,7 @@ def require_no_ending(path: Path, known: str) -> None:
     """Raise ArgumentError if the name of a new store has the suffix of a file."""
     if re.fullmatch(r"\.[A-Za-z]\w*", path.suffix) and not path.is_dir():
         raise ArgumentError(
-            f"{path}: cannot infer the file format; pass to= (in the shell --to), or use {known};"
+            f"{path}: cannot infer the file format; pass to=, or use {known};"
             " the name of a store has no suffix"
         )
 

@@ -77,6 +77,8 @@ def test_a_failed_check_is_exit_code_1(folder, tmp_path):
     assert truth[0] >= 26
     done = run("challenge", "--data", tmp_path, "--layers", 8)
     assert (done.returncode, done.stderr) == (1, "")
+    (tmp_path / "neuron1024-l8-categories.tsv").unlink()
+    fails("challenge", "--data", tmp_path, "--layers", 8, match="; pass --no-check to run without")
     unexpected = ", ".join(str(each) for each in truth + 1)  # the files count from 1
     assert (
         "FAILED (against the given categories); 26 missing (ids from 1): 1, 2, 3, 4, 5, 6, 7, 8,"

@@ -8,7 +8,7 @@ import pytest
 from shell import fails, well
 
 import gbdnn
-from gbdnn import io
+from gbdnn import errors, io
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,10 @@ def test_a_classifier_of_onnx(tmp_path):
     model.graph.node[-1].output[0] = "sums"
     model.graph.node.append(onnx.helper.make_node("Softmax", ["sums"], ["outputs"], name="last"))
     onnx.save(model, tmp_path / "net.onnx")
-    fails("convert", tmp_path / "net.onnx", tmp_path / "net", match="Softmax")
+    fails("convert", tmp_path / "net.onnx", tmp_path / "net", match="pass --logits to drop it")
+    fails("info", tmp_path / "net.onnx", match="pass --logits (an option of gbdnn convert) to")
+    with pytest.raises(errors.ArgumentError, match=r"Softmax.*: pass logits=True to drop it"):
+        gbdnn.load(tmp_path / "net.onnx")
     well("convert", tmp_path / "net.onnx", tmp_path / "net", "--logits")
     assert gbdnn.load(tmp_path / "net").isequal(net)
 
@@ -106,7 +109,10 @@ def test_info_of_a_network(made, tmp_path):
     assert facts["memory"]["inputs"] == 1000
     assert facts["memory"]["budget"] == 1 << 30
     assert facts["memory"]["groups_of_layers"] == 1
-    assert "pass memory=" in well("info", made / "net", "--memory", "1KiB")
+    printed = well("info", made / "net", "--memory", "1.5GiB", "--inputs", 20_000)
+    words = "inputs 20,000, budget 1.5 GiB, groups of layers 1, inputs per block "
+    assert f"memory      {words}" in printed
+    assert "; pass --memory " in well("info", made / "net", "--memory", "1KiB")
     io.write_network(gbdnn.radixnet(1024, 2), tmp_path / "files")
     facts = json.loads(well("info", tmp_path / "files", "--json"))
     assert (facts["format"], facts["edges"]) == ("tsv", 65536)
@@ -130,6 +136,60 @@ def test_info_of_the_machine():
     assert facts["machine"]["cores"] >= 1
     assert set(facts["fused"]) == {"float32", "float64"}
     assert "versions    python " in well("info", "--machine")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["X.tsv", "--check"], "--check does not apply to a tsv file"),
+        (["X.tsv", "--inputs", 5], "--inputs does not apply to a tsv file"),
+        (["run", "--check"], "--check does not apply to a training run"),
+        (["run", "--memory", "1GiB"], "--memory does not apply to a training run"),
+        (["X", "--inputs", 5], "--inputs does not apply to features"),
+        (["net", "--machine"], "PATH does not apply to --machine"),
+        (["net", "--compile"], "PATH does not apply to --machine"),
+        (["--machine", "--check"], "--check does not apply to --machine"),
+        (["--machine", "--memory", "1GiB"], "--memory does not apply to --machine"),
+    ],
+)
+def test_info_refuses_options_that_do_not_apply(arguments, match, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("net", "X"):
+        (tmp_path / name).symlink_to(made / name)
+    (tmp_path / "X.tsv").write_text("1\t1\t1\n")
+    net = gbdnn.training.erdos_renyi([3, 2], 1.0)
+    gbdnn.save(gbdnn.train(net, np.eye(3), [0, 1, 1], epochs=1), tmp_path / "run")
+    fails("info", *arguments, match=match)
+
+
+def test_errors_name_what_the_caller_has(made, tmp_path, monkeypatch):
+    """Options in the shell, arguments in Python."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.bin").touch()
+    elsewhere = "cannot infer the file format; pass --from (an option of gbdnn convert)\n"
+    assert fails("info", "net.bin", match="net.bin: ").endswith(elsewhere)
+    assert fails("infer", "net.bin", made / "X", "-o", "Y", match="net.bin: ").endswith(elsewhere)
+    assert fails("convert", "net.bin", "net", match="net.bin: ").endswith("format; pass --from\n")
+    with pytest.raises(errors.FormatError, match=r"cannot infer the file format; pass format=$"):
+        gbdnn.load("net.bin")
+    fails("convert", made / "net", "x.y", match="format; pass --to, or use one of .mtx")
+    with pytest.raises(errors.ArgumentError, match=r"pass to=, or use one of .mtx"):
+        io.convert(made / "net", "x.y")
+    fails("convert", made / "net", "out", "--bias-rule", "all", match="--bias-rule does not apply")
+    fails("convert", made / "net", "out", "--layers", 99, match="--layers 99: ")
+    with pytest.raises(errors.ArgumentError, match=r"^layers=99: .* has only 8 layers$"):
+        gbdnn.load(made / "net", layers=99)
+    fails(
+        "convert", made / "net", "files", "--to", "matrix-market", match="Pass --lossy to drop it"
+    )
+    with pytest.raises(errors.ArgumentError, match=r"Pass lossy=True to drop it"):
+        io.convert(made / "net", "files", to="matrix-market")
+    few = ["infer", made / "net", made / "X", "-o", "Z", "--memory", 1000]
+    assert "; pass --memory " in fails(*few, match="--memory 1000 is too small: ")
+    well("infer", made / "net", made / "X", "-o", "Y")
+    gbdnn.save(gbdnn.radixnet(1024, 2), "other")
+    with pytest.raises(errors.OutputError, match=r"or pass restart=True to replace it$"):
+        gbdnn.infer_to_store(gbdnn.load("other"), gbdnn.load(made / "X"), "Y")
 
 
 def test_a_damaged_store_is_found_by_check_and_convert(made, tmp_path):

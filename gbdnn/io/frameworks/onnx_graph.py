@@ -91,7 +91,7 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
             if any(x.op_type in ("Gemm", "MatMul") for x in graph.node[k:]):
                 raise unsupported(name)
             if not logits:
-                raise unsupported(name, "pass logits=True (in the shell --logits) to drop it")
+                raise unsupported(name, "pass logits=True to drop it")
             return chain
         if operator not in _OPERATORS:
             raise unsupported(name)
