@@ -1,5 +1,6 @@
 """Sphinx's settings: ``python -m sphinx -nW --keep-going docs docs/_build`` builds these pages."""
 
+import ast
 import os
 import re
 import sys
@@ -12,9 +13,7 @@ import gbdnn
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import figures  # noqa: E402
 import notebook_runs  # noqa: E402
-import structure  # noqa: E402
 
 with mock(["torch"]):  # the pages are the same with and without PyTorch
     import gbdnn.torch
@@ -95,7 +94,7 @@ PAGES += " errors"
 
 
 def setup(app):
-    """Generate figures and tables before the pages are read."""
+    """Generate what the pages include."""
     app.connect("builder-inited", lambda _: _generate())
     app.connect("missing-reference", _public_name)
     app.connect("autodoc-process-signature", _signature)
@@ -110,9 +109,27 @@ def _generate():
     generated = HERE / "_generated"
     generated.mkdir(exist_ok=True)
     notebook_runs.copy()
-    figures.make(generated)
-    structure.make(generated)
+    (generated / "modules.md").write_text(_modules(), encoding="utf-8")
     (generated / "api.rst").write_text(_public_names(), encoding="utf-8")
+
+
+def _modules():
+    """Return the modules of every subpackage with the first lines of their docstrings."""
+    text = ""
+    package = HERE.parent / "gbdnn"
+    for folder in sorted(file.parent for file in package.glob("*/__init__.py")):
+        text += (
+            f"\n## {folder.name}\n\n{_summary(folder / '__init__.py')}\n\n| module | |\n|---|---|\n"
+        )
+        for file in sorted(folder.rglob("*.py")):
+            if file.name != "__init__.py":
+                text += f"| `{file.relative_to(folder).as_posix()}` | {_summary(file)} |\n"
+    return text
+
+
+def _summary(file):
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def _public_names():

@@ -1,23 +1,21 @@
-"""The figures of "How inference works", from runs made at the build, and of the results.
+"""The figures of "How inference works", from runs of a generated network.
 
-    python docs/figures.py FOLDER
+    python docs/figures.py          # draws them into _static; takes about a minute
 
-A generated network of 1024 neurons and 120 layers on scikit-learn's digits. Counts are the same on
-every machine but for the order in which threads meet; the one figure of times says on which machine
-it was measured. Greys, markers and line styles distinguish the curves, not colours.
+A network of 1024 neurons and 120 layers on scikit-learn's digits. Counts are the same on every
+machine; the figure of times says on which machine it was measured.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
+from result_figures import STYLE
 
 import gbdnn
 from gbdnn.challenge.machine import machine
@@ -28,80 +26,50 @@ from gbdnn.kernels.reorder import orders
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FOLDER = Path(__file__).parent / "_static"
 NEURONS, LAYERS, INPUTS = 1024, 120, 6000
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "0.88",
-    "lines.linewidth": 1.4,
-    "legend.frameon": False,
-    "svg.hashsalt": "gbdnn",
-}
-
-
-def make(folder: Path) -> None:
-    """Draw every figure that is not there, or is older than this file."""
-    drawings = {
-        "life.svg": life,
-        "compaction.svg": compaction,
-        "order.svg": order,
-        "kernels.svg": kernels,
-    }
-    changed = Path(__file__).stat().st_mtime
-    with mpl.rc_context(STYLE):
-        for name, draw in drawings.items():
-            file = folder / name
-            if not file.exists() or file.stat().st_mtime < changed:
-                _save(draw(), file)
-
-
-def _save(figure: Figure, file: Path) -> None:
-    figure.savefig(file, dpi=200, metadata={"Date": None}, bbox_inches="tight")
 
 
 def life() -> Figure:
-    """Inputs alive and distinct, and the density of the living inputs, after each layer."""
+    """Draw inputs alive and computed, and the density of inputs alive, after each layer."""
     kept, merged = _totals(deduplicate=False), _totals(deduplicate=True)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     left, right = figure.subplots(1, 2)
     after = np.arange(1, LAYERS + 1)
     left.plot(after, kept["live"], "k-", label="alive")
-    left.plot(after, merged["distinct"], "--", color="0.45", label="computed")
-    left.set(xscale="log", yscale="log", ylabel="inputs", title=f"of {INPUTS:,} inputs")
-    left.legend(loc="lower left")
+    left.plot(after, merged["distinct"], "--", color="0.45", label="alive and different")
+    left.set(yscale="log", title=f"number of {INPUTS:,} inputs")
+    left.yaxis.set_major_formatter("{x:,.0f}")
+    left.legend(loc="upper right")
     share = kept["entries"] / np.maximum(kept["live"] * NEURONS, 1)
     right.plot(after, share, "k-")
-    right.set(
-        xscale="log",
-        ylim=(0, 1.05),
-        ylabel="density of activations",
-        title="of inputs that are alive",
-    )
-    _by_layer(left, right)
+    right.set(ylim=(0, 1.05), title="density of the inputs alive")
+    for axes in (left, right):
+        axes.set(xscale="log")
+        _by_layer(axes)
+        axes.set_xticks([1, 2, 5, 10, 20, 50, 120], minor=False)
+        axes.xaxis.set_minor_formatter(NullFormatter())
     return figure
 
 
 def compaction() -> Figure:
-    """Inputs computed beside inputs alive: blocks carry their dead until compaction pays."""
-    kept = _totals(deduplicate=False)
-    first = 24
+    """Draw inputs computed and inputs alive: blocks keep dead inputs until compaction pays."""
+    kept, first = _totals(deduplicate=False), 24
     after = np.arange(1, first + 1)
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     axes = figure.subplots()
-    axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed")
+    axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed in the layer")
     before = np.concatenate(([INPUTS], kept["live"][: first - 1]))
     axes.step(after, before, ":", color="0.35", where="mid", label="alive before the layer")
     axes.set(ylabel="inputs", yscale="log")
-    axes.yaxis.set_major_formatter("{x:.0f}")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.legend()
     _by_layer(axes)
     return figure
 
 
 def order() -> Figure:
-    """Which neurons the first hundred neurons of a layer read, before and after reordering."""
+    """Draw which neurons the first hundred of a layer read, before and after reordering."""
     net = gbdnn.radixnet(NEURONS, 12)
     before, after = net[3].weights, FULL.prepare(net[3], *orders(net)[3:5]).W
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
@@ -118,64 +86,59 @@ def order() -> Figure:
 
 
 def kernels() -> Figure:
-    """Time of one layer in either kernel, by how many activations are not 0."""
+    """Draw the time of one layer in each kernel, by how many activations are nonzero."""
     layer, inputs = gbdnn.radixnet(NEURONS, 1), 960
     shares = np.geomspace(0.001, 1, 7)
     rng = np.random.default_rng(0)
-    seconds: dict[str, list[float]] = {"sparse": [], "full": []}
+    figure = Figure(figsize=(5.6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    features = []
     for share in shares:
         X = np.where(rng.random((inputs, NEURONS)) < share, rng.random((inputs, NEURONS)), 0)
-        X = X.astype(np.float32)
-        for kernel, found in seconds.items():
-            found.append(min(_seconds(layer, X, kernel) for _ in range(5)))
-    figure = Figure(figsize=(4.6, 2.9), layout="constrained")
-    axes = figure.subplots()
-    for kernel, style, grey in (("sparse", "o-", "0"), ("full", "s--", "0.45")):
-        each = 1e6 * np.array(seconds[kernel]) / inputs
-        axes.plot(shares, each, style, color=grey, label=f"{kernel} kernel")
+        features.append(X.astype(np.float32))
+    for kernel, look in (("sparse", "o-"), ("full", "s--"), ("fused", "D-.")):
+        seconds = [min(_seconds(layer, X, kernel) for _ in range(15)) for X in features]
+        axes.plot(shares, 1e6 * np.array(seconds) / inputs, look, label=kernel)
     axes.set(xscale="log", yscale="log", xlabel="density of activations")
-    axes.set(ylabel="µs per input", title=f"1 thread, {machine()['processor']}")
-    axes.title.set_fontsize(7)
+    on = machine()
+    axes.set_title(f"µs per input, 1 thread, {on['processor']}", loc="left", fontsize=8)
+    axes.set_yticks([0.5, 1, 2, 5, 10, 20, 50, 100])
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.legend()
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(title="kernel")
     return figure
 
 
 def _seconds(net: gbdnn.Network, X: np.ndarray, kernel: str) -> float:
-    """Return the seconds of the layer alone, as its record has them."""
-    told: list[gbdnn.inference.LayerStats] = []
-    began = perf_counter()
-    gbdnn.infer(net, X, engine=kernel, deduplicate=False, nthreads=1, callback=told.append)
-    return min(sum(record.seconds for record in told), perf_counter() - began)
-
-
-_KEPT: dict[bool, dict[str, np.ndarray]] = {}
+    """Return the seconds of the layer alone, from its records."""
+    records: list[gbdnn.inference.LayerStats] = []
+    gbdnn.infer(net, X, engine=kernel, deduplicate=False, nthreads=1, callback=records.append)
+    return sum(record.seconds for record in records)
 
 
 def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
-    """Return inputs computed, live, distinct and entries per layer, over all blocks of a run."""
-    if deduplicate not in _KEPT:
-        told: list[gbdnn.inference.LayerStats] = []
-        X = features_from_images(digits(), NEURONS, inputs=INPUTS)
-        net = gbdnn.radixnet(NEURONS, LAYERS)
-        gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=told.append)
-        names = ("inputs", "live", "distinct", "entries")
-        sums: dict[str, Any] = {name: np.zeros(LAYERS) for name in names}
-        for record in told:
-            for name in names:
-                sums[name][record.layer] += getattr(record, name)
-        _KEPT[deduplicate] = sums
-    return _KEPT[deduplicate]
+    """Return inputs computed, alive, distinct and entries per layer, over all blocks."""
+    names = ("inputs", "live", "distinct", "entries")
+    sums = {name: np.zeros(LAYERS) for name in names}
+
+    def add(record: gbdnn.inference.LayerStats) -> None:
+        for name in names:
+            sums[name][record.layer] += getattr(record, name)
+
+    X = features_from_images(digits(), NEURONS, inputs=INPUTS)
+    net = gbdnn.radixnet(NEURONS, LAYERS)
+    gbdnn.infer(net, X, engine="full", deduplicate=deduplicate, callback=add)
+    return sums
 
 
-def _by_layer(*several: Axes) -> None:
-    for axes in several:
-        axes.set_xlabel("layer, from 1")
-        axes.xaxis.set_major_formatter("{x:.0f}")
+def _by_layer(axes: Axes) -> None:
+    axes.set_xlabel("layer, from 1")
+    axes.xaxis.set_major_formatter("{x:.0f}")
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1])
-    target.mkdir(parents=True, exist_ok=True)
-    make(target)
+    with mpl.rc_context(STYLE | {"lines.linewidth": 1.4}):
+        for draw in (life, compaction, order, kernels):
+            file = FOLDER / f"{draw.__name__}.svg"
+            draw().savefig(file, dpi=200, metadata={"Date": None}, bbox_inches="tight")

@@ -1,329 +1,354 @@
-"""Tables of ``results.toml``, and lines for that file from a benchmark's JSON.
+"""The tables of results in the pages, in Markdown, so that code hosts show them, too.
 
-    python docs/tables.py larger-4096.json          # prints the line to add to `runs`
-    python docs/tables.py side-by-side.json         # prints the lines to add to `beside`
+    python docs/tables.py          # writes the tables of all pages anew
 
-Runs that compute every input and runs that compute equal inputs once never share a column: the
-rates of the latter are effective rates.
+A page has a table between ``<!-- table: NAME -->`` and ``<!-- end -->``. A test compares it with
+the files of results, which `measured.py` makes from the benchmarks' JSON.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import re
 import tomllib
-from datetime import date
 from itertools import product
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from published_figure import SHOWN
+from result_figures import SHOWN
 
-from gbdnn.challenge.published import PUBLISHED, Rate
+from gbdnn.challenge.published import PUBLISHED
 
-NEURONS = (1024, 4096, 16384, 65536)
-LAYERS = (120, 480, 1920)
-THREADS, INPUTS = 2, 60_000  # of all runs that are shown
-DEGREE = 32  # edges into every neuron
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+HERE = Path(__file__).parent
+NEURONS, LAYERS = (1024, 4096, 16384, 65536), (120, 480, 1920)
 SETUP = "zen4"  # the machine of the results page
-
-
-def make(source: Path, folder: Path) -> None:
-    """Write every table into a folder, as Markdown to include."""
-    found = tomllib.loads(source.read_text(encoding="utf-8"))
-    require_sound(found)
-    pages = {
-        "runs.md": runs(found),
-        "setups.md": setups(found),
-        "commands.md": commands(found),
-        "beside-engines.md": beside(found, "engines"),
-        "beside-larger.md": larger(found),
-        "published.md": published(),
-        "published-sources.md": sources(),
-    }
-    for name, text in pages.items():
-        file = folder / name
-        if not file.exists() or file.read_text(encoding="utf-8") != text:
-            file.write_text(text, encoding="utf-8")
-
-
-def require_sound(found: dict[str, Any]) -> None:
-    """Raise ValueError unless every run has all fields and known references."""
-    for run in found["runs"]:
-        where = f"{run.get('neurons')} x {run.get('layers')}"
-        keys = {"neurons", "layers", "inputs", "weights", "threads", "seconds", "of", "deduplicate"}
-        if missing := (keys | {"setup", "date", "command"}) - run.keys():
-            raise ValueError(f"results.toml, run {where}: {', '.join(sorted(missing))} missing")
-        if run["neurons"] not in NEURONS or run["layers"] not in LAYERS:
-            raise ValueError(f"results.toml, run {where}: not a network of the challenge")
-        if run["setup"] not in found["setups"] or run["command"] not in found["commands"]:
-            raise ValueError(f"results.toml, run {where}: unknown setup or command")
-        if (run["threads"], run["inputs"]) != (THREADS, INPUTS):
-            raise ValueError(f"results.toml, run {where}: not {THREADS} threads, {INPUTS} inputs")
-        if not isinstance(run["deduplicate"], bool) or not run["seconds"] > 0:
-            raise ValueError(f"results.toml, run {where}: invalid deduplicate or seconds")
-
-
-def edge_rate(run: dict[str, Any]) -> float:
-    """Return the challenge's edges per second: inputs x edges / seconds."""
-    return run["inputs"] * DEGREE * run["neurons"] * run["layers"] / run["seconds"]
-
-
-def runs(found: dict[str, Any]) -> str:
-    """Return the runs by network: every input computed, and equal inputs once."""
-    head = ["neurons", "layers", "every input, s", "edges/s", "GiB"]
-    head += ["equal inputs once, s", "**effective** edges/s", "GiB", "which run"]
-    here = _of_page(found)
-    rows = []
-    for neurons, layers in product(NEURONS, LAYERS):
-        of = [run for run in here if (run["neurons"], run["layers"]) == (neurons, layers)]
-        rows += [
-            [
-                str(neurons),
-                str(layers),
-                *(
-                    cell
-                    for deduplicate in (False, True)
-                    for cell in _measured(of, which, deduplicate)
-                ),
-                which,
-            ]
-            for which in dict.fromkeys(run["of"] for run in of)
-        ] or [[str(neurons), str(layers), "not measured", *[""] * 6]]
-    return table(head, rows, right=tuple(range(8)))
-
-
-def _of_page(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return [run for run in found["runs"] if run["setup"] == SETUP]
-
-
-def _measured(runs: list[dict[str, Any]], which: str, deduplicate: bool) -> list[str]:
-    """Return seconds, edge rate and memory of a run, or three empty cells."""
-    for run in runs:
-        if (run["of"], run["deduplicate"]) == (which, deduplicate):
-            memory = f"{run['gib']:.1f}" if "gib" in run else ""
-            rate = f"{edge_rate(run):.3g}".replace("e+", "e")
-            return [f"{run['seconds']:.3f}", rate, memory]
-    return [""] * 3
-
-
-def beside(found: dict[str, Any], group: str) -> str:
-    """Return the programs that were measured together on one problem, in seconds."""
-    programs = _together(found, group)
-    rows = [
-        [each["program"], *(_with_range(each, key, programs) for key in ("two", "one"))]
-        for each in programs
-    ]
-    return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows, right=(1, 2))
-
-
-def larger(found: dict[str, Any]) -> str:
-    """Return the programs that were measured together on other networks, on two threads."""
-    head = ["network", "inputs", "program (FP32)", "2 threads, s", "times gbdnn's"]
-    rows = []
-    for group, problem in found["larger"].items():
-        every, *_ = programs = _together(found, group)
-        rows += [
-            [
-                f"{problem['neurons']} x {problem['layers']}",
-                f"{problem['inputs']:,}",
-                each["program"],
-                _with_range(each, "two", programs),
-                f"{each['two'] / every['two']:.1f}",
-            ]
-            for each in programs
-        ]
-    return table(head, rows, right=(1, 3, 4))
-
-
-def _together(found: dict[str, Any], group: str) -> list[dict[str, Any]]:
-    return [each for each in found["beside"] if each["group"] == group]
-
-
-def _with_range(each: dict[str, Any], key: str, programs: list[dict[str, Any]]) -> str:
-    """Return a time and its range if known; bold where gbdnn is faster than all others."""
-    if key not in each:
-        return ""
-    least_and_most = each.get(f"{key}_range")
-    spread = f" ({' to '.join(map(_shown, least_and_most))})" if least_and_most else ""
-    ours = [other for other in programs if other["program"].startswith("gbdnn")]
-    others = [other[key] for other in programs if other not in ours and key in other]
-    text = _shown(each[key])
-    return (f"**{text}**" if each in ours and each[key] < min(others) else text) + spread
-
-
-def setups(found: dict[str, Any]) -> str:
-    """Return the machine of the results page, its versions and its inputs."""
-    return "".join(
-        f"{setup['short']}\n: {setup['machine']}. {setup['versions']}."
-        f" Inputs: {setup['images']}.\n\n"
-        for name, setup in found["setups"].items()
-        if name == SETUP
-    )
-
-
-def commands(found: dict[str, Any]) -> str:
-    """Return the command of every measured run."""
-    lines: dict[str, None] = {}
-    for run in _of_page(found):
-        lines[found["commands"][run["command"]].format(**run)] = None
-    return "```sh\n" + "\n".join(lines) + "\n```\n"
-
-
-def _by_system() -> dict[str, list[Rate]]:
-    """Return others' times, each program's together."""
-    systems: dict[str, list[Rate]] = {}
-    for rate in PUBLISHED:
-        systems.setdefault(rate.system, []).append(rate)
-    return systems
-
-
-def _numbered() -> dict[str, int]:
-    """Return a number for each source, in the order in which they are used."""
-    used = dict.fromkeys(each.source for each in PUBLISHED if each.system in SHOWN)
-    return {source: number for number, source in enumerate(used, 1)}
-
-
-def _shown(seconds: float) -> str:
-    return f"{seconds:,.0f}" if seconds >= 1000 else f"{seconds:#.3g}".rstrip(".")
-
-
-def _marked(rate: Rate) -> str:
-    return f"{rate.system}, **effective**" if rate.effective else rate.system
-
-
-def _machine(rate: Rate) -> str:
-    return rate.machine if rate.precision == "not stated" else f"{rate.machine}, {rate.precision}"
-
-
-def published() -> str:
-    """Return the times in the figure with their machines; a cell has 120, 480 and 1920 layers."""
-    depths = " / ".join(map(str, LAYERS))
-    head = ["program", "machine", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
-    number, rows = _numbered(), []
-    for system, rates in _by_system().items():
-        if system not in SHOWN:
-            continue
-        seconds = {(rate.neurons, rate.layers): _shown(rate.seconds) for rate in rates}
-        cells = []
-        for n in NEURONS:
-            cell = [seconds.get((n, layers), "-") for layers in LAYERS]
-            cells.append(" / ".join(cell) if set(cell) != {"-"} else "")
-        name = f"{_marked(rates[0])} [{number[rates[0].source]}]"
-        rows.append([name, _machine(rates[0]), *cells])
-    return table(head, rows, right=())
-
-
-def sources() -> str:
-    """Return the sources of others' times, with table numbers."""
-    lines = []
-    for source, number in _numbered().items():
-        here = [each for each in PUBLISHED if each.source == source and each.system in SHOWN]
-        where = "; ".join(dict.fromkeys(each.where for each in here))
-        lines.append(f"{number}. {source}. {where[0].upper()}{where[1:]}.\n")
-    return "".join(lines)
-
-
-def line_of(found: dict[str, Any], command: str | None = None) -> str:
-    """Return the line of ``results.toml`` for the JSON of `larger.py` or ``gbdnn challenge``.
-
-    The command is the one of `commands` that made it, if it was not one of these.
-    """
-    problem, seconds = found["problem"], seconds_of(found)
-    larger = "memory_peak" in found
-    first = not found["rounds"] if larger else len(seconds) == 1
-    streamed = ", streamed" if found.get("streamed") else ""
-    beside = {"gib": round(found["memory_peak"] / 2**30, 2)} if larger else {}
-    run = {
-        "neurons": problem["neurons"],
-        "layers": problem["layers"],
-        "inputs": problem["inputs"],
-        "weights": "official" if problem["seed"] is None else "generated",
-        "threads": found["nthreads"],
-        "seconds": round(median(seconds), 3),
-        "of": ("first run" if first else _of(len(seconds))) + streamed,
-        **beside,
-        "deduplicate": found["deduplicate"],
-        "setup": "NAME",
-        "date": date.today().isoformat(),
-        "command": command
-        or ("challenge" if not larger else "stream" if found["streamed"] else "larger"),
-    }
-    return "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in run.items()) + " },"
-
-
-_TITLES = {
-    "gbdnn-distinct": "gbdnn, every input computed",
-    "gbdnn": "gbdnn, default: with deduplication",
-    "gbdnn-fused": 'gbdnn, `engine="fused"`: every input computed',
-    "gbdnn-graphblas": 'gbdnn, `engine="graphblas"`: sparse or full kernel',
-    "gbdnn-full": 'gbdnn, `engine="full"`: full matrices in GraphBLAS',
-    "gbdnn-sparse": 'gbdnn, `engine="sparse"`: sparse matrices in GraphBLAS',
-    "torch+drop": "PyTorch {torch}, CSR x dense, dead inputs dropped",
-    "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
-    "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",
-    "lagraph": "LAGraph's loop (ours) on SuiteSparse:GraphBLAS {SuiteSparse:GraphBLAS}",
+MANY = 10_000  # inputs; cells of random networks with so many are in the figure only
+BFLOAT16 = "openvino_bf16"  # not compared with programs in FP32
+_TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
+_NAMES = {
+    "gbdnn": "gbdnn",
+    "torch": "PyTorch",
+    "torch_dense": "PyTorch dense",
+    "torch_mask": "PyTorch dense + mask",
+    "torch_csr": "PyTorch CSR",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "deepsparse": "DeepSparse",
+    "pyg-csr": "PyG, CSR",
+    "pyg": "PyG, `edge_index`",
+    "scipy": "SciPy",
+    "sparselab": "sparselab",
+    "sparseprop": "SparseProp",
 }
 
 
-def lines_beside(found: dict[str, Any]) -> str:
-    """Return the lines of ``results.toml`` for the JSON of `side_by_side.py`."""
-    versions = {name: version.partition("+")[0] for name, version in found["versions"].items()}
-    programs: dict[str, dict[str, Any]] = {}
-    for row in found["summary"]:
-        name, key = row["program"], {1: "one", 2: "two"}[row["nthreads"]]
-        title = _TITLES.get(name, row["title"])
-        for package, version in versions.items():
-            title = title.replace(f"{{{package}}}", version)
-        runs = [
-            run["seconds"]
-            for run in found["runs"]
-            if (run["program"], run["nthreads"]) == (name, row["nthreads"]) and run["round"] > 0
-        ]
-        program = programs.setdefault(name, {"group": "NAME", "program": title})
-        program[key] = _three(row["seconds_median"])
-        program[f"{key}_range"] = [_three(min(runs)), _three(max(runs))]
-    return "\n".join(
-        "  { " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in each.items()) + " },"
-        for each in programs.values()
+def made() -> dict[str, str]:
+    """Return the tables by name."""
+    results = read("results")
+    threads = [json.loads(file.read_text()) for file in sorted(HERE.glob("scaling/threads*.json"))]
+    policies = json.loads((HERE / "scaling" / "wait-policy.json").read_text())
+    measured = {
+        "real-networks": _real_networks,
+        "accelerate": _accelerate,
+        "graph": _graph,
+        "training-steps": _steps,
+        "training-accuracy": _accuracy,
+        "training-structure": _structure,
+    }
+    return {
+        "runs": _runs(results["runs"]),
+        "commands": _commands(results),
+        "beside-engines": _beside(results),
+        "beside-larger": _larger(results),
+        "published": _published(),
+        "published-sources": "".join(f"1. {text}\n" for text in _sources().values()),
+        "scaling": _scaling(threads),
+        "operations": _operations(threads),
+        "wait-policy": _policies(policies) + _measured_on(policies),
+        **{name: _with_facts(read(name), rows) for name, rows in measured.items()},
+    }
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a file of results."""
+    return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages that have tables."""
+    files = [HERE.parent / "README.md", *sorted(HERE.glob("*.md")), *sorted(HERE.glob("*/*.md"))]
+    found = {file: file.read_text(encoding="utf-8") for file in files}
+    return {file: text for file, text in found.items() if _TABLE.search(text)}
+
+
+def filled(page: str, found: dict[str, str]) -> str:
+    """Return a page with its tables as they are made now."""
+    return _TABLE.sub(
+        lambda name: f"<!-- table: {name[1]} -->\n\n{found[name[1]].strip()}\n\n<!-- end -->\n",
+        page,
     )
 
 
-def _three(seconds: float) -> float:
-    return float(f"{seconds:.3g}")
-
-
-def _of(runs: int) -> str:
-    return "second run" if runs == 1 else f"median of {runs}"
-
-
-def seconds_of(found: dict[str, Any]) -> list[float]:
-    """Return the seconds of a benchmark's runs, those of its first engine if it has several."""
-    seconds = found["seconds"]
-    return seconds[found["engine"]] if isinstance(seconds, dict) else seconds
-
-
-def row_of(found: dict[str, Any]) -> list[str]:
-    """Return what `larger.py` found as a row of a table."""
-    problem, seconds = found["problem"], seconds_of(found)
-    return [
-        f"{problem['neurons']} x {problem['layers']}",
-        "equal once" if found["deduplicate"] else "every",
-        f"{median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})",
-        f"{found['edges_per_second']:.3g}",
-        f"{found['memory_peak'] / 2**30:.2f}",
-        str(found["categories"]),
-    ]
-
-
-def table(head: list[str], rows: list[list[str]], *, right: tuple[int, ...]) -> str:
-    """Return a table in Markdown; the columns `right` are aligned to the right."""
-    rule = ["---:" if at in right else "---" for at in range(len(head))]
+def table(head: list[str], rows: Iterable[list[str]], *, left: int = 1) -> str:
+    """Return a table in Markdown; columns after the first `left` are aligned to the right."""
+    rule = ["---" if at < left else "---:" for at in range(len(head))]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in (head, rule, *rows))
 
 
+def short(number: float | None) -> str:
+    """Return a number with three digits, or all digits before the point."""
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:#.3g}".rstrip(".")
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}".replace("e+", "e")
+
+
+def _times(ratio: float) -> str:
+    return f"**{ratio:.1f}**" if ratio > 1 else f"{ratio:.2f}"  # bold where gbdnn is faster
+
+
+def _with_facts(found: dict[str, Any], rows: Callable[[list[dict[str, Any]]], str]) -> str:
+    facts = f"{found['machine']}. {found['versions']}. {found['date']}, `{found['command']}`"
+    return f"{rows(found['cells'])}\n{facts}\n"
+
+
+def _measured_on(report: dict[str, Any]) -> str:
+    on = report["machine"]
+    about = f" ({on['model']}; {on['instructions']})" if "model" in on else ""
+    return f"\n{on['processor']}{about}, {on['cores']} cores, {report['date']}.\n"
+
+
+def _grouped(cells: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """Return the cells by the values of these keys, in the order of threads."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.get("threads", 0)):
+        found.setdefault(tuple(cell[key] for key in keys), []).append(cell)
+    in_order = dict.fromkeys(tuple(cell[key] for key in keys) for cell in cells)
+    return {key: found[key] for key in in_order}
+
+
+def ours_and_best(cell: dict[str, Any]) -> tuple[float, float, str]:
+    """Return the faster time of `infer` and `compile`, the best other time, and its program."""
+    ms = dict(cell["ms"])
+    own = min(ms.pop("infer"), ms.pop("compiled"))
+    ms.pop(BFLOAT16, None)
+    best = min(ms, key=lambda name: ms[name])
+    return own, ms[best], _NAMES["torch_dense" if best == "torch" else best]
+
+
+def _real_networks(cells: list[dict[str, Any]]) -> str:
+    head, rows = ["network", "inputs"], []
+    for n in dict.fromkeys(cell["threads"] for cell in cells):
+        head += [f"{n} thread{'s'[: n > 1]}: gbdnn, ms", "best other, ms", "times"]
+    shown = [cell for cell in cells if cell["inputs"] < MANY or "alone" in cell["network"]]
+    for (network, inputs), of in _grouped(shown, "network", "inputs").items():
+        row = [network, f"{inputs:,}"]
+        for own, best, name in map(ours_and_best, of):
+            row += [short(own), f"{short(best)} {name}", _times(best / own)]
+        rows.append(row)
+    return table(head, rows)
+
+
+def _accelerate(cells: list[dict[str, Any]]) -> str:
+    counts = dict.fromkeys(cell["inputs"] for cell in cells)
+    head = ["model", "zeros", *(f"{n} input{'s'[: n > 1]}" for n in counts)]
+    rows = []
+    for (model, zeros), of in _grouped(cells, "model", "zeros").items():
+        row = [model, f"{zeros:.0%}"]
+        for ms in (cell["ms"] for cell in of):
+            texts = {name: short(ms[name]) for name in ("gbdnn", "pytorch", "onnxruntime")}
+            texts[min(ms, key=ms.get)] = f"**{short(min(ms.values()))}**"
+            row.append(", ".join(texts.values()))
+        rows.append(row)
+    return table(head, rows)
+
+
+def _graph(cells: list[dict[str, Any]]) -> str:
+    names = ("gbdnn", "torch", "pyg-csr", "pyg", "scipy")
+    head = ["layers", "nodes", "edges", "threads", *(f"{_NAMES[name]}, s" for name in names)]
+    rows = []
+    for cell in cells:
+        s = cell["s"]
+        best = min(s[name] for name in s if name != "gbdnn")
+        row = [{"gcn": "GCN", "sage": "GraphSAGE"}[cell["what"]]]
+        row += [f"{cell['nodes']:,}", f"{cell['edges']:,}", str(cell["threads"])]
+        rows.append([*row, *(short(s.get(name)) for name in names), _times(best / s["gbdnn"])])
+    return table([*head, "times"], rows)
+
+
+def _steps(cells: list[dict[str, Any]]) -> str:
+    names = ("gbdnn", "torch_mask", "torch_csr", "sparselab", "sparseprop")
+    rows = []
+    for (network, edges), of in _grouped(cells, "network", "edges").items():
+        columns = [[short(cell["ms"].get(name)) for cell in of] for name in names]
+        ratios = [
+            min(cell["ms"][name] for name in cell["ms"] if name != "gbdnn") / cell["ms"]["gbdnn"]
+            for cell in of
+        ]
+        columns.append([f"{ratio:.1f}" for ratio in ratios])
+        rows.append([network, f"{edges:,}", *map(", ".join, columns)])
+    return table(["network", "edges", *(_NAMES[name] for name in names), "speed-up"], rows)
+
+
+def _accuracy(cells: list[dict[str, Any]]) -> str:
+    rows = []
+    cells = sorted(cells, key=lambda cell: -cell["density"])
+    for (density, edges), of in _grouped(cells, "density", "edges").items():
+        here = {cell["rule"]: cell for cell in of}
+        row = [f"{density:g} %", f"{edges:,}"]
+        for cell in (here.get(rule) for rule in ("fixed", "rigl")):
+            text = "{accuracy:.2f} ({least:.2f}, {most:.2f})".format(**cell) if cell else "-"
+            row.append(text)
+        rows.append([*row, f"{max(cell['seconds'] for cell in of):.1f}"])
+    return table(["edges", "number", "fixed, %", "RigL, %", "s per epoch"], rows)
+
+
+def _structure(cells: list[dict[str, Any]]) -> str:
+    head = ["strength", "network", "removed, %", "error, %", "fine-tuned, %"]
+    texts = ("{network}", "{gone:.1f}", "{error_learned:.2f}", "{error:.2f}")
+    return table(
+        head,
+        [
+            [f"{strength:g}", *(", ".join(text.format(**cell) for cell in of) for text in texts)]
+            for (strength,), of in _grouped(cells, "strength").items()
+        ],
+    )
+
+
+def _runs(runs: list[dict[str, Any]]) -> str:
+    head = ["neurons", "layers", "every input, s", "edges/s", "GiB"]
+    head += ["equal inputs once, s", "**effective** edges/s", "GiB", "which run"]
+    rows = []
+    for neurons, layers in product(NEURONS, LAYERS):
+        of = {
+            run["deduplicate"]: run
+            for run in runs
+            if (run["setup"], run["neurons"], run["layers"]) == (SETUP, neurons, layers)
+        }
+        row = [str(neurons), str(layers)]
+        for run in (of[False], of[True]):
+            rate = run["inputs"] * 32 * neurons * layers / run["seconds"]
+            row += [f"{run['seconds']:.3f}", _rate(rate), f"{run['gib']:.1f}"]
+        rows.append([*row, of[False]["of"]])
+    return table(head, rows)
+
+
+def _commands(found: dict[str, Any]) -> str:
+    runs = [run for run in found["runs"] if run["setup"] == SETUP]
+    lines = dict.fromkeys(found["commands"][run["command"]].format(**run) for run in runs)
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def _beside(found: dict[str, Any]) -> str:
+    of = [each for each in found["beside"] if each["group"] == "engines"]
+    rows = [[each["program"], _with_range(each, "two"), _with_range(each, "one")] for each in of]
+    return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows)
+
+
+def _larger(found: dict[str, Any]) -> str:
+    rows = []
+    for group, problem in found["larger"].items():
+        network = "{neurons} x {layers}, {inputs:,} inputs".format(**problem)
+        every, *_ = of = [each for each in found["beside"] if each["group"] == group]
+        for each in of:
+            times = f"{each['two'] / every['two']:.1f}"
+            rows.append([network, each["program"], _with_range(each, "two"), times])
+    head = ["network", "program (FP32)", "2 threads, s", "times gbdnn's"]
+    return table(head, rows, left=2)
+
+
+def _with_range(each: dict[str, Any], key: str) -> str:
+    least, most = each[f"{key}_range"]
+    text = short(each[key])
+    text = f"**{text}**" if each["program"].startswith("gbdnn") else text
+    return f"{text} ({short(least)} to {short(most)})"
+
+
+def _sources() -> dict[str, str]:
+    """Return the sources of published times, in the order in which they are used, with tables."""
+    where: dict[str, dict[str, None]] = {}
+    for rate in PUBLISHED:
+        if rate.system in SHOWN:
+            where.setdefault(rate.source, {})[rate.where] = None
+    texts = {source: "; ".join(places) for source, places in where.items()}
+    return {source: f"{source}. {at[0].upper()}{at[1:]}." for source, at in texts.items()}
+
+
+def _published() -> str:
+    depths = " / ".join(map(str, LAYERS))
+    head = ["program", "machine", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
+    number = {source: n for n, source in enumerate(_sources(), 1)}
+    rows = []
+    for system in dict.fromkeys(rate.system for rate in PUBLISHED if rate.system in SHOWN):
+        first, *_ = of = [rate for rate in PUBLISHED if rate.system == system]
+        seconds = {(rate.neurons, rate.layers): short(rate.seconds) for rate in of}
+        effective = ", **effective**" if first.effective else ""
+        precision = "" if first.precision == "not stated" else f", {first.precision}"
+        row = [f"{system}{effective} [{number[first.source]}]", first.machine + precision]
+        for neurons in NEURONS:
+            cell = [seconds.get((neurons, layers), "-") for layers in LAYERS]
+            row.append(" / ".join(cell) if set(cell) != {"-"} else "")
+        rows.append(row)
+    return table(head, rows, left=len(head))
+
+
+def _scaling(reports: list[dict[str, Any]]) -> str:
+    head = ["network", "program", "threads", "seconds", "speed-up (lowest, highest)", "edges/s"]
+    text = ""
+    for report in reports:
+        rows = [
+            [
+                *(_network(of), row["program"], str(row["threads"])),
+                *(short(row["seconds_median"]), _speed_up(row), _rate(row["edges_per_second"])),
+            ]
+            for of in report["networks"]
+            for row in of["rows"]
+        ]
+        text += table(head, rows, left=2) + _measured_on(report)
+    return text
+
+
+def _operations(reports: list[dict[str, Any]]) -> str:
+    rows = []
+    for of in (network for report in reports for network in report["networks"]):
+        for row in of["operations"]:
+            same = [each for each in of["operations"] if each["threads"] == row["threads"]]
+            share = row["seconds_median"] / sum(each["seconds_median"] for each in same)
+            cells = [row["operation"], str(row["threads"]), short(row["seconds_median"])]
+            rows.append([_network(of), *cells, f"{share:.0%}", _speed_up(row)])
+    head = ["network", "operation", "threads", "seconds", "share", "speed-up (lowest, highest)"]
+    return table(head, rows, left=2)
+
+
+def _network(found: dict[str, Any]) -> str:
+    return f"{found['neurons']} x {found['layers']}, {found['inputs']:,} inputs"
+
+
+def _speed_up(row: dict[str, Any]) -> str:
+    spread = f" ({row['speed_up_min']:.2f}, {row['speed_up_max']:.2f})"
+    return f"{row['speed_up']:.2f}" + (spread if row["speed_up"] != 1 else "")
+
+
+def _policies(report: dict[str, Any]) -> str:
+    beside = {"quiet": "nothing", "busy": "a busy process"}
+    rows = []
+    for (condition, program), of in _grouped(report["rows"], "condition", "program").items():
+        row = {each["policy"]: each for each in of}
+        seconds = [
+            short(row[policy]["seconds_median"]) for policy in ("unset", "active", "passive")
+        ]
+        rows.append([program, beside[condition], *seconds, f"{row['passive']['to_unset']:.2f}"])
+    head = ["program", "next to", "unset, s", "active, s", "passive, s", "passive / unset"]
+    return table(head, rows, left=2)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        found = json.loads(Path(name).read_text(encoding="utf-8"))
-        print(lines_beside(found) if "summary" in found else line_of(found))
+    tables = made()
+    for file, text in pages().items():
+        file.write_text(filled(text, tables), encoding="utf-8")

@@ -9,7 +9,7 @@ machine affect all programs. Each uses its best batch size, determined before th
 starts with the features in the program's own format and ends with the categories.
 
 ``--engines`` compares gbdnn's engines, LAGraph's loop, PyTorch and MKL on one and two threads with
-all inputs; ``python docs/tables.py engines.json`` prints the rows of the README's table.
+all inputs; ``python docs/measured.py beside engines.json`` prints the rows of the README's table.
 ``--quick`` runs a small problem as a test.
 """
 

@@ -12,7 +12,7 @@ operations of the sparse kernel are timed separately.
 By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
 ``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
 threads; the efficiency is the speed-up over the ideal one. OMP_WAIT_POLICY, OMP_PROC_BIND and
-OMP_PLACES are recorded, not set. `docs/scaling_page.py` plots the JSON.
+OMP_PLACES are recorded, not set. `docs/tables.py` shows the JSON.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in LAGraph.

@@ -104,7 +104,7 @@ def measure(file: Path, options: list[object]) -> None:
 def show(results: Path) -> None:
     """Print a table of all cases, and the lines for the results page."""
     sys.path.insert(0, str(HERE.parents[1] / "docs"))
-    import tables
+    import measured
 
     rows: list[list[str]] = []
     lines: list[str] = []
@@ -113,8 +113,8 @@ def show(results: Path) -> None:
             file = results / f"{neurons}x{layers}-{kind}.json"
             if file.exists():
                 found = json.loads(file.read_text(encoding="utf-8"))
-                lines.append(tables.line_of(found, "twelve"))
-                rows.append(tables.row_of(found))
+                lines.append(measured.run_line(found, "twelve"))
+                rows.append(measured.run_row(found))
     report.table(["network", "inputs", "seconds", "edges/s", "peak GiB", "categories"], rows)
     print("\n" + "\n".join(lines))
 

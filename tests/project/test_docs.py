@@ -69,12 +69,6 @@ def test_page(page):
         assert shown == found, f"{page.name}, line {line + 1} prints\n{printed.getvalue()}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_no_line_begins_with_a_number_of_the_results(page):
-    """Markdown ends the paragraph at a line that begins with a comment."""
-    assert not re.findall(r"^<!-- =.*", page.read_text(encoding="utf-8"), re.MULTILINE)
-
-
 def without_numbers(text):
     """Text with a sign in place of every number, and one blank for several."""
     return re.sub(r" +", " ", re.sub(r"-?\d[\d,]*(\.\d+)?(e[+-]\d+)?", "#", text))

@@ -1,23 +1,14 @@
 """The README: what it shows is what runs, prints and was measured."""
 
 import contextlib
-import importlib
 import io
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def docs(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    yield importlib.import_module
-    sys.modules.pop("beside_figure", None)
 
 
 def blocks(language):
@@ -38,13 +29,3 @@ def test_the_example_prints_what_is_shown():
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     assert printed.getvalue() == text
-
-
-def test_the_picture_is_that_of_the_results(docs):
-    """Otherwise: python docs/beside_figure.py."""
-    pytest.importorskip("matplotlib")
-    figure = docs("beside_figure")
-    assert figure.drawn_from() == figure.shown()
-    named = "docs/_static/beside.svg"
-    assert f"]({named})" in README
-    assert (ROOT / named).samefile(figure.PICTURE)

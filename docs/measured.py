@@ -1,0 +1,210 @@
+"""Files of results, from the JSON that benchmarks write; `tables.py` and figures read them.
+
+    python docs/measured.py KIND FILE.json ... > docs/KIND.toml
+
+KIND is one of `KINDS`, or ``runs`` (JSON of ``gbdnn challenge``, `larger.py` or `twelve.py`) or
+``beside`` (of `side_by_side.py`), which print lines for ``results.toml``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+
+def _real_networks(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "network": "features alone: " * cell["features_alone"] + cell["network"],
+            "threads": cell["nthreads"],
+            "inputs": cell["inputs"],
+            "density": round(cell["density"], 4),
+            "ms": _ms({n: s for n, s in cell["median"].items() if n not in cell["wrong"]}),
+            "right": {name: round(share, 5) for name, share in cell["right"].items() if share},
+            "wrong": cell["wrong"],
+        }
+        for cell in _passed(found)
+    ]
+
+
+def _accelerate(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": cell["name"],
+            "zeros": cell["zeros"],
+            "inputs": cell["tokens"],
+            "ms": _ms(cell["median"]),
+            "p99": _ms(cell["p99"]),
+        }
+        for cell in found["cells"]
+    ]
+
+
+def _graph(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {key: cell[key] for key in ("what", "graph", "nodes", "edges")}
+        | {"threads": cell["nthreads"], "rounds": found["rounds"]}
+        | {"s": {name: _digits(s, 3) for name, s in cell["seconds"].items()}}
+        | {"gib": {name: round(gib, 1) for name, gib in cell["GiB"].items()}}
+        for cell in found["cells"]
+    ]
+
+
+def _steps(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {key: cell[key] for key in ("network", "edges")}
+        | {"threads": cell["nthreads"], "ms": _ms(cell["median"])}
+        for cell in _passed(found)
+    ]
+
+
+def _accuracy(found: dict[str, Any]) -> list[dict[str, Any]]:
+    kept = ("density", "edges", "rule", "accuracy", "least", "most", "seconds")
+    return [{key: cell[key] for key in kept} for cell in found["summary"]]
+
+
+def _structure(found: dict[str, Any]) -> list[dict[str, Any]]:
+    kept = ("strength", "seed", "gone", "error_learned", "error")
+    return [
+        {key: row[key] for key in kept} | {"network": "-".join(map(str, row["sizes"]))}
+        for row in found["rows"]
+    ]
+
+
+KINDS = {
+    "real-networks": (_real_networks, "comparison/real_networks.py --nthreads 1 --nthreads 2"),
+    "accelerate": (_accelerate, "comparison/accelerate.py --nthreads 2"),
+    "graph": (
+        _graph,
+        "comparison/graph.py --what gcn,sage --nthreads 1,2 --graph arxiv --graph products",
+    ),
+    "training-steps": (_steps, "comparison/training_steps.py --nthreads 1 --nthreads 2"),
+    "training-accuracy": (_accuracy, "learning/training_accuracy.py --density 100,10,5,2,1"),
+    "training-structure": (_structure, "learning/fssl.py"),
+}
+# Programs of `side_by_side.py`; those of gbdnn are calls.
+TITLES = {
+    "gbdnn": "gbdnn: `infer(net, X)`, equal inputs once",
+    "gbdnn-distinct": "gbdnn: `infer(net, X, deduplicate=False)`",
+    "gbdnn-fused": 'gbdnn: `infer(net, X, engine="fused", deduplicate=False)`',
+    "gbdnn-graphblas": 'gbdnn: `infer(net, X, engine="graphblas", deduplicate=False)`',
+    "gbdnn-full": 'gbdnn: `infer(net, X, engine="full", deduplicate=False)`',
+    "gbdnn-sparse": 'gbdnn: `infer(net, X, engine="sparse", deduplicate=False)`',
+    "torch+drop": "PyTorch, CSR x dense, dead inputs dropped",
+    "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
+    "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",
+    "lagraph": "LAGraph's GraphBLAS calls from Python",
+}
+_VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy numba torch torch_geometric onnxruntime"
+_VERSIONS += " openvino deepsparse sparselab sparseprop"
+
+
+def toml(kind: str, reports: list[dict[str, Any]]) -> str:
+    """Return the file of a kind, from reports that were measured on one machine."""
+    cells_of, command = KINDS[kind]
+    first, *_ = reports
+    on, versions = first["machine"], first["versions"]
+    about = f" ({on['model']}; {on['instructions']})" if "model" in on else ""
+    facts = {
+        "machine": f"{on['processor']}{about}, {on['cores']} cores, {on['system']}",
+        "versions": ", ".join(f"{n} {versions[n]}" for n in _VERSIONS.split() if versions.get(n)),
+        "date": first["date"],
+        "command": f"python benchmarks/{command}",
+    }
+    cells = [_value(cell) for report in reports for cell in cells_of(report)]
+    head = f"# Printed by: python docs/measured.py {kind} FILE.json ...\n"
+    head += "".join(f"{key} = {_value(value)}\n" for key, value in facts.items())
+    return head + "cells = [\n" + "".join(f"  {cell},\n" for cell in cells) + "]\n"
+
+
+def run_line(found: dict[str, Any], command: str) -> str:
+    """Return the line of `runs` for a run of `larger.py` or ``gbdnn challenge``."""
+    problem, seconds = found["problem"], _seconds(found)
+    n = len(seconds)
+    # A benchmark that times rounds has run each network once before.
+    first = n == 1 and not found.get("rounds")
+    of = "first run" if first else "second run" if n == 1 else f"median of {n}"
+    run = {
+        **{key: problem[key] for key in ("neurons", "layers", "inputs")},
+        "weights": "official" if problem["seed"] is None else "generated",
+        "threads": found["nthreads"],
+        "seconds": round(median(seconds), 3),
+        "of": of + (", streamed" if found.get("streamed") else ""),
+        **({"gib": round(found["memory_peak"] / 2**30, 2)} if "memory_peak" in found else {}),
+        "deduplicate": found["deduplicate"],
+        "setup": "NAME",
+        "date": found.get("date") or date.today().isoformat(),
+        "command": command,
+    }
+    return f"  {_value(run)},"
+
+
+def run_row(found: dict[str, Any]) -> list[str]:
+    """Return a run of `larger.py` as a row that `twelve.py` prints."""
+    problem, seconds = found["problem"], _seconds(found)
+    return [
+        f"{problem['neurons']} x {problem['layers']}",
+        "equal once" if found["deduplicate"] else "every",
+        f"{median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})",
+        f"{found['edges_per_second']:.3g}",
+        f"{found['memory_peak'] / 2**30:.2f}",
+        str(found["categories"]),
+    ]
+
+
+def beside_lines(found: dict[str, Any]) -> str:
+    """Return the lines of `beside` for the JSON of `side_by_side.py`."""
+    programs: dict[str, dict[str, Any]] = {}
+    for row in found["summary"]:
+        name, key = row["program"], {1: "one", 2: "two"}[row["nthreads"]]
+        seconds = [
+            run["seconds"]
+            for run in found["runs"]
+            if (run["program"], run["nthreads"]) == (name, row["nthreads"]) and run["round"] > 0
+        ]
+        program = programs.setdefault(
+            name, {"group": "NAME", "program": TITLES.get(name, row["title"])}
+        )
+        program[key] = _digits(row["seconds_median"], 3)
+        program[f"{key}_range"] = [_digits(min(seconds), 3), _digits(max(seconds), 3)]
+    return "\n".join(f"  {_value(each)}," for each in programs.values())
+
+
+def _seconds(found: dict[str, Any]) -> list[float]:
+    seconds = found["seconds"]
+    return seconds[found["engine"]] if isinstance(seconds, dict) else seconds
+
+
+def _passed(found: dict[str, Any]) -> list[dict[str, Any]]:
+    for cell in found["cells"]:
+        if cell["check"] != "PASSED":
+            raise ValueError(f"{cell['network']}: {cell['check']}")
+    return found["cells"]
+
+
+def _digits(number: float, n: int) -> float:
+    return float(f"{number:.{n}g}")
+
+
+def _ms(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: _digits(1e3 * s, 4) for name, s in seconds.items()}
+
+
+def _value(x: Any) -> str:
+    """Return a value in TOML; a dict as an inline table."""
+    if isinstance(x, dict):
+        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in x.items()) + " }"
+    return str(round(x, 4)) if isinstance(x, float) else json.dumps(x, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    kind, *files = sys.argv[1:]
+    reports = [json.loads(Path(name).read_text(encoding="utf-8")) for name in files]
+    if kind in KINDS:
+        print(toml(kind, reports), end="")
+    for report in reports if kind not in KINDS else []:
+        print(beside_lines(report) if kind == "beside" else run_line(report, "COMMAND"))
