@@ -4,10 +4,11 @@ Y' = min(max(A Y W + Y V + b, 0), clip)
 """
 
 from gbdnn.graph.convolution import Convolution
+from gbdnn.graph.geometric import from_geometric
 from gbdnn.graph.inference import infer
 from gbdnn.graph.propagation import normalized, propagate
 
-__all__ = ["Convolution", "infer", "normalized", "propagate"]
+__all__ = ["Convolution", "from_geometric", "infer", "normalized", "propagate"]
 
 
 def __dir__() -> list[str]:

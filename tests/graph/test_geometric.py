@@ -40,12 +40,6 @@ def edges(G):
     return torch.from_numpy(np.array(G.nonzero()))
 
 
-def weights(module):
-    """The parameters by name, a Linear's transposed: inputs x outputs."""
-    arrays = {name: each.numpy() for name, each in module.state_dict().items()}
-    return {name: each.T if each.ndim == 2 else each for name, each in arrays.items()}
-
-
 def check(Y, expected):
     expected = expected.numpy()
     assert Y.dtype == "FP32"
@@ -60,10 +54,7 @@ def test_gcn(case):
     first, last = nn.GCNConv(12, 20), nn.GCNConv(20, 5)
     for conv in (first, last):
         torch.nn.init.normal_(conv.bias)
-    layers = [
-        gbdnn.Layer(weights(first)["lin.weight"], weights(first)["bias"]),
-        gbdnn.Layer(weights(last)["lin.weight"], weights(last)["bias"], activation="identity"),
-    ]
+    layers = [*graph.from_geometric(first, activation="relu"), *graph.from_geometric(last)]
     Y = graph.infer(layers, X, graph.normalized(G))
     check(Y, last(torch.relu(first(torch.from_numpy(X), edges(G))), edges(G)))
 
@@ -73,50 +64,60 @@ def test_gcn_with_weights_of_edges(case):
     G, X = case
     G = G.astype(np.float32)
     G.data = np.random.default_rng(0).uniform(0.1, 2, G.nnz).astype(np.float32)
-    conv = nn.GCNConv(12, 5)
-    W = gbdnn.Layer(weights(conv)["lin.weight"], activation="identity")
-    Y = graph.infer([W], X, graph.normalized(G))
+    conv = nn.GCNConv(12, 5, bias=False)
+    Y = graph.infer(graph.from_geometric(conv), X, graph.normalized(G))
     check(Y, conv(torch.from_numpy(X), edges(G), torch.from_numpy(G.tocoo().data)))
 
 
 @torch.no_grad()
-def test_sgc(case):
+@pytest.mark.parametrize("hops", [1, 3])
+def test_sgc(case, hops):
     G, X = case
-    conv = nn.SGConv(12, 5, K=3)
-    W, b = weights(conv)["lin.weight"], weights(conv)["lin.bias"]
-    S = graph.propagate(graph.normalized(G), X, hops=3)
-    Y = gbdnn.infer([gbdnn.Layer(W, b, activation="identity")], S)
+    conv = nn.SGConv(12, 5, K=hops)
+    Y = graph.infer(graph.from_geometric(conv), X, graph.normalized(G))
     check(Y, conv(torch.from_numpy(X), edges(G)))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("how", ["mean", "max"])
-def test_sage(case, how):
+@pytest.mark.parametrize("how", ["mean", "max", "sum"])
+@pytest.mark.parametrize("own", [True, False])
+def test_sage(case, how, own):
     G, X = case
-    conv = nn.SAGEConv(12, 7, aggr=how)
-    W = weights(conv)
-    layer = graph.Convolution(
-        W["lin_l.weight"], W["lin_l.bias"], self_weights=W["lin_r.weight"], activation="identity"
-    )
-    A = graph.normalized(G, "mean")
-    Y = graph.infer([layer], X, A, aggregate="max" if how == "max" else "sum")
+    conv = nn.SAGEConv(12, 7, aggr=how, root_weight=own)
+    A = G.T if how == "sum" else graph.normalized(G, "mean")
+    aggregate = "max" if how == "max" else "sum"
+    Y = graph.infer(graph.from_geometric(conv), X, A, aggregate=aggregate)
     check(Y, conv(torch.from_numpy(X), edges(G)))
 
 
 @torch.no_grad()
-def test_gin(case):
+@pytest.mark.parametrize("activation", ["identity", "relu"])
+def test_gin(case, activation):
     G, X = case
     perceptron = torch.nn.Sequential(
         torch.nn.Linear(12, 16), torch.nn.ReLU(), torch.nn.Linear(16, 6)
     )
     conv = nn.GINConv(perceptron, eps=0.3)
-    W, eps = weights(conv), float(conv.eps)
-    own = (1 + np.float32(eps)) * W["nn.0.weight"]
-    layers = [
-        graph.Convolution(W["nn.0.weight"], W["nn.0.bias"], self_weights=own),
-        graph.Convolution(
-            None, W["nn.2.bias"], self_weights=W["nn.2.weight"], activation="identity"
-        ),
-    ]
-    Y = graph.infer(layers, X, G.T)
-    check(Y, conv(torch.from_numpy(X), edges(G)))
+    Y = graph.infer(graph.from_geometric(conv, activation=activation), X, G.T)
+    expected = conv(torch.from_numpy(X), edges(G))
+    check(Y, torch.relu(expected) if activation == "relu" else expected)
+
+
+@pytest.mark.parametrize(
+    ("conv", "named"),
+    [
+        (lambda: nn.GCNConv(4, 2, improved=True), "GCNConv with improved=True"),
+        (lambda: nn.GCNConv(4, 2, flow="target_to_source"), "flow='target_to_source'"),
+        (lambda: nn.SAGEConv(4, 2, normalize=True), "SAGEConv with normalize=True"),
+        (lambda: nn.SAGEConv(4, 2, project=True), "SAGEConv with project=True"),
+        (lambda: nn.SAGEConv(4, 2, aggr="median"), "aggr='median'"),
+    ],
+)
+def test_unsupported_options_are_named(conv, named):
+    with pytest.raises(gbdnn.errors.ArgumentError, match=named):
+        graph.from_geometric(conv())
+
+
+def test_other_modules_are_refused():
+    with pytest.raises(gbdnn.errors.ArgumentTypeError, match="cannot convert GATConv; supported"):
+        graph.from_geometric(nn.GATConv(4, 2))

@@ -1,0 +1,115 @@
+"""Conversion of the graph convolutions of PyTorch Geometric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.graph.convolution import Convolution
+from gbdnn.io.frameworks.torch import from_torch
+
+if TYPE_CHECKING:
+    from gbdnn.model.layer import Activation
+
+__all__ = ["from_geometric"]
+
+# Options that change the result, with the supported values.
+_SUPPORTED = {
+    "aggr": ("add", "sum", "mean", "max", "min"),
+    "flow": ("source_to_target",),
+    "improved": (False,),
+    "normalize": (False,),
+    "project": (False,),
+}
+
+
+def from_geometric(conv: Any, *, activation: Activation = "identity") -> list[Convolution]:
+    """Return the layers of a graph convolution of PyTorch Geometric, for `gbdnn.graph.infer`.
+
+    Parameters
+    ----------
+    conv : torch_geometric.nn.GCNConv, SGConv, SAGEConv or GINConv
+        A trained module. The `nn` of a `GINConv` is a chain of linear layers, as for
+        `gbdnn.io.from_torch`.
+    activation : {"identity", "relu"}, default "identity"
+        Activation after the module.
+
+    Returns
+    -------
+    list of Convolution
+        Pass them to `infer` with the matrix of the module, where ``G(i, j)`` is an edge of
+        `edge_index` from i to j: ``normalized(G)`` for `GCNConv` and `SGConv`,
+        ``normalized(G, "mean", weight=None)`` for `SAGEConv`, and ``G.T`` for `GINConv` and for
+        sums. For `SAGEConv` with ``aggr="max"``, also pass ``aggregate="max"`` to `infer`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The module is of another class.
+    ArgumentError
+        An option of the module is not supported.
+
+    Notes
+    -----
+    PyTorch Geometric counts duplicate edges; a matrix holds one value per pair of nodes.
+    `SAGEConv` ignores the weights of edges.
+
+    Examples
+    --------
+    >>> from torch_geometric.nn import GCNConv  # doctest: +SKIP
+    >>> from gbdnn import graph
+    >>> conv = GCNConv(16, 4)  # doctest: +SKIP
+    >>> layers = graph.from_geometric(conv)  # doctest: +SKIP
+    >>> Y = graph.infer(layers, X, graph.normalized(G))  # doctest: +SKIP
+    """
+    kind = type(conv).__name__
+    if kind not in _READERS:
+        raise ArgumentTypeError(f"cannot convert {kind}; supported are {', '.join(_READERS)}")
+    for name, supported in _SUPPORTED.items():
+        value = getattr(conv, name, supported[0])
+        # GCNConv normalises the matrix of the graph, as `normalized` does; SAGEConv its result.
+        if value not in supported and (kind, name) != ("GCNConv", "normalize"):
+            raise ArgumentError(f"{kind} with {name}={value!r} is not supported")
+    return _READERS[kind](conv, activation)
+
+
+def _gcn(conv: Any, activation: Activation) -> list[Convolution]:
+    return [Convolution(_weights(conv.lin), _bias(conv.bias), activation=activation)]
+
+
+def _sgc(conv: Any, activation: Activation) -> list[Convolution]:
+    W = _weights(conv.lin)
+    hop = Convolution(np.eye(len(W), dtype=W.dtype), activation="identity")
+    return [hop] * (conv.K - 1) + [Convolution(W, _bias(conv.lin.bias), activation=activation)]
+
+
+def _sage(conv: Any, activation: Activation) -> list[Convolution]:
+    own = _weights(conv.lin_r) if conv.root_weight else None
+    bias = _bias(conv.lin_l.bias)
+    return [Convolution(_weights(conv.lin_l), bias, self_weights=own, activation=activation)]
+
+
+def _gin(conv: Any, activation: Activation) -> list[Convolution]:
+    first, *more = from_torch(conv.nn)
+    W = first.weights.to_dense(fill_value=0)
+    own = W.dtype.type(1 + float(conv.eps)) * W
+    found = [
+        Convolution(w, layer.bias, self_weights=v, activation=layer.activation, clip=layer.clip)
+        for layer, w, v in ((first, W, own), *((each, None, each.weights) for each in more))
+    ]
+    if activation == "relu" and found[-1].layer.activation == "identity":
+        found.append(Convolution(self_weights=np.eye(found[-1].layer.ncols, dtype=W.dtype)))
+    return found
+
+
+def _weights(linear: Any) -> np.ndarray:
+    return linear.weight.detach().cpu().numpy().T  # PyTorch stores outputs x inputs
+
+
+def _bias(bias: Any) -> Any:
+    return 0.0 if bias is None else bias.detach().cpu().numpy()
+
+
+_READERS = {"GCNConv": _gcn, "SGConv": _sgc, "SAGEConv": _sage, "GINConv": _gin}
