@@ -94,7 +94,7 @@ def test_damaged_sparse_matrices(tmp_path, change, fault):
     [
         (b"", "it is empty"),
         (b"1\t1\t1\n", "it begins with 31 09"),
-        (saved(A)[:-1], r"\(file seems not fully written\?\)|expected 48 bytes got 47"),
+        (saved(A)[:-1], "not fully written|expected 48 bytes got 47|cannot reshape"),
         (saved(A) + b"\0", "bytes after the last element: 48 bytes of float32"),
         (header(shape=(1 << 40, 1 << 40)), "cannot reshape array of size 0"),
         (header(shape=(-3, -4)) + bytes(48), "can only specify one unknown dimension"),

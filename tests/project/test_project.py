@@ -79,7 +79,8 @@ def test_python_versions():
     named = {each.rsplit(" ", 1)[1] for each in project["classifiers"] if ":: 3." in each}
     tested = re.search(r"python: \[(.*)\]", text(".github/workflows/tests.yml"))[1]
     assert set(re.findall(r"[\d.]+", tested)) == named
-    assert project["requires-python"] == f">={min(named)}"
+    above = max(int(each.partition(".")[2]) for each in named) + 1
+    assert project["requires-python"] == f">={min(named)},<3.{above}"
 
 
 def test_the_steps_of_the_workflows():

@@ -182,6 +182,7 @@ def test_outcomes_that_differ_have_bars_of_their_own():
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyparsing, in older versions
 def test_the_legend_of_all_rates_is_in_the_picture():
     figure = viz.plot_edge_rates([outcome()]).figure
     figure.draw_without_rendering()

@@ -85,8 +85,8 @@ def read_tsv(
     if A.nvals < rows.size:
         first, second = first_duplicate(rows, cols)
         raise FormatError(
-            f"{path}, line {second + 1}: duplicate entry in row {rows[second] + 1},"
-            f" column {cols[second] + 1}; the first is in line {first + 1}"
+            f"{path}, line {second + 1}: duplicate entry in row {int(rows[second]) + 1},"
+            f" column {int(cols[second]) + 1}; the first is in line {first + 1}"
         )
     stored = values != 0
     if not stored.all():
@@ -199,7 +199,7 @@ def read_categories(
     if (found[1:] == found[:-1]).any():
         first, second = first_duplicate(rows)
         raise FormatError(
-            f"{path}, line {second + 1}: duplicate input number {rows[second] + 1};"
+            f"{path}, line {second + 1}: duplicate input number {int(rows[second]) + 1};"
             f" the first is in line {first + 1}"
         )
     return found if ninputs is None else found[found < ninputs]

@@ -266,3 +266,5 @@ def load_external(graph: Any, folder: Path) -> None:
             raise ValueError(f"external data of {tensor.name!r} end after {there} bytes")
         tensor.external_data.add(key="length", value=str(needed))
         load_external_data_for_tensor(tensor, str(folder))
+        tensor.data_location = TensorProto.DEFAULT  # older versions of onnx leave it
+        del tensor.external_data[:]
