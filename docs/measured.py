@@ -88,15 +88,15 @@ KINDS = {
 }
 # Programs of `side_by_side.py`; those of gbdnn are calls.
 TITLES = {
-    "gbdnn": "gbdnn: `infer(net, X)`, equal inputs once",
-    "gbdnn-distinct": "gbdnn: `infer(net, X, deduplicate=False)`",
-    "gbdnn-fused": 'gbdnn: `infer(net, X, engine="fused", deduplicate=False)`',
-    "gbdnn-graphblas": 'gbdnn: `infer(net, X, engine="graphblas", deduplicate=False)`',
-    "gbdnn-full": 'gbdnn: `infer(net, X, engine="full", deduplicate=False)`',
-    "gbdnn-sparse": 'gbdnn: `infer(net, X, engine="sparse", deduplicate=False)`',
-    "torch+drop": "PyTorch, CSR x dense, dead inputs dropped",
-    "mkl-dense+drop": "MKL (sparse_dot_mkl), CSR x dense, dead inputs dropped",
-    "scipy-dense+drop": "SciPy, CSR x dense, dead inputs dropped",
+    "gbdnn": "`gbdnn.infer(net, X)`, equal inputs once",
+    "gbdnn-distinct": "`gbdnn.infer(net, X, deduplicate=False)`",
+    "gbdnn-fused": '`gbdnn.infer(net, X, engine="fused", deduplicate=False)`',
+    "gbdnn-graphblas": '`gbdnn.infer(net, X, engine="graphblas", deduplicate=False)`',
+    "gbdnn-full": '`gbdnn.infer(net, X, engine="full", deduplicate=False)`',
+    "gbdnn-sparse": '`gbdnn.infer(net, X, engine="sparse", deduplicate=False)`',
+    "torch+drop": "PyTorch: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
+    "mkl-dense+drop": "MKL: `dot_product_mkl(W.T, Y.T)` per layer, dead inputs dropped",
+    "scipy-dense+drop": "SciPy: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
     "lagraph": "LAGraph's GraphBLAS calls from Python",
 }
 _VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy numba torch torch_geometric onnxruntime"

@@ -80,7 +80,7 @@ def beside() -> Figure:
     figure = Figure(figsize=(5.2, 0.5 * len(found) + 0.6), layout="constrained")
     axes = figure.subplots()
     for at, each in enumerate(found):
-        ours, once = each["program"].startswith("gbdnn"), "equal inputs once" in each["program"]
+        ours, once = each["program"].startswith("`gbdnn"), "equal inputs once" in each["program"]
         color = OURS if ours else THEIRS
         look = {"facecolor": "white" if once else color, "edgecolor": color}
         axes.barh(at, each["two"], height=0.36, hatch="////" if once else None, **look)

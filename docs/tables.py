@@ -61,7 +61,8 @@ def made() -> dict[str, str]:
     return {
         "runs": _runs(results["runs"]),
         "commands": _commands(results),
-        "beside-engines": _beside(results),
+        "beside-engines": _beside(_engines(results)),
+        "beside-readme": _beside(_three(_engines(results))),
         "beside-larger": _larger(results),
         "published": _published(),
         "published-sources": "".join(f"1. {text}\n" for text in _sources().values()),
@@ -245,8 +246,17 @@ def _commands(found: dict[str, Any]) -> str:
     return "```sh\n" + "\n".join(lines) + "\n```\n"
 
 
-def _beside(found: dict[str, Any]) -> str:
-    of = [each for each in found["beside"] if each["group"] == "engines"]
+def _engines(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in found["beside"] if each["group"] == "engines"]
+
+
+def _three(of: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return gbdnn with every input computed, its default, and the strongest other program."""
+    others = [each for each in of if not each["program"].startswith("`gbdnn")]
+    return [*of[:2], min(others, key=lambda each: each["two"])]
+
+
+def _beside(of: list[dict[str, Any]]) -> str:
     rows = [[each["program"], _with_range(each, "two"), _with_range(each, "one")] for each in of]
     return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows)
 
@@ -266,7 +276,7 @@ def _larger(found: dict[str, Any]) -> str:
 def _with_range(each: dict[str, Any], key: str) -> str:
     least, most = each[f"{key}_range"]
     text = short(each[key])
-    text = f"**{text}**" if each["program"].startswith("gbdnn") else text
+    text = f"**{text}**" if each["program"].startswith("`gbdnn") else text
     return f"{text} ({short(least)} to {short(most)})"
 
 

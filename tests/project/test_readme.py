@@ -22,10 +22,23 @@ def test_two_commands_for_a_newcomer():
     assert second.endswith("pytest -n auto")
 
 
-def test_the_example_prints_what_is_shown():
-    pytest.importorskip("sklearn")
-    (code,), (text,) = blocks("python"), blocks("text")
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_example_prints_what_is_shown(number):
+    pytest.importorskip("networkx" if number else "sklearn")
+    code, text = blocks("python")[number], blocks("text")[number]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     assert printed.getvalue() == text
+
+
+def test_rows_of_gbdnn_are_calls_that_run():
+    import numpy as np
+
+    import gbdnn
+
+    calls = re.findall(r"^\| `(gbdnn\.infer\(.*?\))`", README, re.MULTILINE)
+    assert len(calls) == 2
+    names = {"gbdnn": gbdnn, "net": [np.eye(3)], "X": np.eye(3)}
+    for call in calls:
+        assert eval(call, names).nvals == 3  # noqa: S307
