@@ -59,7 +59,7 @@ def categories(Y: Any) -> np.ndarray:
         complete(Y)
         Y = Y.dup()
         _, _, values = Y.to_coo(rows=False, columns=False)
-        finite(values, None, "Y")
+        finite(values, None, "Y", place=lambda k: [ids[k] for ids in Y.to_coo(values=False)[:2]])
         Y = gb.select.valuene(Y, values.dtype.type(0)).new()
     else:
         Y = as_matrix(Y, what="Y")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,23 +208,38 @@ def floating(dtype: np.dtype, what: str) -> np.dtype:
 
 
 def finite(
-    values: np.ndarray, dtype: np.dtype | None, what: str, *, copy: bool = True
+    values: np.ndarray,
+    dtype: np.dtype | None,
+    what: str,
+    *,
+    copy: bool = True,
+    place: Callable[[int], Iterable[Any]] | None = None,
 ) -> np.ndarray:
     """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow.
 
-    With ``copy=False``, `values` itself is returned if it has this dtype.
+    With ``copy=False``, `values` itself is returned if it has this dtype. ``place(k)`` returns the
+    row and column of the k-th value, for the error.
     """
     own = floating(values.dtype, what)
     if values.dtype.kind == "f" and not _are_finite(values):
-        bad = values[~np.isfinite(values)][0]
-        raise ArgumentError(f"{what}: contains {bad}; all values must be finite")
+        raise ArgumentError(
+            f"{what}: contains {_first_bad(values, values, place)}; all values must be finite"
+        )
     dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=copy)
     if cast.dtype != values.dtype and not _are_finite(cast):
-        bad = values[~np.isfinite(cast)][0]
-        raise ArgumentError(f"{what}: {bad} does not fit into {dtype}")
+        raise ArgumentError(f"{what}: {_first_bad(values, cast, place)} does not fit into {dtype}")
     return cast
+
+
+def _first_bad(values: np.ndarray, cast: np.ndarray, place: Any) -> str:
+    """Return the first value that is not finite after a cast, and where it is."""
+    k = int(np.flatnonzero(~np.isfinite(cast))[0])
+    if place is None and values.ndim < 2:
+        return f"{values[k]}" if len(values) == 1 else f"{values[k]} at index {k}"
+    row, column = divmod(k, values.shape[1]) if place is None else place(k)
+    return f"{values.flat[k]} in row {row}, column {column}"
 
 
 def _are_finite(values: np.ndarray) -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 from itertools import chain
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from gbdnn.arrays.checks import finite, require_room
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.runtime.first_use import complete, gb, is_object
+from gbdnn.runtime.first_use import complete, gb, is_object, shown
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -77,6 +78,8 @@ def as_held(x: Any, what: str) -> Any:
         found = np.asarray(x)
     except Exception as err:  # any exception, raised by another library
         raise ArgumentTypeError(f"{what}: cannot convert {_kind(x)} to an array: {err}") from err
+    if found.dtype.kind == "O":  # columns of different or of nullable types
+        found = _numbers(found, x, what)
     if found.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             f"{what} must contain only real numbers; {_kind(x)} contains others"
@@ -84,14 +87,32 @@ def as_held(x: Any, what: str) -> Any:
     return found
 
 
+def _numbers(array: np.ndarray, x: Any, what: str) -> np.ndarray:
+    """Return an array of objects that are numbers as an array of numbers."""
+    for place, value in np.ndenumerate(array):
+        if not isinstance(value, Real | np.bool_):
+            names = getattr(x, "columns", range(array.shape[-1]))
+            column = f", column {names[place[1]]!r}" if len(place) == 2 else ""
+            raise ArgumentTypeError(
+                f"{what} must contain only real numbers; row {place[0]}{column} of {_kind(x)} is"
+                f" {shown(value)}"
+            )
+    return np.array(array.tolist()).reshape(array.shape)
+
+
 def as_features(x: Any, what: str) -> Any:
-    """Return features as `as_held` does; a Vector becomes a matrix with one row."""
+    """Return features as `as_held` does; a Vector, or a list of them, becomes a matrix of rows."""
     x = as_held(x, what)
-    if is_object(x) and type(x).__module__ == "graphblas.core.vector":
-        columns, values = x.to_coo()
-        rows = np.zeros_like(columns)
-        return gb.Matrix.from_coo(rows, columns, values, nrows=1, ncols=x.size, dtype=x.dtype)
-    return x
+    vectors = x if isinstance(x, list | tuple) and x else [x]
+    if not all(is_object(v) and type(v).__module__ == "graphblas.core.vector" for v in vectors):
+        return x
+    if len(sizes := sorted({v.size for v in vectors})) > 1:
+        raise ShapeError(f"{what} are Vectors of different sizes: {sizes[0]} and {sizes[-1]}")
+    columns, values = zip(*(v.to_coo() for v in vectors), strict=True)
+    rows = np.repeat(np.arange(len(vectors)), [len(each) for each in columns])
+    return gb.Matrix.from_coo(
+        rows, np.concatenate(columns), np.concatenate(values), nrows=len(vectors), ncols=sizes[0]
+    )
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
@@ -196,7 +217,9 @@ def _compressed(
     else:
         found = _from_numpy(np.asarray(x), transposed)
     values = found.values[:1] if found.is_iso else found.values
-    values = finite(values, dtype, what, copy=not is_graphblas(x))  # the others have been copied
+    place = (lambda k: found.place(k)[::-1]) if transposed else found.place
+    copy = not is_graphblas(x)  # the others have been copied
+    values = finite(values, dtype, what, copy=copy, place=place)
     found = SparseRows(found.indptr, found.columns, values, found.ncols)
     return found if values.all() else found.without_zeros()
 

@@ -105,6 +105,11 @@ class SparseRows:
         """Number of entries of each row, int64."""
         return np.diff(self.indptr.view(np.int64))
 
+    def place(self, k: int) -> tuple[Any, Any]:
+        """Return the id of the row, and the column, of an entry."""
+        row = np.searchsorted(self.indptr, np.uint64(k), side="right") - 1
+        return self.ids[row], self.columns[k]
+
     def matrix(self, *, transposed: bool = False) -> gb.Matrix:
         """Move the arrays into a new row-wise matrix, or into the column-wise transpose.
 

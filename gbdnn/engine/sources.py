@@ -80,7 +80,12 @@ class DenseRows:
 
     def require_finite(self, start: int, stop: int) -> None:
         """Raise if a value in these rows is not finite or does not fit the dtype."""
-        finite(self.array[start:stop], self.dtype, "features")
+        rows = self.array[start:stop]
+
+        def place(k: int) -> tuple[int, int]:
+            return start + k // self.ncols, k % self.ncols
+
+        finite(rows, self.dtype, "features", place=place)
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop` (exclusive)."""
@@ -121,7 +126,8 @@ class HeldRows:
         rows, ids = self._read(start, stop), np.arange(start, stop)
         values = rows.values[:1] if rows.is_iso else rows.values
         if values.dtype != self.dtype:
-            values = finite(values, self.dtype, "features")
+            place = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids).place
+            values = finite(values, self.dtype, "features", place=place)
         found = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
         return found if values.all() else found.without_zeros()
 

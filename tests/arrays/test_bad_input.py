@@ -52,6 +52,37 @@ def test_values_that_are_not_finite(value, make):
     bad(ValueError, r"layer 0: bias: contains", lambda: infer([W], X, bias=value))
 
 
+ROWS = [
+    np.array, np.asfortranarray, sp.csr_array, sp.csc_array, sp.coo_array, gb.Matrix.from_dense,
+    lambda A: gb.Matrix.from_dense(A, missing_value=0),
+    lambda A: gb.Matrix.from_dense(A.T.copy(), missing_value=0).T,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ROWS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_errors_name_row_and_column_of_the_value(make, dtype, tmp_path):
+    A = np.zeros((600, 3), dtype)
+    A[::7, 0], A[500, 2] = 1, np.nan
+    where = "contains nan in row 500, column 2; all values must be finite"
+    bad(ValueError, f"^features: {where}", lambda: infer([W.astype(dtype)], make(A)))
+    bad(ValueError, f"^batch 0: {where}", lambda: gbdnn.save(make(A), tmp_path / "X"))
+    bad(ValueError, f"^weights: {where}", lambda: Layer(make(A)))
+    bad(ValueError, f"^Y: {where}", lambda: gbdnn.categories(make(A)))
+    bad(ValueError, f"^Y: {where}", lambda: gbdnn.argmax(make(A)))
+    big = np.where(np.isnan(A), 1e300, A.astype(float))
+    bad(ValueError, r"^features: 1e\+300 in row 500, column 2 does not fit into float32",
+        lambda: infer([W.astype("f4")], make(big)))  # fmt: skip
+
+
+def test_errors_name_the_item_of_a_vector(tmp_path):
+    bad(ValueError, "^bias: contains nan at index 2;", lambda: Layer(W, [0, 1, np.nan]))
+    bad(ValueError, "^bias: contains nan;", lambda: Layer(W, np.nan))
+    A = gb.Matrix.from_coo([1, 4], [2, 0], [1.0, np.inf], nrows=5, ncols=3)
+    bad(ValueError, "^matrix: contains inf in row 4, column 0;",
+        lambda: gbdnn.io.write_tsv(A, tmp_path / "A.tsv"))  # fmt: skip
+
+
 def test_overflow_in_the_cast():
     big = W * 1e300
     bad(

@@ -114,3 +114,53 @@ def test_what_is_no_matrix_of_numbers(kind, error, message):
         gbdnn.infer(NET, kind())
     with pytest.raises(error, match=message):
         gbdnn.train(NET, kind(), LABELS)
+
+
+COLUMNS = {
+    "bool and float": {"a": [True, False, True], "b": [0.5, 2.0, 0.0]},
+    "int and float": {"a": [3, 0, 1], "b": [0.5, 2.0, 0.0]},
+    "bool and int": {"a": [True, False, True], "b": [7, 0, 2]},
+    "Float64": {"a": [0.5, 2.0, 0.0], "b": [1.5, 0.0, 1.0]},
+}
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_several_types_are_numbers(name, nullable):
+    frame = pytest.importorskip("pandas").DataFrame(COLUMNS[name])
+    frame = frame.convert_dtypes() if nullable else frame
+    want = np.array(list(COLUMNS[name].values()), float).T
+    Y = gbdnn.infer([np.eye(2)], frame)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), want)
+    found = gbdnn.graph.propagate(np.eye(3), frame)
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_errors_name_the_column_that_is_no_number(library):
+    table = pytest.importorskip(library).DataFrame
+    with pytest.raises(errors.ArgumentTypeError, match=r"row 0, column 'city' of .* is '1'$"):
+        gbdnn.infer([np.eye(2)], table({"age": [1.5, 2.5], "city": ["1", "Oslo"]}))
+    pandas = pytest.importorskip("pandas")
+    missing = pandas.DataFrame({"age": pandas.array([1, None], "Int64"), "tall": [True, False]})
+    with pytest.raises(errors.ArgumentTypeError, match=r"row 1, column 'age' of .* is <NA>$"):
+        gbdnn.infer([np.eye(2)], missing)
+
+
+def test_vectors_are_stacked_to_rows():
+    """The usual step in GraphBLAS: one Vector per input."""
+    import graphblas as gb
+
+    want = np.array([[0, 2.5, 0], [0, 0, 0], [1, 0, 4]])
+    vectors = [gb.Vector.from_dense(row, missing_value=0) for row in want]
+    vectors[2] = vectors[2].dup(dtype="FP32")
+    for given in (vectors, tuple(vectors)):
+        Y = gbdnn.infer([np.eye(3)], given)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), want)
+    (Y,) = gbdnn.infer_batches([np.eye(3)], [vectors])
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), want)
+    assert gbdnn.infer([np.eye(3)], vectors[:1]).shape == (1, 3)
+    with pytest.raises(errors.ShapeError, match="Vectors of different sizes: 3 and 4"):
+        gbdnn.infer([np.eye(3)], [*vectors, gb.Vector(float, 4)])
+    with pytest.raises(errors.ArgumentTypeError, match=r"not list; convert it with numpy.array"):
+        gbdnn.infer([np.eye(2)], [[1, 2], [3, 4]])

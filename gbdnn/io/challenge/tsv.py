@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_flag, as_word, whole_number
+from gbdnn.arrays.checks import as_dtype, as_flag, as_word, finite, whole_number
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError, require_kind
 from gbdnn.io.challenge.table import MAX_INDEX, Index, read_columns, write_columns
 from gbdnn.io.reading import as_limit, first_duplicate
@@ -137,9 +137,8 @@ def write_tsv(matrix: gb.Matrix, path: str | os.PathLike[str]) -> None:
     A = gb.select.valuene(matrix, matrix.dtype.np_type.type(0)).new()
     A.ss.config["format"] = "by_row"
     rows, cols, values = A.to_coo()
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        raise ArgumentError(f"matrix contains {bad}; all values must be finite")
+    if values.dtype.kind == "f":
+        finite(values, None, "matrix", copy=False, place=lambda k: (rows[k], cols[k]))
     if values.dtype == bool:
         values = values.astype(np.uint8)
     if values.size == 0:
