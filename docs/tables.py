@@ -180,7 +180,7 @@ def _graph(cells: list[dict[str, Any]]) -> str:
         row = [{"gcn": "GCN", "sage": "GraphSAGE"}[cell["what"]]]
         row += [f"{cell['nodes']:,}", f"{cell['edges']:,}", str(cell["threads"])]
         rows.append([*row, *(short(s.get(name)) for name in names), _times(best / s["gbdnn"])])
-    return table([*head, "times"], rows)
+    return table([*head, "fastest other / gbdnn"], rows)
 
 
 def _steps(cells: list[dict[str, Any]]) -> str:
