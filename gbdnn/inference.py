@@ -15,21 +15,24 @@ J. Kepner et al., "Sparse Deep Neural Network Graph Challenge", HPEC 2019, equat
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
+    as_list,
     as_path,
     require_callable,
     whole_number,
 )
-from gbdnn.arrays.matrices import as_features, as_matrix
+from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
 from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
-from gbdnn.model.network import Network, as_network
+from gbdnn.model.network import Network, as_network, dtypes_for
 from gbdnn.runtime.first_use import complete
 from gbdnn.runtime.threads import engaged
 
@@ -102,7 +105,8 @@ def infer(
     bias, bias_rule, clip, last_activation : optional
         Properties of layers given as matrices, as for `Network`; not allowed with a Network.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Dtype of the computation. Default: that of the weights; bool and integers become FP32.
+        Dtype of the computation. Default: that of the weights. Weights of bool and integers take
+        that of features in FP32 or FP64, else FP32. Integers above 2**24 raise an error in FP32.
     engine : {"auto", "graphblas", "fused", "sparse", "full"}, default "auto"
         A cost model chooses a kernel for each layer: of all with ``"auto"``, and of GraphBLAS's
         sparse and full kernels with ``"graphblas"``, which needs no numba. ``"fused"`` (compiled by
@@ -157,7 +161,7 @@ def infer(
     options = checked_options(given, "infer")
     workers = None if executor is None else _workers(executor, options)
     net = _network(
-        layers, options["nthreads"],
+        layers, options["nthreads"], features=features,
         bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation, dtype=dtype,
     )  # fmt: skip
     if workers is None or not len(net):
@@ -217,6 +221,8 @@ def infer_batches(
     [[1.5, 0.0], [1.5, 0.0]]
     [[2.0, 0.0], [2.0, 0.0]]
     """
+    if not isinstance(layers, Network) and not is_matrix(layers):
+        layers = as_list(layers, "layers must be a Network or a list of matrices")
     net, run, dtype = _with_options(layers, options, "infer_batches")
     workers = None if executor is None else _workers(executor, run, is_dealt=False)
     complete(batches)
@@ -227,12 +233,16 @@ def infer_batches(
             f"batches must be an iterable of matrices, not {type(batches).__qualname__}"
         ) from err
     if workers is None or not len(net):
-        return _answers(net, each, dtype, run)
-    from gbdnn.distributed.executors.batches import infer_batches_over
-    from gbdnn.distributed.executors.tasks import require_readable
+        compute: Any = partial(_answers, dtype=dtype, options=run)
+    else:
+        from gbdnn.distributed.executors.batches import infer_batches_over
+        from gbdnn.distributed.executors.tasks import require_readable
 
-    require_readable(net, workers)
-    return infer_batches_over(net, each, workers, run)
+        require_readable(net, workers)
+        compute = partial(infer_batches_over, workers=workers, options=run)
+    if isinstance(layers, Network) or not len(net):
+        return compute(net, each)
+    return _by_first(layers, net, dtype, each, compute)
 
 
 def infer_to_store(
@@ -306,7 +316,7 @@ def infer_to_store(
     as_path(path)
     if batch is not None:
         whole_number(batch, "batch", least=1)
-    net, run, _ = _with_options(layers, options, "infer_to_store")
+    net, run, _ = _with_options(layers, options, "infer_to_store", features)
     if not len(net):
         raise ArgumentTypeError(
             "the network has no layers; use gbdnn.save to store the features unchanged"
@@ -328,11 +338,13 @@ def _network(layers: Any, nthreads: int | None, **of_layers: Any) -> Network:
         return as_network(layers, **of_layers)
 
 
-def _with_options(layers: Any, options: Any, call: str) -> tuple[Network, dict[str, Any], Any]:
+def _with_options(
+    layers: Any, options: Any, call: str, features: Any = None
+) -> tuple[Network, dict[str, Any], Any]:
     """Return the network, the validated options of the run, and the given dtype."""
     own = {name: options.pop(name) for name in _OF_LAYERS if name in options}
     run = checked_options(options, call)
-    return _network(layers, run["nthreads"], **own), run, own.get("dtype")
+    return _network(layers, run["nthreads"], features=features, **own), run, own.get("dtype")
 
 
 def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -> Workers:
@@ -358,6 +370,21 @@ def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any
     with engaged(options["nthreads"]):
         features = as_features(features, "features")
         return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+
+
+def _by_first(
+    layers: Any, net: Network, dtype: Any, batches: Iterator[MatrixLike], compute: Any
+) -> Iterator[gb.Matrix]:
+    """Compute batches in the dtype that the first one decides, if the layers do not."""
+    for first in batches:
+        with naming("batch 0"):
+            kind = dtypes_for(layers, first, dtype)[0]
+        held = [first]
+        del first  # the list gives it away
+        yield from compute(
+            net if kind is None else net.astype(kind),
+            chain((held.pop() for _ in range(1)), batches),
+        )
 
 
 def _answers(

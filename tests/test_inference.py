@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import graphblas as gb
@@ -202,17 +203,88 @@ def test_input_kinds(make_weights, make_features):
     assert unchanged(X, before)
 
 
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(1) as found:
+        yield found
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(bool, "FP32"), (np.int64, "FP32"), (np.uint8, "FP32"), (np.float32, "FP32"),
+    [(bool, None), (np.int64, None), (np.uint8, None), (np.float32, "FP32"),
      (np.float16, "FP32"), (np.float64, "FP64")],
 )  # fmt: skip
-def test_the_weights_decide_the_dtype(given, expected):
+def test_the_weights_decide_the_dtype(given, expected, pool, tmp_path):
+    """Those of bool and integers leave it to the features."""
     W = np.array([[1, 0], [1, 1]]).astype(given)
-    for features in (np.float32, np.float64, np.int32):
-        Y = gbdnn.infer([W], np.array([[1, 2]]).astype(features))
-        assert Y.dtype == expected
-        np.testing.assert_array_equal(Y.to_dense(), [[3, 2]])
+    third = 1 / 3
+    for features in (np.float16, np.float32, np.float64, np.int32, bool):
+        X = np.array([[1, 2 + third]]).astype(features)
+        want = expected or ("FP64" if features is np.float64 else "FP32")
+        answers = [
+            gbdnn.infer([W], X),
+            gbdnn.infer([W], X, executor=pool),
+            *gbdnn.infer_batches([W], [X]),
+            *gbdnn.infer_batches([W], [X], executor=pool),
+            gbdnn.infer_to_store([W], X, tmp_path / features.__name__).matrix(),
+            gbdnn.graph.infer([W], X, np.eye(1, dtype=bool)),
+            gbdnn.graph.infer([W], X, np.eye(1, dtype="f8" if want == "FP32" else "f4")),
+        ]
+        exact = X.astype("f4" if want == "FP32" else "f8") @ [[1, 0], [1, 1]]
+        for Y in answers:
+            assert Y.dtype == want
+            np.testing.assert_allclose(Y.to_dense(), exact, rtol=1e-7 if want == "FP32" else 1e-15)
+    assert gbdnn.Network([W]).dtype == (expected or "FP32").replace("FP", "float")
+
+
+@pytest.mark.parametrize("other", [np.float32, np.float64])
+def test_weights_of_integers_take_the_dtype_of_the_other_weights(other):
+    layers = [np.eye(2, dtype=bool), np.eye(2, dtype=other), np.eye(2, dtype=int)]
+    for features in (np.float32, np.float64, np.int64):
+        X = np.ones((1, 2), features)
+        assert gbdnn.infer(layers, X).dtype.np_type == other
+        assert gbdnn.graph.infer(layers, X, np.eye(1)).dtype.np_type == other
+    assert gbdnn.Network(layers).dtype == gbdnn.compile(layers)(np.ones(2)).dtype == other
+
+
+def make_vector(X):
+    return gb.Vector.from_dense(X[0])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
+@pytest.mark.parametrize(
+    "make", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_array, gb.Matrix.from_dense,
+             lambda X: gb.Matrix.from_dense(X, missing_value=0), make_vector]
+)  # fmt: skip
+def test_integers_that_fp32_rounds_are_refused(make, dtype, pool, tmp_path):
+    """2**24 + 1 would become 16,777,216 in silence."""
+    W, match = np.ones((2, 1), bool), r"16777217 is above 2\*\*24.*dtype='FP64'"
+    X, A = make(np.array([[2**24 + 1, 0]], dtype)), np.eye(1)
+    calls = [
+        lambda X, **given: gbdnn.infer([W], X, **given),
+        lambda X, **given: gbdnn.infer([W.astype("f4")], X, **given),
+        lambda X, **given: next(gbdnn.infer_batches([W], [X], **given)),
+        lambda X, **given: gbdnn.infer([W], X, executor=pool, **given),
+    ]
+    if make is not make_vector:
+        calls += [
+            lambda X, **given: gbdnn.graph.infer([W], X, A, **given),
+            lambda X, **given: gbdnn.graph.propagate(A, X, **given),
+        ]
+    for call in calls:
+        with pytest.raises(errors.ArgumentError, match=match):
+            call(X)
+        Y = call(X, dtype="FP64")
+        Y = Y if isinstance(Y, np.ndarray) else Y.to_dense(fill_value=0)
+        assert Y[0, 0] == 2**24 + 1
+        Y = call(make(np.array([[2**24, 0]], dtype)))
+        assert Y.dtype == (np.float32 if isinstance(Y, np.ndarray) else "FP32")
+    with pytest.raises(errors.ArgumentError, match=match):
+        gbdnn.save(X, tmp_path / "X")
+    with pytest.raises(errors.ArgumentError, match=match.replace("16777217", "-?16777217")):
+        gbdnn.Network([np.array([[2**24 + 1]], dtype)])
+    with pytest.raises(errors.ArgumentError, match=match):
+        gbdnn.compile([W])(np.array([[2**24 + 1, 0]], dtype))
 
 
 def test_dtype_overrides():

@@ -32,6 +32,7 @@ __all__ = [
     "finite",
     "floating",
     "require_callable",
+    "require_exact",
     "require_iterable",
     "require_method",
     "require_room",
@@ -42,6 +43,7 @@ T = TypeVar("T")
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_EXACT = 1 << 24  # FP32 represents all integers up to this
 _SMALL = 1 << 20  # bytes that every machine has
 
 # One slash: a Path has made one of two. One letter is a drive.
@@ -240,6 +242,17 @@ def _first_bad(values: np.ndarray, cast: np.ndarray, place: Any) -> str:
         return f"{values[k]}" if len(values) == 1 else f"{values[k]} at index {k}"
     row, column = divmod(k, values.shape[1]) if place is None else place(k)
     return f"{values.flat[k]} in row {row}, column {column}"
+
+
+def require_exact(values: np.ndarray, dtype: np.dtype | None, what: str) -> None:
+    """Raise ArgumentError if FP32 does not represent all integers up to the largest of these."""
+    if values.dtype.kind in "iu" and values.itemsize > 2 and dtype != np.float64 and values.size:
+        bad = max(int(values.max()), int(values.min()), key=abs)
+        if abs(bad) > _EXACT:
+            raise ArgumentError(
+                f"{what}: {bad} is above 2**24 and may not be exact in FP32; pass dtype='FP64', or"
+                " convert the integers to floating-point numbers"
+            )
 
 
 def _are_finite(values: np.ndarray) -> bool:

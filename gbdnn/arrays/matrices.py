@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, require_room
+from gbdnn.arrays.checks import finite, require_exact, require_room
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.first_use import complete, gb, is_object, shown
@@ -160,7 +160,8 @@ def as_rows(
     what : str
         Name of `x` in error messages: ``"layer 3: weights"``.
     dtype : float32 or float64, optional
-        Cast to this. Default: FP32 and FP64 stay; bool, integers and FP16 become FP32.
+        Cast to this. Default: FP32 and FP64 stay; bool, integers and FP16 become FP32. Integers
+        above 2**24 are not cast to FP32.
     copy : bool
         False takes ownership of a ``graphblas.Matrix``, which is empty afterwards.
 
@@ -217,6 +218,7 @@ def _compressed(
     else:
         found = _from_numpy(np.asarray(x), transposed)
     values = found.values[:1] if found.is_iso else found.values
+    require_exact(values, dtype, what)
     place = (lambda k: found.place(k)[::-1]) if transposed else found.place
     copy = not is_graphblas(x)  # the others have been copied
     values = finite(values, dtype, what, copy=copy, place=place)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, floating, require_room
+from gbdnn.arrays.checks import finite, floating, require_exact, require_room
 from gbdnn.arrays.matrices import (
     as_features,
     as_rows,
@@ -49,6 +49,7 @@ class DenseRows:
         self._as_is = array.dtype is dtype and array.flags.carray
         if not self._as_is:
             floating(array.dtype, "features")
+            require_exact(array, dtype, "features")
             whole = not any(stride % dtype.itemsize for stride in array.strides)
             self._as_is = array.dtype == dtype and array.flags.aligned and whole
 
@@ -126,6 +127,7 @@ class HeldRows:
         rows, ids = self._read(start, stop), np.arange(start, stop)
         values = rows.values[:1] if rows.is_iso else rows.values
         if values.dtype != self.dtype:
+            require_exact(values, self.dtype, "features")
             place = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids).place
             values = finite(values, self.dtype, "features", place=place)
         found = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)

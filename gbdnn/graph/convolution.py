@@ -9,7 +9,7 @@ from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.full import FULL
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_network
+from gbdnn.model.network import Network, as_network, dtypes_for
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -105,20 +105,23 @@ class Convolution:
         return f"Convolution({shape}, {self.layer.describe()}{own}{alone})"
 
 
-def as_convolutions(layers: Any, dtype: Any) -> list[Convolution]:
-    """Return the convolutions of a Network or list after checking that they fit each other."""
+def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]:
+    """Return the convolutions of a Network or list after checking that they fit each other.
+
+    `features` decide the dtype if all layers are matrices of bool and integers.
+    """
     if isinstance(layers, Network) or is_matrix(layers):
         found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
         found = []
-        for k, item in enumerate(
-            as_list(layers, "layers must be a Network or list of Convolutions")
-        ):
+        items = as_list(layers, "layers must be a Network or list of Convolutions")
+        dtypes = dtypes_for([getattr(item, "layer", item) for item in items], features, dtype)
+        for k, (item, kind) in enumerate(zip(items, dtypes, strict=True)):
             with naming(f"layer {k}"):
                 if isinstance(item, Layer):
                     item = Convolution.of(item)
                 elif not isinstance(item, Convolution):
-                    item = Convolution(item, dtype=dtype)
+                    item = Convolution(item, dtype=kind)
                 found.append(item if dtype is None else item.astype(dtype))
         Network([each.layer for each in found])  # raises if they do not fit
     for k, each in enumerate(found):

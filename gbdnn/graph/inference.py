@@ -156,7 +156,7 @@ def infer(
     X = as_held(aligned(X, labels, "X"), "X")
     count = require_square(A, "A")
     with engaged(nthreads):
-        convolutions = as_convolutions(layers, None if dtype is None else as_dtype(dtype))
+        convolutions = as_convolutions(layers, X, None if dtype is None else as_dtype(dtype))
         features, own = kind_of(X, count)
         if convolutions:
             first = convolutions[0].layer

@@ -76,7 +76,8 @@ class Layer(LayerInfo):
     clip : float, optional
         Upper limit of the activations, finite and positive; 32 in the challenge. Default: none.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Of weights, bias and clip. Default: that of the weights; bool and integers become FP32.
+        Of weights, bias and clip. Default: that of the weights; FP32 for bool and integers, which
+        must not exceed 2**24.
     copy : bool, default True
         False takes ownership of a ``graphblas.Matrix``, which must not be used afterwards, even if
         an error about its values was raised.

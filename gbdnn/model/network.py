@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
-from gbdnn.arrays.matrices import is_matrix
+from gbdnn.arrays.checks import (
+    as_dtype,
+    as_list,
+    as_word,
+    require_callable,
+    whole_number,
+)
+from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
 from gbdnn.model.layer_info import Activation, LayerInfo, layer_table
@@ -43,7 +49,8 @@ class Network(Sequence[Layer]):
         ``"identity"``: no ReLU and no clip in the last layer, as in a trained classifier. Default:
         ``"relu"``.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Dtype to which all layers are cast. Default: that of the layers, which must agree.
+        Dtype to which all layers are cast. Default: that of the layers, which must agree. Matrices
+        of bool and integers take that of the other matrices, else FP32.
 
     Raises
     ------
@@ -83,7 +90,7 @@ class Network(Sequence[Layer]):
         last_activation: Activation | None = None,
         dtype: Any = None,
     ) -> None:
-        found = _as_layers(layers, bias, bias_rule, clip, last_activation, dtype)
+        found = _as_layers(layers, None, bias, bias_rule, clip, last_activation, dtype)
         self._take(tuple(found), None)
 
     @classmethod
@@ -304,19 +311,51 @@ def require_fit(k: int, before: LayerInfo, here: LayerInfo) -> None:
         )
 
 
-def as_network(layers: Any, *, dtype: Any = None, **of_matrices: Any) -> Network:
+def as_network(
+    layers: Any, *, features: Any = None, dtype: Any = None, **of_matrices: Any
+) -> Network:
     """Return a Network, or the Network of Layers or matrices.
 
-    `of_matrices` are the options of `Network` for matrices, or None.
+    `of_matrices` are the options of `Network` for matrices, or None. `features` decide the dtype if
+    all matrices contain bool and integers.
     """
     if not isinstance(layers, Network):
-        return Network(layers, dtype=dtype, **of_matrices)
+        options = dict.fromkeys(("bias", "bias_rule", "clip", "last_activation")) | of_matrices
+        return Network._made(tuple(_as_layers(layers, features, **options, dtype=dtype)), None)
     _require_matrices("a Network; its layers", of_matrices)
     return layers if dtype is None else layers.astype(dtype)
 
 
+def dtypes_for(weights: Sequence[Any], features: Any, dtype: Any) -> list[Any]:
+    """Return the option ``dtype=`` for the layer of each of the weights, matrices or Layers.
+
+    Without `dtype`, bool and integers take the dtype of the other weights, else that of features in
+    FP32 or FP64, else FP32.
+    """
+    own = [_dtype_or_none(as_held(x, "weights")) for x in weights]
+    if dtype is not None or any(each is None for each in own):
+        return [dtype] * len(own)
+    deciding = next((each for each in own if each.kind == "f"), None)
+    if deciding is None and features is not None:
+        deciding = _dtype_or_none(as_features(features, "features"))
+    whole = np.dtype(np.float64 if deciding == np.float64 else np.float32)
+    return [whole if each.kind in "biu" else None for each in own]
+
+
+def _dtype_or_none(x: Any) -> Any:
+    """Return the dtype of weights or features; None for invalid ones."""
+    is_known = is_matrix(x) or isinstance(x, Layer) or hasattr(x, "sparse_rows")
+    return dtype_of(x) if is_known and getattr(x, "dtype", None) is not None else None
+
+
 def _as_layers(
-    layers: Any, bias: Any, bias_rule: Any, clip: Any, last_activation: Any, dtype: Any
+    layers: Any,
+    features: Any,
+    bias: Any,
+    bias_rule: Any,
+    clip: Any,
+    last_activation: Any,
+    dtype: Any,
 ) -> list[Layer]:
     """Return the layers of a `Network` with these options."""
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
@@ -330,20 +369,24 @@ def _as_layers(
     biases = _one_bias_per_layer(bias, len(items))
     last = "relu" if last_activation is None else last_activation
     as_word(last, "last_activation", get_args(Activation))
-    options = {"bias_rule": "all" if bias_rule is None else bias_rule, "dtype": dtype}
+    options: dict[str, Any] = {"bias_rule": "all" if bias_rule is None else bias_rule}
     if not items or last == "identity":  # validates options that no layer uses
-        Layer(np.empty((0, 0)), clip=clip, **options)
-    found = []
-    for k, (W, b) in enumerate(zip(items, biases, strict=True)):
+        Layer(np.empty((0, 0)), clip=clip, dtype=dtype, **options)
+    for k, W in enumerate(items):
         if isinstance(W, Layer):
             raise ArgumentTypeError(
                 f"layer {k} is a Layer but others are matrices; pass only Layers or only matrices"
             )
         with naming(f"layer {k}"):
+            items[k] = as_held(W, "weights")
+    dtypes = dtypes_for(items, features, dtype)
+    found = []
+    for k, (W, b, kind) in enumerate(zip(items, biases, dtypes, strict=True)):
+        with naming(f"layer {k}"):
             if last == "identity" and k == len(items) - 1:
-                found.append(Layer(W, b, activation="identity", **options))
+                found.append(Layer(W, b, activation="identity", dtype=kind, **options))
             else:
-                found.append(Layer(W, b, clip=clip, **options))
+                found.append(Layer(W, b, clip=clip, dtype=kind, **options))
     return found
 
 

@@ -51,7 +51,7 @@ def write_features(
     ncols : int, optional
         Neurons of the first layer. Default: the number of columns of the first batch.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
-        Default: that of the first batch; FP32 for bool and integers.
+        Default: that of the first batch; FP32 for bool and for integers of at most 2**24.
 
     Raises
     ------
