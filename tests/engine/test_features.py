@@ -129,7 +129,7 @@ def test_features_of_a_store_are_cast(engine, tmp_path):
             expected = gbdnn.infer(NET.astype(own), CASE.X, engine=engine)
             assert Y.isequal(expected, check_dtype=True)
     gbdnn.save(np.full((3, 24), 1e300), tmp_path / "large")
-    with pytest.raises(errors.ArgumentError, match=r"1e\+300 does not fit into float32"):
+    with pytest.raises(errors.ArgumentError, match=r"1e\+300 in row .* does not fit into float32"):
         gbdnn.infer(NET, gbdnn.load(tmp_path / "large"), engine=engine)
 
 

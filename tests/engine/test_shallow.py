@@ -332,7 +332,7 @@ def test_what_does_not_fit_the_dtype_is_refused():
     run = gbdnn.compile(network(MIXED))
     X = np.zeros((3, 50))
     X[1, 2] = 1e300
-    with pytest.raises(errors.ArgumentError, match="1e\\+300 does not fit into float32"):
+    with pytest.raises(errors.ArgumentError, match=r"1e\+300 in row .* does not fit"):
         run(X)
     with pytest.raises(errors.ArgumentTypeError, match="complex"):
         run(X.astype(complex))

@@ -351,7 +351,7 @@ def test_accepts_what_a_line_parser_accepts(file, text):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_write_refuses_what_read_would(file, bad):
     file.write_text("1\t1\t1\n")
-    with pytest.raises(ArgumentError, match=f"matrix contains {bad}"):
+    with pytest.raises(ArgumentError, match=f"matrix: contains {bad} in row 1, column 1"):
         write_tsv(gb.Matrix.from_coo([0, 1], [0, 1], [1.0, bad]), file)
     with pytest.raises(ArgumentTypeError, match="FC64"):
         write_tsv(gb.Matrix.from_coo([0], [0], [1j]), file)
