@@ -97,7 +97,7 @@ TITLES = {
     "torch+drop": "PyTorch: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
     "mkl-dense+drop": "MKL: `dot_product_mkl(W.T, Y.T)` per layer, dead inputs dropped",
     "scipy-dense+drop": "SciPy: `W.T @ Y.T` per layer, W in CSR, dead inputs dropped",
-    "lagraph": "LAGraph's GraphBLAS calls from Python",
+    "lagraph": "LAGraph's calls from Python",
 }
 _VERSIONS = "gbdnn python SuiteSparse:GraphBLAS numpy scipy numba torch torch_geometric onnxruntime"
 _VERSIONS += " openvino deepsparse sparselab sparseprop"

@@ -2,7 +2,7 @@
 
     python benchmarks/papers/davis_lagraph.py --network 1024x120,4096x120 --json davis.json
 
-"LAGraph's loop (ours)" is `support/lagraph.py`: four GraphBLAS calls per layer. The published times
+"LAGraph's calls from Python" is `support/lagraph.py`: four GraphBLAS calls per layer. The published times
 are of C programs.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
@@ -48,7 +48,7 @@ def main(
         for count in problems.thread_counts(nthreads, [papers.cores()]):
             infer = partial(gbdnn.infer, net, X, nthreads=count)
             programs = {
-                "LAGraph's loop (ours)": partial(lagraph.categories, prepared, parts, count),
+                "LAGraph's calls from Python": partial(lagraph.categories, prepared, parts, count),
                 "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
                 "gbdnn, every input": partial(infer, deduplicate=False),
                 "gbdnn, equal inputs once": infer,

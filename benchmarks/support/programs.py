@@ -105,7 +105,7 @@ ENGINES = (
 
 # Programs of the measurements by threads, with their names.
 KERNELS = {
-    "lagraph": "LAGraph's loop (ours)",
+    "lagraph": "LAGraph's calls from Python",
     "gbdnn-sparse": "sparse",
     "gbdnn-full": "full",
     "gbdnn-fused": "fused",
