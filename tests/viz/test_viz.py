@@ -181,8 +181,8 @@ def test_outcomes_that_differ_have_bars_of_their_own():
     assert labels[7:] == [f"{labels[0]}, no. {n}" for n in (2, 3)]
 
 
-@pytest.mark.filterwarnings("error")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyparsing, in older versions
+@pytest.mark.filterwarnings("error")
 def test_the_legend_of_all_rates_is_in_the_picture():
     figure = viz.plot_edge_rates([outcome()]).figure
     figure.draw_without_rendering()
