@@ -56,7 +56,7 @@ nitpick_ignore_regex = [
     # attributes named in the description of another attribute
     (r"py:obj", r"deduplicate|live|begin|end|every|factor"),
     # attributes of estimators, described in the docstrings of the estimators
-    (r"py:obj", r"(network|history|n_iter)_"),
+    (r"py:obj", r"\w+_"),
 ]
 
 # Notebooks are shown with their stored outputs; a test compares outputs and sources.

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 NEURONS, LAYERS = (1024, 4096, 16384, 65536), (120, 480, 1920)
 SETUP = "zen4"  # the machine of the results page
-MANY = 10_000  # inputs; cells of random networks with so many are in the figure only
 BFLOAT16 = "openvino_bf16"  # not compared with programs in FP32
 _TABLE = re.compile(r"<!-- table: (\S+) -->\n.*?<!-- end -->\n", re.DOTALL)
+_UNSHOWN = {"python", "SuiteSparse:GraphBLAS", "numpy", "numba"}  # in the files of results
 _NAMES = {
     "gbdnn": "gbdnn",
     "torch": "PyTorch",
@@ -115,7 +115,8 @@ def _times(ratio: float) -> str:
 
 
 def _with_facts(found: dict[str, Any], rows: Callable[[list[dict[str, Any]]], str]) -> str:
-    facts = f"{found['machine']}. {found['versions']}. {found['date']}, `{found['command']}`"
+    versions = [of for of in found["versions"].split(", ") if of.split()[0] not in _UNSHOWN]
+    facts = f"{found['machine']}. {', '.join(versions)}. {found['date']}, `{found['command']}`"
     return f"{rows(found['cells'])}\n{facts}\n"
 
 
@@ -144,16 +145,17 @@ def ours_and_best(cell: dict[str, Any]) -> tuple[float, float, str]:
 
 
 def _real_networks(cells: list[dict[str, Any]]) -> str:
-    head, rows = ["network", "inputs"], []
-    for n in dict.fromkeys(cell["threads"] for cell in cells):
-        head += [f"{n} thread{'s'[: n > 1]}: gbdnn, ms", "best other, ms", "times"]
-    shown = [cell for cell in cells if cell["inputs"] < MANY or "alone" in cell["network"]]
-    for (network, inputs), of in _grouped(shown, "network", "inputs").items():
-        row = [network, f"{inputs:,}"]
-        for own, best, name in map(ours_and_best, of):
-            row += [short(own), f"{short(best)} {name}", _times(best / own)]
+    """Return gbdnn's ms on two threads, and how much longer the best other program takes."""
+    counts = (1, 32, 1000)
+    head = ["network", *(f"{n:,} input{'s'[: n > 1]}" for n in counts)]
+    rows = []
+    of = _grouped([cell for cell in cells if cell["threads"] == 2], "network", "inputs")
+    for network in dict.fromkeys(name for name, inputs in of if inputs == 1):
+        row = [network]
+        for ((own, best, name),) in (map(ours_and_best, of[network, n]) for n in counts):
+            row.append(f"{short(own)} ms, {_times(best / own)} {name}")
         rows.append(row)
-    return table(head, rows)
+    return table(head, rows, left=4)
 
 
 def _accelerate(cells: list[dict[str, Any]]) -> str:
@@ -257,7 +259,7 @@ def _three(of: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _beside(of: list[dict[str, Any]]) -> str:
-    rows = [[each["program"], _with_range(each, "two"), _with_range(each, "one")] for each in of]
+    rows = [[e["program"], _with_range(e, "two", of), _with_range(e, "one", of)] for e in of]
     return table(["program (FP32)", "2 threads, s", "1 thread, s"], rows)
 
 
@@ -268,16 +270,18 @@ def _larger(found: dict[str, Any]) -> str:
         every, *_ = of = [each for each in found["beside"] if each["group"] == group]
         for each in of:
             times = f"{each['two'] / every['two']:.1f}"
-            rows.append([network, each["program"], _with_range(each, "two"), times])
+            rows.append([network, each["program"], _with_range(each, "two", of), times])
     head = ["network", "program (FP32)", "2 threads, s", "times gbdnn's"]
     return table(head, rows, left=2)
 
 
-def _with_range(each: dict[str, Any], key: str) -> str:
-    least, most = each[f"{key}_range"]
-    text = short(each[key])
-    text = f"**{text}**" if each["program"].startswith("`gbdnn") else text
-    return f"{text} ({short(least)} to {short(most)})"
+def _with_range(each: dict[str, Any], key: str, of: list[dict[str, Any]]) -> str:
+    """Return a time and its range; bold where gbdnn is faster than all others."""
+    others = [other[key] for other in of if not other["program"].startswith("`gbdnn")]
+    least, most = map(short, each[f"{key}_range"])
+    faster = each["program"].startswith("`gbdnn") and each[key] < min(others)
+    text = f"**{short(each[key])}**" if faster else short(each[key])
+    return f"{text} ({least} to {most})"
 
 
 def _sources() -> dict[str, str]:

@@ -2,8 +2,8 @@
 
     python benchmarks/papers/davis_lagraph.py --network 1024x120,4096x120 --json davis.json
 
-"LAGraph's calls from Python" is `support/lagraph.py`: four GraphBLAS calls per layer. The published times
-are of C programs.
+"LAGraph's calls from Python" is `support/lagraph.py`: four GraphBLAS calls per layer. The published
+times are of C programs.
 
 T. Davis, M. Aznaveh, S. Kolodziej, "Write Quick, Run Fast: Sparse Deep Neural Network in 20 Minutes
 of Development Time via SuiteSparse:GraphBLAS", HPEC 2019.
