@@ -13,11 +13,10 @@ from gbdnn.arrays.matrices import (
     as_rows,
     dtype_of,
     is_graphblas,
-    is_matrix,
     shape_of,
     to_array,
 )
-from gbdnn.engine.sources import is_dense
+from gbdnn.arrays.sources import is_dense, is_source
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import complete, gb
 
@@ -51,7 +50,7 @@ def categories(Y: Any) -> np.ndarray:
     array([0, 2])
     """
     Y = as_held(Y, "Y")
-    if not is_matrix(Y) and hasattr(Y, "sparse_rows"):
+    if is_source(Y):
         found = [each.ids[each.degrees > 0] for each in _blocks(Y)]
         return np.concatenate([np.zeros(0, np.int64), *found])
     if is_graphblas(Y):
@@ -87,7 +86,7 @@ def argmax(Y: Any) -> np.ndarray:
     array([1, 0, 1, 1])
     """
     Y = as_held(Y, "Y")
-    is_stored = not is_matrix(Y) and hasattr(Y, "sparse_rows")
+    is_stored = is_source(Y)
     nrows, ncols = (Y.nrows, Y.ncols) if is_stored else shape_of(Y, "Y")
     if ncols == 0:
         raise ArgumentError(f"argmax: Y is {nrows} x 0; at least one column is required")

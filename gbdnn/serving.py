@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from gbdnn.arrays.checks import as_array, as_nthreads, as_word
-from gbdnn.engine.answer import DenseAnswer
+from gbdnn.arrays.sources import DenseRows
+from gbdnn.engine.answer import Answer
 from gbdnn.engine.choice import Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow
-from gbdnn.engine.sources import DenseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
 from gbdnn.kernels import costs
 from gbdnn.kernels.fused import FUSED
@@ -116,11 +116,14 @@ class CompiledNetwork:
             else:
                 values[:] = found
         else:
-            answer = DenseAnswer(*shape, self._dtype, values=values, with_present=False)
+            if values is None:
+                values = np.zeros(shape, self._dtype)
+            else:
+                values.fill(0)
+            answer = Answer(*shape, self._dtype, values=values)
             if len(rows):
                 X = DenseRows(rows, self._dtype)
                 run_shallow(self.network, X, answer, nthreads=self.nthreads)
-            values = answer.values
         if out is not None:
             return out
         return values[0] if x.ndim == 1 else values

@@ -216,7 +216,8 @@ def _compressed(
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as err:
             raise ArgumentError(f"{what}: invalid SciPy array: {err}") from err
     else:
-        found = _from_numpy(np.asarray(x), transposed)
+        A = np.asarray(x)
+        found = SparseRows.from_array(A.T if transposed else A)
     values = found.values[:1] if found.is_iso else found.values
     require_exact(values, dtype, what)
     place = (lambda k: found.place(k)[::-1]) if transposed else found.place
@@ -245,14 +246,6 @@ def _from_scipy(A: Any, transposed: bool) -> SparseRows:
     ncols = C.shape[0 if transposed else 1]
     indptr, columns = C.indptr.astype(np.uint64), C.indices.astype(np.uint64)
     return SparseRows(indptr, columns, C.data, ncols)
-
-
-def _from_numpy(A: np.ndarray, transposed: bool) -> SparseRows:
-    along = A.T if transposed else A
-    major, minor = np.nonzero(along)
-    indptr = np.zeros(along.shape[0] + 1, np.uint64)
-    np.cumsum(np.bincount(major, minlength=along.shape[0]), out=indptr[1:])
-    return SparseRows(indptr, minor.astype(np.uint64), along[major, minor], along.shape[1])
 
 
 def _kind(x: object) -> str:

@@ -38,6 +38,7 @@ class SparseRows:
     """
 
     __slots__ = ("_ids", "columns", "indptr", "ncols", "values")
+    dense_rows = None  # see `gbdnn.arrays.sources.RowSource`
 
     def __init__(
         self,
@@ -55,6 +56,14 @@ class SparseRows:
         """Return the rows of a matrix, taking ownership: it is empty afterwards."""
         found = A.ss.export("csr", give_ownership=True, sort=True)
         return cls(found["indptr"], found["col_indices"], found["values"], found["ncols"], ids)
+
+    @classmethod
+    def from_array(cls, A: np.ndarray, ids: np.ndarray | None = None) -> Self:
+        """Return the rows of an array, without zeros."""
+        major, minor = np.nonzero(A)
+        indptr = np.zeros(len(A) + 1, np.uint64)
+        np.cumsum(np.bincount(major, minlength=len(A)), out=indptr[1:])
+        return cls(indptr, minor.astype(np.uint64), A[major, minor], A.shape[1], ids)
 
     def __getattr__(self, name: str) -> Any:
         if name in SparseRows.__slots__:

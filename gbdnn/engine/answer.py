@@ -1,7 +1,8 @@
-"""The answer of a run: stacked sparse rows, or an array that blocks write to.
+"""The answer of a run: sparse rows, or an array that blocks write to.
 
-Dense features have a dense answer: an array and a mask of its nonzero values. Both become the
-memory of a full or bitmap matrix, or are converted to a sparse one if few values are nonzero.
+Sparse features have a sparse answer. For dense features, rows are written to an array and a mask of
+its nonzero values as long as many values are nonzero, and otherwise added as sparse rows. The array
+and the mask become the memory of a full or bitmap matrix.
 """
 
 from __future__ import annotations
@@ -11,53 +12,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.matrices import as_matrix
 from gbdnn.arrays.row_store import RowStore
+from gbdnn.arrays.sources import dense_pays
 from gbdnn.arrays.sparse_rows import SparseRows
-from gbdnn.kernels import costs
+from gbdnn.errors import TooLargeError
 from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["DenseAnswer", "SparseAnswer"]
+    from gbdnn.kernels.kernel import Chain
 
-_AT_ONCE = 256  # rows copied at a time
+__all__ = ["Answer"]
 
-
-class SparseAnswer:
-    """Sparse rows, stacked at the end; missing rows have no entries."""
-
-    is_dense = False
-
-    def __init__(self, nrows: int, ncols: int, dtype: np.dtype) -> None:
-        self._shape, self._dtype = (nrows, ncols), dtype
-        self._rows = RowStore(ncols, dtype)
-
-    def add(self, rows: SparseRows) -> None:
-        """Add rows, identified by their ids."""
-        self._rows.add(rows)
-
-    def matrix(self, followed: np.ndarray | None) -> gb.Matrix:
-        """Return a matrix whose row i has the id ``followed[i]`` (default: i)."""
-        rows = self._rows.rows()
-        return SparseRows.stacked(rows, *self._shape, self._dtype, followed).matrix()
+_AT_ONCE = 256  # rows copied or converted at a time
 
 
-class DenseAnswer:
-    """Rows of an array.
+class Answer:
+    """Rows of the last layer; missing rows have no entries.
+
+    Parameters
+    ----------
+    nrows, ncols : int
+    dtype : float32 or float64
+    dense : bool, default False
+        Whether the matrix may be full or bitmap.
+    values : ndarray, shape (nrows, ncols), optional
+        The caller's array of zeros for all values. There is no matrix then.
+    memory : int
+        Bytes up to which rows are taken as dense until the first ones are known.
 
     Attributes
     ----------
-    values : ndarray, shape (nrows, ncols)
-        Activations, in the caller's memory if given; 0 where nothing was written.
-    present : ndarray of bool, shape (nrows, ncols), optional
-        Mask of nonzero values; needed by `matrix` only.
-    entries : int
-        Number of nonzero values.
+    values, present : ndarray, shape (nrows, ncols), optional
+        Activations and mask of the nonzero ones.
     """
-
-    is_dense = True
 
     def __init__(
         self,
@@ -65,54 +54,115 @@ class DenseAnswer:
         ncols: int,
         dtype: np.dtype,
         *,
+        dense: bool = False,
         values: np.ndarray | None = None,
-        with_present: bool = True,
+        memory: float = np.inf,
     ) -> None:
-        # The system allocates pages of zeros only when they are written.
-        self.values = np.zeros((nrows, ncols), dtype) if values is None else values
-        if values is not None:
-            values.fill(0)
-        self.present: Any = np.zeros((nrows, ncols), bool) if with_present else None
-        self.entries = 0
+        self._shape, self._dtype, self._may_be_dense = (nrows, ncols), dtype, dense
+        self.values: Any = values
+        self.present: Any = None
+        self._is_callers = values is not None
+        self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
+        self._rows, self._written = RowStore(ncols, dtype), list[np.ndarray]()
+        self._entries = self._elements = 0
         self._lock = threading.Lock()
 
-    def write(self, to_rows: Callable[[np.ndarray, np.ndarray | None], int]) -> None:
-        """Call a function that writes rows to `values` and `present` and returns its entries."""
-        entries = to_rows(self.values, self.present)
-        with self._lock:
-            self.entries += entries
-
-    def note_entries(self) -> None:
-        """Compute `present` and `entries` from `values`."""
-        if self.present is not None:
-            np.not_equal(self.values, 0, out=self.present)
-            self.entries = int(np.count_nonzero(self.present))
+    @classmethod
+    def of(cls, values: np.ndarray) -> Answer:
+        """Return the answer with these values, taking ownership."""
+        found = cls(len(values), values.shape[1], values.dtype, dense=True)
+        found.values = values
+        found.note_values()
+        return found
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        at = np.repeat(rows.ids, rows.degrees), rows.columns.view(np.int64)
-        self.values[at] = rows.values
-        self.present[at] = True
+        self._rows.add(rows)
+        self._note(rows.nvals, rows.nrows)
+
+    def write(self, chain: Chain, Y: Any, *, droppable: bool) -> None:
+        """Add the inputs of a block after the chain's last layer."""
+        if self._to_array or self._is_callers:
+            self._note(chain.write(Y, *self.arrays()), len(Y.inputs))
+            self._written.append(Y.inputs)
+        else:
+            for rows in chain.rows(Y, chain.layers.stop, droppable=droppable):
+                self.add(rows)
+
+    def arrays(self) -> tuple[Any, Any]:
+        """Return `values` and `present` for all rows; zeros take no memory until written."""
         with self._lock:
-            self.entries += rows.nvals
+            if self.values is None:
+                try:
+                    self.values = np.zeros(self._shape, self._dtype)
+                    self.present = np.zeros(self._shape, bool)
+                except MemoryError as err:
+                    needed = np.prod(self._shape, dtype=float) * (self._dtype.itemsize + 1)
+                    raise TooLargeError(
+                        f"the result, {self._shape[0]} x {self._shape[1]} with many entries, needs"
+                        f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
+                    ) from err
+            return self.values, self.present
+
+    def note_values(self) -> None:
+        """Compute the mask and the number of entries from values that the caller wrote."""
+        if not self._is_callers:
+            self.present = self.arrays()[0] != 0
+            self._note(int(np.count_nonzero(self.present)), self._shape[0])
+            self._written = [np.arange(self._shape[0])]
 
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
         """Return a matrix whose row i has the id ``followed[i]`` (default: i).
 
         The matrix is sparse if `sparse` or if it has few entries. It takes over the arrays.
         """
-        values, present, entries = self.values, self.present, self.entries
+        nrows, ncols = self._shape
+        rows, entries = self._rows.rows(), self._entries
+        if followed is not None and self._may_be_dense:
+            entries = int(self._degrees(rows)[followed].sum())
+        is_dense = self._may_be_dense and not sparse and entries > 0
+        if not is_dense or not dense_pays(nrows * ncols, entries):
+            for some in self._written_parts():
+                self._rows.add(SparseRows.from_array(self.arrays()[0][some], some))
+            self.values = self.present = None
+            rows = self._rows.rows()
+            return SparseRows.stacked(rows, nrows, ncols, self._dtype, followed).matrix()
+        values, present = self.arrays()
+        while rows:
+            each = rows.pop()
+            at = np.repeat(each.ids, each.degrees), each.columns.view(np.int64)
+            values[at], present[at] = each.values, True
         if followed is not None:
-            others = np.flatnonzero(followed != np.arange(len(followed)))
-            for at in range(0, len(others), _AT_ONCE):
-                some = others[at : at + _AT_ONCE]
+            others = np.flatnonzero(followed != np.arange(nrows))
+            for start in range(0, len(others), _AT_ONCE):
+                some = others[start : start + _AT_ONCE]
                 values[some], present[some] = values[followed[some]], present[followed[some]]
-                entries += int(np.count_nonzero(present[some]))
-        del self.values, self.present
-        if sparse or not entries or not costs.dense_pays(values.size, entries):
-            return as_matrix(values, what="the answer")
+        self.values = self.present = None
         if entries == values.size:
             return gb.Matrix.ss.import_fullr(values, take_ownership=True)
         return gb.Matrix.ss.import_bitmapr(
             values=values, bitmap=present, nvals=entries, take_ownership=True
         )
+
+    def _written_parts(self) -> Iterator[np.ndarray]:
+        """Yield the ids of the rows in the array, some at a time."""
+        for ids in self._written:
+            for at in range(0, len(ids), _AT_ONCE):
+                yield ids[at : at + _AT_ONCE]
+
+    def _degrees(self, rows: Sequence[SparseRows]) -> np.ndarray:
+        """Return the number of entries of each row."""
+        degrees = np.zeros(self._shape[0], np.int64)
+        for each in rows:
+            degrees[each.ids] = each.degrees
+        for some in self._written_parts():
+            degrees[some] = np.count_nonzero(self.arrays()[1][some], axis=1)
+        return degrees
+
+    def _note(self, entries: int, inputs: int) -> None:
+        with self._lock:
+            self._entries += entries
+            self._elements += inputs * self._shape[1]
+            if self._may_be_dense:
+                some = self._entries > 0
+                self._to_array = some and dense_pays(self._elements, self._entries)

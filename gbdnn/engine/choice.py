@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gbdnn.engine.sources import DenseRows, dense_rows_of
+from gbdnn.arrays.sources import DenseRows, dense_pays
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Block, Buffers, padded, sample
@@ -27,7 +27,7 @@ from gbdnn.runtime.threads import available
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.engine.sources import RowSource
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.kernels.kernel import BlockKernel
     from gbdnn.model.layer_info import LayerInfo
     from gbdnn.model.network import Network
@@ -407,3 +407,16 @@ def division(
     tiles = max(-(-inputs // share), round((inputs + late) / share))
     width = max(lanes, min(tiles * lanes, fits))
     return width, min(workers, -(-inputs // width))
+
+
+def dense_rows_of(X: RowSource) -> DenseRows | None:
+    """Return features for a single window if they are dense, or few enough to be made dense."""
+    if isinstance(X, DenseRows):
+        sparse = X.nrows > costs.FEW_INPUTS and not dense_pays(
+            costs.SPARSEST * X.nrows * X.ncols, X.nvals
+        )
+        return None if sparse else X
+    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
+        rows = X.sparse_rows(0, X.nrows)
+        return DenseRows(rows.dense(), rows.dtype)
+    return None

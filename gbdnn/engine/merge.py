@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels.blocks import sample
-from gbdnn.runtime.first_use import gb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from gbdnn.arrays.sparse_rows import SparseRows
 
 __all__ = ["Merged"]
 
@@ -89,21 +89,18 @@ class Merged:
         self._merge(ids[gone], ids[first[gone]])
         return [np.flatnonzero(stays[a:b]) for a, b in pairwise(starts)]
 
-    def rows(self, Y: gb.Matrix, ids: np.ndarray) -> tuple[gb.Matrix, np.ndarray]:
-        """Merge equal rows of a matrix; return the remaining rows and their ids."""
-        if not len(ids) or (_distinct_at_least(Y) > _WORTH * len(ids) and not self._always):
-            return Y, ids
-        rows = SparseRows.from_matrix(Y, ids)
+    def rows(self, rows: SparseRows) -> SparseRows:
+        """Merge equal rows; return the remaining ones."""
+        if not rows.nrows or (_distinct(rows) > _WORTH * rows.nrows and not self._always):
+            return rows
         seen: dict[tuple[bytes, bytes], int] = {}
-        first = np.empty(len(ids), np.int64)
+        first = np.empty(rows.nrows, np.int64)
         for i, (a, b) in enumerate(pairwise(rows.indptr.tolist())):
             bits = rows.columns[a:b].tobytes(), rows.values[a:b].tobytes()
             first[i] = seen.setdefault(bits, i)
-        gone = np.flatnonzero(first != np.arange(len(ids)))
-        self._merge(ids[gone], ids[first[gone]])
-        rows = rows.take(np.delete(np.arange(len(ids)), gone))
-        ids = rows.ids
-        return rows.matrix(), ids
+        gone = np.flatnonzero(first != np.arange(rows.nrows))
+        self._merge(rows.ids[gone], rows.ids[first[gone]])
+        return rows.take(np.delete(np.arange(rows.nrows), gone))
 
     def _merge(self, gone: np.ndarray, into: np.ndarray) -> None:
         self._parent[gone] = into
@@ -156,10 +153,11 @@ def _first_of_equal(marks: np.ndarray) -> tuple[np.ndarray, int]:
     return first[which], len(first)
 
 
-def _distinct_at_least(Y: gb.Matrix) -> int:
-    """Return an upper bound of the number of distinct rows of a matrix."""
-    numbers = (_numbers(Y.ncols) >> np.uint64(40)) + np.uint64(1)
-    random = gb.Vector.from_dense(numbers.astype(np.float64))
-    marks = gb.semiring.plus_times(Y @ random).new()
-    empty = int(marks.nvals < Y.nrows)
-    return len(np.unique(marks.to_coo(indices=False)[1])) + empty
+def _distinct(rows: SparseRows) -> int:
+    """Return an estimate of the number of distinct rows, from a fingerprint of each."""
+    bits = np.ascontiguousarray(rows.values).view(f"u{rows.dtype.itemsize}").astype(np.uint64)
+    bits ^= bits >> np.uint64(32)  # of 64 bits, the last ones are often 0
+    marks = np.zeros(rows.nvals + 1, np.uint64)
+    np.cumsum(_numbers(rows.ncols)[rows.columns.view(np.int64)] * bits, out=marks[1:])
+    starts = rows.indptr.view(np.int64)
+    return len(np.unique(marks[starts[1:]] - marks[starts[:-1]]))

@@ -16,25 +16,28 @@ most of their memory, the layer that holds the most bytes is computed first.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections import defaultdict, deque
+from contextlib import suppress
 from functools import partial
-from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.answer import DenseAnswer, SparseAnswer
+from gbdnn.engine.answer import Answer
 from gbdnn.engine.choice import MEMORY, Choice, Engine
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow
-from gbdnn.engine.sources import as_source
-from gbdnn.engine.stats import layer_stats
+from gbdnn.engine.stats import Watch
 from gbdnn.errors import ArgumentError, ArgumentTypeError
+from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import require_finite
@@ -46,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.loader import Loaded
-    from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.kernels.kernel import Chain
     from gbdnn.model.layer import Layer
@@ -77,13 +80,14 @@ def infer_network(
     callback: Callable[[LayerStats], object] | None = None,
 ) -> gb.Matrix:
     """Compute `infer` for a network with at least one layer and checked options."""
-    X = as_source(features, net, nthreads)
+    first = net.infos[0]
+    X = as_source(features, first.dtype, first.shape, nthreads=nthreads)
     always = not isinstance(deduplicate, str) and bool(deduplicate)
     may_be_shallow = not always and callback is None
     choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
     current().begin(net.infos, X.nrows)
     if choice.shallow is not None:
-        answer = DenseAnswer(X.nrows, net.shape[1], choice.dtype)
+        answer = Answer(X.nrows, net.shape[1], choice.dtype, dense=True, memory=memory)
         run_shallow(
             net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=current()
         )
@@ -93,7 +97,7 @@ def infer_network(
     with engaged(nthreads):
         run = _Run(net, X, choice, merged, callback)
         Y = run.answer()
-    _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.kernels)) or "no")
+    _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
     return Y
 
 
@@ -122,11 +126,12 @@ class _Window(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows of a source, from row `start` on, that wait before layer `k`."""
+    """Rows of a source, from row `start` on, that wait before layer `k` in `nbytes` bytes."""
 
     k: int
-    source: Any
+    source: RowSource
     start: int
+    nbytes: int
 
     @property
     def inputs(self) -> int:
@@ -143,32 +148,28 @@ class _Run:
     def __init__(
         self, net: Network, X: RowSource, choice: Choice, merged: Merged | None, callback: Any
     ) -> None:
-        self.X, self.choice, self.merged, self.callback = X, choice, merged, callback
-        self.sizes, self.progress, self.layers = choice.sizes, current(), len(net)
-        self.plans, self.loader, self.buffers = choice.plans, Loader(net, choice), choice.buffers()
-        kind = DenseAnswer if hasattr(X, "dense_rows") else SparseAnswer
-        self.sink: Any = kind(X.nrows, net.shape[1], choice.dtype)
-        self.rows: list[_Rows] = []
+        self.choice, self.merged = choice, merged
+        self.loader, self.buffers = Loader(net, choice), choice.buffers()
+        dense, memory = X.dense_rows is not None, choice.memory
+        self.sink = Answer(X.nrows, net.shape[1], choice.dtype, dense=dense, memory=memory)
+        weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
+        self.watch = Watch(choice.engine, callback, weights)
         self.blocks: dict[int, list[Any]] = {}
-        self._wait(0, X)
-        self.stands = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
-        self.records: list[tuple[int, int, np.ndarray, str, float]] = []
-        self.numbers, self.lock, self.failed = count(), threading.Lock(), False
-        self.kernels: set[str] = set()  # kernels that ran
+        self.rows: list[_Rows] = []
+        self._wait(0, X, nbytes=0)
 
     def answer(self) -> gb.Matrix:
         """Return the activations of the last layer, one row per input."""
         try:
             while self.rows or self.blocks:
                 k = self._next()
-                loaded, info = self.loader.around(k), self.plans[k].info
+                loaded, info = self.loader.around(k), self.choice.plans[k].info
                 if k in self.blocks:
                     window = self._window(loaded, k)
-                    blocks = self._placed(window, self.blocks.pop(k))
-                    self._regroup(window, self._through(window, blocks))
+                    self._regroup(window, self._placed(window, self.blocks.pop(k)))
                     continue
                 rows = self.rows.pop([rows.k for rows in self.rows].index(k))
-                dense = hasattr(rows.source, "dense_rows")
+                dense = rows.source.dense_rows is not None
                 if self.choice.is_sparse(info, rows.inputs, rows.entries, dense=dense):
                     self._sparse(loaded, rows)
                 else:
@@ -177,8 +178,7 @@ class _Run:
         finally:
             self.loader.close()
             self.buffers.release()
-        matrix: gb.Matrix = self.sink.matrix(self.merged.followed() if self.merged else None)
-        return matrix
+        return self.sink.matrix(self.merged.followed() if self.merged else None)
 
     # Waiting inputs
 
@@ -186,132 +186,138 @@ class _Run:
         """Return the layer to compute next."""
         held = self._held()
         k = min(held)
-        if k not in self.blocks and sum(held.values()) > 3 * self.sizes.waiting // 4:
+        if k not in self.blocks and sum(held.values()) > 3 * self.choice.sizes.waiting // 4:
             k = max(held, key=lambda k: (held[k], k))
         return k
 
     def _held(self) -> dict[int, int]:
         """Return the bytes held by waiting inputs, by layer."""
-        held = {k: len(blocks) * self.sizes.block for k, blocks in self.blocks.items()}
+        held = {k: len(blocks) * self.choice.sizes.block for k, blocks in self.blocks.items()}
         for rows in self.rows:
-            nbytes = 0 if rows.source is self.X else rows.source.nbytes
-            held[rows.k] = held.get(rows.k, 0) + nbytes
+            held[rows.k] = held.get(rows.k, 0) + rows.nbytes
         return held
 
-    def _wait(self, k: int, source: RowSource, start: int = 0) -> None:
+    def _room(self) -> int:
+        """Return the bytes in which further inputs may wait."""
+        return self.choice.sizes.waiting - sum(self._held().values())
+
+    def _wait(self, k: int, source: RowSource, start: int = 0, *, nbytes: int) -> None:
         """Queue the rows of a source, from row `start` on, before layer `k`."""
         if start < source.nrows:
-            self.rows.append(_Rows(k, source, start))
+            self.rows.append(_Rows(k, source, start, nbytes))
+
+    def _wait_rows(self, k: int, found: list[SparseRows]) -> None:
+        """Queue new rows before layer `k`, or add them to the answer."""
+        if k == len(self.choice.plans):
+            for rows in found:
+                self.sink.add(rows)
+            return
+        rows = SparseRows.joined(found)
+        if self.merged is not None and is_stop(k):
+            inputs, rows = rows.nrows, self.merged.rows(rows)
+            self.watch.progress.dropped(k, inputs - rows.nrows)
+        self._wait(k, rows, nbytes=rows.nbytes)
 
     def _window(self, loaded: Loaded, k: int) -> _Window:
         stop = k + 1
         early = loaded.chain.name == FULL.name
-        while not is_stop(stop, early=early) and stop < loaded.stop and self.plans[stop].in_blocks:
+        plans = self.choice.plans
+        while not is_stop(stop, early=early) and stop < loaded.stop and plans[stop].in_blocks:
             stop += 1
-        return _Window(loaded.chain, k, stop, stop == self.layers)
+        return _Window(loaded.chain, k, stop, stop == len(plans))
 
     # Computing blocks
 
     def _read(self, window: _Window, rows: _Rows) -> list[Any]:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
-        source, place, width = rows.source, rows.start, self._balanced(rows.inputs)
-        most = max(1, (self.sizes.waiting - sum(self._held().values())) // self.sizes.block)
-        step, dense = width, getattr(source, "dense_rows", None)
+        source, sizes, width = rows.source, self.choice.sizes, self._balanced(rows.inputs)
+        step, dense = width, source.dense_rows
         if dense is None:  # rows of several blocks are read together
             each = rows.entries / rows.inputs * width * (8 + self.choice.dtype.itemsize)
-            fits = self.sizes.working / (16 * self.sizes.workers * max(each, 1))
-            fair = rows.inputs // (4 * self.sizes.workers * width)
+            fits = sizes.working / (16 * sizes.workers * max(each, 1))
+            fair = rows.inputs // (4 * sizes.workers * width)
             step *= max(1, int(min(_AT_ONCE, fits, fair)))
         _log.debug("layer %d: %s kernel, blocks of %d", window.first, window.chain.name, width)
-        out: list[Any] = []
 
-        def blocks() -> Iterator[Any]:
-            nonlocal place
-            while True:
-                with self.lock:
-                    start = place
-                    if start == source.nrows or (start > rows.start and len(out) >= most):
-                        return
-                    place = stop = min(start + step, source.nrows)
-                some = (dense or source.sparse_rows)(start, stop)
-                for at in range(0, stop - start, width):
-                    Y = window.chain.block(self.buffers, window.first, width)
-                    if dense is not None:
-                        window.chain.read_dense(Y, window.first, some, np.arange(start, stop))
-                    else:
-                        part = some.sparse_rows(at, min(at + width, some.nrows))
-                        window.chain.read(Y, window.first, part)
-                    yield Y
+        def blocks(start: int) -> Iterator[Any]:
+            stop = min(start + step, source.nrows)
+            some: Any = (dense or source.sparse_rows)(start, stop)
+            for at in range(0, stop - start, width):
+                Y = window.chain.block(self.buffers, window.first, width)
+                if dense is not None:
+                    window.chain.read_dense(Y, window.first, some, np.arange(start, stop))
+                else:
+                    part = some.sparse_rows(at, min(at + width, some.nrows))
+                    window.chain.read(Y, window.first, part)
+                yield Y
 
-        self._through(window, blocks, out)
-        self._wait(window.first, source, place)
+        starts = deque(range(rows.start, source.nrows, step))
+        out = self._through(window, starts, blocks, max(1, self._room() // sizes.block))
+        if starts:
+            self._wait(window.first, source, starts[0], nbytes=rows.nbytes)
         return out
 
-    def _placed(self, window: _Window, blocks: list[Any]) -> Callable[[], Iterator[Any]]:
-        """Return a generator function over the blocks; threads that call it share the blocks.
+    def _placed(self, window: _Window, blocks: list[Any]) -> list[Any]:
+        """Compute blocks through a window; return the survivors as blocks.
 
         Within a group of layers that is loaded together, neurons are stored in a common order.
         Outside the group, they are in the network's order.
         """
-        layers, waiting = window.chain.layers, iter(blocks)
+        layers = window.chain.layers
         position = layers.position(window.first) if window.first == layers.first else None
 
-        def placed() -> Iterator[Any]:
-            for Y in waiting:
-                if position is not None:
-                    Z = window.chain.block(self.buffers, window.first, Y.width)
-                    Z.array[position], Z.inputs = Y.array, Y.inputs
-                    self.buffers.put(Y)
-                    Y = Z
-                yield Y
+        def placed(Y: Any) -> Iterator[Any]:
+            if position is not None:
+                Z = window.chain.block(self.buffers, window.first, Y.width)
+                Z.array[position], Z.inputs = Y.array, Y.inputs
+                self.buffers.put(Y)
+                Y = Z
+            yield Y
 
-        return placed
+        return self._through(window, deque(blocks), placed)
 
     def _through(
-        self, window: _Window, blocks: Callable[[], Iterator[Any]], out: list[Any] | None = None
+        self,
+        window: _Window,
+        queue: deque[Any],
+        blocks: Callable[[Any], Iterator[Any]],
+        most: float = np.inf,
     ) -> list[Any]:
-        """Compute blocks through a window on all threads; return the survivors as blocks."""
-        out = [] if out is None else out
+        """Compute the blocks of each item on threads until there are `most` blocks of survivors.
 
-        def work(_: int) -> None:
+        Threads take items from the queue. Return the survivors as blocks.
+        """
+        out: list[Any] = []
+
+        def work(items: Iterator[Any]) -> None:
             pool = None
-            with self._context():
-                for Y in blocks():
-                    if self.failed:
-                        return
-                    Y = self._advanced(window, Y)
-                    if window.ends and len(Y.inputs):
-                        self._finish(window, Y)
-                    elif len(Y.inputs) > _FEW * self.sizes.width:
-                        out.append(Y)
-                    else:
-                        pool = self._poured(window, Y, pool, out)
+            for Y in (Y for item in items for Y in blocks(item)):
+                Y = self._advanced(window, Y)
+                if window.ends and len(Y.inputs):
+                    droppable = self.choice.plans[-1].droppable_after
+                    self.sink.write(window.chain, Y, droppable=droppable)
+                    self.buffers.put(Y)
+                elif len(Y.inputs) > _FEW * self.choice.sizes.width:
+                    out.append(Y)
+                else:
+                    pool = self._poured(window, Y, pool, out)
             if pool is not None:
                 out.append(pool)
 
-        on_threads(self.sizes.workers, work, stop=self._fail)
-        self._tell()
+        self._on_threads(queue, work, lambda: len(out) >= most)
         return out
 
     def _advanced(self, window: _Window, Y: Any) -> Any:
         """Return a block after a window, without its dead inputs."""
         chain, first, stop, ends = window
-        began, told, counts = perf_counter(), self.callback is not None, None
-        self.kernels.add(chain.name)
-        if told or self.progress.is_watched:
-            counts = np.zeros((stop - first, 5), np.int64)
-        stands = self.stands if told else None
+        began, counts, stands = perf_counter(), self.watch.counts(stop - first), self.watch.stands
         Y = chain.run(Y, first, stop, self.buffers, tidy=not ends, counts=counts, stands=stands)
-        if counts is not None:
-            self.progress.computed(first, counts[:, 0], len(Y.inputs), chain.name)
-            if told:
-                seconds = perf_counter() - began
-                self.records.append((next(self.numbers), first, counts, chain.name, seconds))
+        self.watch.computed(first, counts, len(Y.inputs), chain.name, self.watch.number(), began)
         return Y
 
     def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
         """Copy a block's inputs to the pool, full pools to `out`; return the current pool."""
-        array, ids, width = Y.filled, Y.inputs, self.sizes.width
+        array, ids, width = Y.filled, Y.inputs, self.choice.sizes.width
         while len(ids):
             if pool is None:
                 pool = window.chain.block(self.buffers, window.stop, width)
@@ -327,15 +333,94 @@ class _Run:
         self.buffers.put(Y)
         return pool
 
-    def _finish(self, window: _Window, Y: Any) -> None:
-        """Write a block's inputs to the answer."""
-        if self.sink.is_dense:
-            self.sink.write(partial(window.chain.write, Y))
-        else:
-            droppable = self.plans[-1].droppable_after
-            for rows in window.chain.rows(Y, self.layers, droppable=droppable):
-                self.sink.add(rows)
-        self.buffers.put(Y)
+    # Computing sparse rows
+
+    def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
+        """Compute rows with the sparse kernel, parts of them side by side, until memory is full."""
+        k, source, layer, threads = rows.k, rows.source, loaded.layer(rows.k), self.choice.threads
+        room = self.choice.sizes.working // (2 * _TEMPORARIES * (8 + self.choice.dtype.itemsize))
+        each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
+        work = SPARSE.cost(layer, rows.inputs, rows.entries)
+        parts = costs.sparse_parts(work, rows.inputs, threads)
+        workers = max(1, min(threads, parts, int(room / max(each, 1))))
+        most = room // workers
+        step = max(1, min(-(-rows.inputs // parts), int(most / max(each, 1))))
+        stop, found, held = loaded.stop, defaultdict[int, list[SparseRows]](list), [0]
+        if self.merged is not None:
+            stop = next((at for at in range(k + 1, stop) if is_stop(at)), stop)
+        _log.debug("layer %d: sparse kernel, parts of %d inputs", k, step)
+
+        def compute(starts: Iterator[int]) -> None:
+            for start in starts:
+                some = source.sparse_rows(start, min(start + step, source.nrows))
+                share = some.nrows / rows.inputs
+                if self.choice.plans[k].droppable:
+                    inputs, some = some.nrows, some.without_empty_rows()
+                    self.watch.progress.dropped(k, inputs - some.nrows)
+                while some.nrows:
+                    fits = self._fitting(layer, some, k, most, room)
+                    at, Y = self._advanced_rows(
+                        loaded, k, stop, some.sparse_rows(0, fits), most, share
+                    )
+                    some = some.sparse_rows(fits, some.nrows)
+                    found[at].append(Y)
+                    held.append(Y.nbytes)
+
+        starts = deque(range(rows.start, source.nrows, step))
+        free = max(0, self._room())
+        inner = max(1, threads // workers)
+        self._on_threads(starts, compute, lambda: sum(held) > free, workers, {"nthreads": inner})
+        for at, some in found.items():
+            self._wait_rows(at, some)
+        if starts:
+            self._wait(k, source, starts[0], nbytes=rows.nbytes)
+
+    def _advanced_rows(
+        self, loaded: Loaded, k: int, stop: int, rows: SparseRows, most: int, share: float
+    ) -> tuple[int, SparseRows]:
+        """Compute rows, a share of all, from layer `k` on in the sparse kernel.
+
+        Return the layer before which they stop, `stop` at the latest, and the rows.
+        """
+        first, number, ids, live = k, self.watch.number(), rows.ids, rows.nrows
+        Y = rows.matrix()
+        while k < stop and live:
+            plan, layer, began = self.choice.plans[k], loaded.layer(k), perf_counter()
+            entries = int(Y.nvals)
+            if k > first and (
+                SPARSE.most_entries_in_all(layer, entries, live) > most
+                or not self.choice.is_sparse(plan.info, math.ceil(live / share), entries / share)
+            ):
+                break
+            check = partial(require_finite, k, layer) if plan.may_overflow else None
+            Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
+            release(Y)
+            counts, before, Y = self.watch.counts(1), live, Z
+            if counts is not None or (self.choice.kernel is not None and plan.droppable_after):
+                some = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
+                live = len(some) if plan.droppable_after else live
+            if counts is not None:
+                stands = 0 if self.watch.stands is None else self.watch.stands[ids[some]].sum()
+                counts[0] = before, len(some), stands, Y.nvals, 0
+            self.watch.computed(k, counts, live, SPARSE.name, number, began)
+            k += 1
+        found = SparseRows.from_matrix(Y, ids)
+        if self.choice.plans[k - 1].droppable_after:
+            found = found.without_empty_rows()
+            self.watch.progress.dropped(k, live - found.nrows)
+        return k, found
+
+    def _fitting(self, layer: Layer, rows: SparseRows, k: int, most: int, room: int) -> int:
+        """Return how many rows together have at most `most` entries after the layer."""
+        entries = np.cumsum(SPARSE.most_entries(rows, layer))
+        if entries[0] > room:
+            memory = self.choice.memory
+            least = math.ceil(memory * (int(entries[0]) + 1) / max(room, 1))
+            raise ArgumentError(
+                f"memory={memory} is too small: one input does not fit at layer {k};"
+                f" pass memory={least} or more"
+            )
+        return max(1, int(np.searchsorted(entries, most, side="right")))
 
     # Between windows
 
@@ -345,23 +430,23 @@ class _Run:
         blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
         if not blocks:
             return
-        if self.choice.leaves(self.plans[k].info, blocks):
+        if self.choice.leaves(self.choice.plans[k].info, blocks):
             self._leave(window, blocks)
             return
         keeps = self.merged.columns(blocks, self._each) if self.merged else None
         sizes = [len(x) for x in keeps or (Y.inputs for Y in blocks)]
-        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
+        self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - sum(sizes))
         if keeps is not None or not self._is_even(sizes):
             blocks = self._recut(window, blocks, sizes, keeps)
         self.blocks[k] = sorted(blocks, key=lambda Y: -len(Y.inputs))
 
     def _is_even(self, sizes: list[int]) -> bool:
         """Whether blocks of these sizes give threads equal shares and few blocks are thin."""
-        loads, inputs = [0] * self.sizes.workers, sum(sizes)
+        loads, inputs = [0] * self.choice.sizes.workers, sum(sizes)
         for n in sorted(sizes, reverse=True):
             loads[loads.index(min(loads))] += n
-        share = max(inputs / self.sizes.workers, _NARROW)
-        most = 2 * (inputs // self.sizes.width) + 1 + self.sizes.workers
+        share = max(inputs / self.choice.sizes.workers, _NARROW)
+        most = 2 * (inputs // self.choice.sizes.width) + 1 + self.choice.sizes.workers
         return max(loads) <= _UNEVEN * share and len(sizes) <= most
 
     def _recut(
@@ -369,6 +454,7 @@ class _Run:
     ) -> list[Any]:
         """Return equal blocks of the inputs in `blocks`, or of the columns in `keeps`."""
         ends, width, left = np.cumsum(sizes), self._balanced(sum(sizes)), sizes.copy()
+        lock = threading.Lock()
         arrays = [Y.array for Y in blocks]  # moves a block out of GraphBLAS at most once
 
         def cut(n: int) -> Any:
@@ -384,7 +470,7 @@ class _Run:
                     array, inputs = np.take(arrays[b], some, axis=1), blocks[b].inputs[some]
                 Z.array[:, begin + a - start : begin + z - start] = array
                 ids.append(inputs)
-                with self.lock:  # only the thread that takes a block's last inputs puts it back
+                with lock:  # only the thread that takes a block's last inputs puts it back
                     left[b] -= z - a
                     is_last = z > a and not left[b]
                 if is_last:
@@ -399,17 +485,17 @@ class _Run:
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Queue the inputs of blocks as sparse rows."""
-        k, droppable = window.stop, self.plans[window.stop].droppable
+        k, droppable = window.stop, self.choice.plans[window.stop].droppable
         found = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
         rows = SparseRows.joined(found)
-        self.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
+        self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
         for Y in blocks:
             self.buffers.put(Y)
-        self._wait(k, rows)
+        self._wait(k, rows, nbytes=rows.nbytes)
 
     def _balanced(self, inputs: int) -> int:
         """Return a block width that gives each thread an equal share of the inputs."""
-        width, workers = self.sizes.width, self.sizes.workers
+        width, workers = self.choice.sizes.width, self.choice.sizes.workers
         rounds = max(1, -(-inputs // (width * workers)))
         if rounds > 8 or workers == 1:
             return width
@@ -417,96 +503,42 @@ class _Run:
 
     # Threads
 
-    def _context(self) -> Any:
-        """Return a GraphBLAS Context for one of the run's threads."""
-        chunk = {} if self.sizes.threads_each == 1 else {"chunk": 4096}
-        return gb.ss.Context(engage=False, nthreads=self.sizes.threads_each, **chunk)
+    def _on_threads(
+        self,
+        queue: deque[Any],
+        work: Callable[[Iterator[Any]], None],
+        is_full: Callable[[], bool] = lambda: False,
+        workers: int | None = None,
+        context: dict[str, int] | None = None,
+    ) -> None:
+        """Call ``work(items)`` on threads, which take items from a queue until `is_full`."""
+        sizes = self.choice.sizes
+        if context is None:
+            inner = sizes.threads_each
+            context = {"nthreads": inner} | ({} if inner == 1 else {"chunk": 4096})
+
+        def items() -> Iterator[Any]:
+            with suppress(IndexError):  # the queue is empty
+                while not is_full():
+                    yield queue.popleft()
+
+        def run(_: int) -> None:
+            with gb.ss.Context(engage=False, **context):
+                work(items())
+
+        on_threads(min(workers or sizes.workers, len(queue)), run, stop=queue.clear)
+        self.watch.tell()
 
     def _each(self, function: Callable[[int], Any], n: int) -> list[Any]:
         """Return ``[function(0), ..., function(n - 1)]``, computed by all threads."""
         found: list[Any] = [None] * n
-        numbers = iter(range(n))
 
-        def work(_: int) -> None:
-            with self._context():
-                for i in numbers:
-                    if not self.failed:
-                        found[i] = function(i)
+        def work(numbers: Iterator[int]) -> None:
+            for i in numbers:
+                found[i] = function(i)
 
-        on_threads(min(self.sizes.workers, n), work, stop=self._fail)
+        self._on_threads(deque(range(n)), work)
         return found
-
-    def _fail(self) -> None:
-        self.failed = True
-
-    def _tell(self) -> None:
-        """Pass the recorded statistics to the callback."""
-        for number, first, counts, name, seconds in self.records:
-            for each in layer_stats(first, counts, number, self.choice.engine, name, seconds):
-                self.callback(each)
-        self.records.clear()
-
-    # The sparse kernel
-
-    def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
-        """Compute as many rows as fit the memory with the sparse kernel, layer by layer."""
-        k, number = rows.k, next(self.numbers)
-        _log.debug("layer %d: sparse kernel, %d inputs", k, rows.inputs)
-        most = self.sizes.working // (2 * _TEMPORARIES * (8 + self.choice.dtype.itemsize))
-        some = self._fitting(loaded.layer(k), rows, most)
-        self._wait(k, rows.source, rows.start + some.nrows)
-        if self.plans[k].droppable:
-            inputs, some = some.nrows, some.without_empty_rows()
-            self.progress.dropped(k, inputs - some.nrows)
-        ids, Y = some.ids, some.matrix()
-        while k < loaded.stop:
-            plan, layer, began = self.plans[k], loaded.layer(k), perf_counter()
-            if k > rows.k:
-                entries, inputs = int(Y.nvals), len(ids)
-                if SPARSE.most_entries_in_all(layer, entries, Y.nrows) > most:
-                    break
-                if plan.droppable and self.choice.kernel is not None:
-                    inputs = int(Y.reduce_rowwise(gb.monoid.any).new().nvals)
-                if not self.choice.is_sparse(plan.info, inputs, entries):
-                    break
-            if self.merged is not None and is_stop(k):
-                inputs = len(ids)
-                Y, ids = self.merged.rows(Y, ids)
-                self.progress.dropped(k, inputs - len(ids))
-            check = partial(require_finite, k, layer) if plan.may_overflow else None
-            Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
-            release(Y)
-            self.kernels.add(SPARSE.name)
-            self.progress.computed(k, [len(ids)], len(ids), SPARSE.name)
-            if self.callback is not None:
-                rows_of_Z = Z.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
-                live = ids[rows_of_Z.astype(np.int64)]
-                stands = self.stands[live].sum()
-                counts = np.array([[len(ids), len(live), stands, int(Z.nvals), 0]])
-                self.records = [(number, k, counts, SPARSE.name, perf_counter() - began)]
-                self._tell()
-            Y, k = Z, k + 1
-        found = SparseRows.from_matrix(Y, ids)
-        if k == self.layers:
-            self.sink.add(found)
-        else:
-            self._wait(k, found)
-
-    def _fitting(self, layer: Layer, rows: _Rows, most: int) -> SparseRows:
-        """Return the first rows whose entries after the layer cannot exceed `most` in total."""
-        guess = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
-        inputs = max(1, min(rows.inputs, int(most / max(guess, 1))))
-        some = rows.source.sparse_rows(rows.start, rows.start + inputs)
-        entries = np.cumsum(SPARSE.most_entries(some, layer))
-        if entries[0] > most:
-            needed = int(entries[0]) * _TEMPORARIES * (8 + self.choice.dtype.itemsize)
-            memory = self.choice.memory
-            least = needed * (2 * memory // self.sizes.working)
-            raise ArgumentError(
-                f"memory={memory} is too small: one input does not fit at layer {rows.k};"
-                f" pass memory={least} or more"
-            )
-        return some.sparse_rows(0, int(np.searchsorted(entries, most, side="right")))
 
 
 def is_stop(k: int, *, early: bool = False) -> bool:

@@ -28,9 +28,9 @@ from gbdnn.runtime.threads import available, on_threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gbdnn.engine.answer import DenseAnswer
+    from gbdnn.arrays.sources import DenseRows
+    from gbdnn.engine.answer import Answer
     from gbdnn.engine.progress import RunProgress
-    from gbdnn.engine.sources import DenseRows
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
 
@@ -49,7 +49,7 @@ def is_shallow(net: Network) -> bool:
 def run_shallow(
     net: Network,
     X: DenseRows,
-    answer: DenseAnswer,
+    answer: Answer,
     *,
     nthreads: int | None,
     memory: int = 1 << 62,
@@ -90,7 +90,7 @@ def run_shallow(
                 Y = chain.run(Y, 0, stop, buffers, tidy=False, counts=counts, stands=None)
             if counts is not None:
                 progress.computed(0, counts[:, 0], len(Y.inputs), chain.name)
-            answer.write(partial(chain.write, Y))
+            answer.write(chain, Y, droppable=chain.layers.droppable[-1])
             buffers.put(Y)
         chains.idle.append((wide, buffers))  # not after an error
 
@@ -170,18 +170,19 @@ class _Singles:
         self._shares: dict[int, list[list[FusedLayer]]] = {}
         self._idle: dict[int, list[FusedSingle]] = defaultdict(list)  # reused by the next call
 
-    def run(self, X: DenseRows, answer: DenseAnswer, nthreads: int | None) -> None:
+    def run(self, X: DenseRows, answer: Answer, nthreads: int | None) -> None:
         """Write the activations of each input to the answer."""
         count, faulty = _at_most(self._most, nthreads), -1
         single = _taken(self._idle[count], partial(self._single, count))
+        values, _ = answer.arrays()
         for n, x in enumerate(X.dense_rows(0, X.nrows)):
-            faulty = max(faulty, single.run(x, answer.values[n]))
+            faulty = max(faulty, single.run(x, values[n]))
         self._idle[count].append(single)
         if faulty == len(self._infos):
             X.require_finite(0, X.nrows)
         elif faulty >= 0:
             raise non_finite(faulty, self._infos[faulty])
-        answer.note_entries()
+        answer.note_values()
 
     def _single(self, count: int) -> FusedSingle:
         for n in (1, count):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, count
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gbdnn.arrays.checks import as_records, whole_number
+from gbdnn.engine.progress import current
 from gbdnn.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
-__all__ = ["LayerStats", "layer_stats", "per_layer"]
+__all__ = ["LayerStats", "Watch", "layer_stats", "per_layer"]
 
 _COUNTS = ("layer", "blocks", "inputs", "live", "distinct", "entries")
 _PER_LAYER = np.dtype([*((name, np.int64) for name in _COUNTS), ("seconds", np.float64)])
@@ -65,6 +68,54 @@ class LayerStats:
     engine: str
     kernel: str
     seconds: float
+
+
+class Watch:
+    """What a run reports: its progress, and records for a callback.
+
+    Attributes
+    ----------
+    progress : RunProgress
+    kernels : set of str
+        Kernels that have computed a layer.
+    stands : ndarray of int64, optional
+        Number of inputs that each id represents; None without a callback.
+    """
+
+    def __init__(
+        self, engine: str, callback: Callable[[LayerStats], object] | None, weights: np.ndarray
+    ) -> None:
+        self._engine, self._callback, self.progress = engine, callback, current()
+        self.kernels, self.stands = set[str](), weights if callback else None
+        self._numbers = count()
+        self._records: list[Iterator[LayerStats]] = []
+
+    def number(self) -> int:
+        """Return the number of a new block."""
+        return next(self._numbers)
+
+    def counts(self, layers: int) -> np.ndarray | None:
+        """Return counters for the statistics of consecutive layers if anything reads them."""
+        watched = self._callback or self.progress.is_watched
+        return np.zeros((layers, 5), np.int64) if watched else None
+
+    def computed(
+        self, k: int, counts: np.ndarray | None, left: int, kernel: str, number: int, began: float
+    ) -> None:
+        """Record the counters of layer `k` and the next ones, of which `left` inputs remain."""
+        self.kernels.add(kernel)
+        if counts is not None:
+            self.progress.computed(k, counts[:, 0], left, kernel)
+            seconds = perf_counter() - began
+            if self._callback:
+                found = layer_stats(k, counts, number, self._engine, kernel, seconds)
+                self._records.append(found)
+
+    def tell(self) -> None:
+        """Call the callback with the records."""
+        records, self._records = self._records, []
+        for each in chain.from_iterable(records):
+            self._callback(each)  # type: ignore[misc]
 
 
 def layer_stats(

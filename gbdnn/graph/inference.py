@@ -24,6 +24,7 @@ from gbdnn.arrays.checks import (
     require_callable,
 )
 from gbdnn.arrays.matrices import as_held, to_array
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.choice import MEMORY, Engine, rows_within
 from gbdnn.engine.run import infer_network
@@ -37,7 +38,6 @@ from gbdnn.graph.features import (
     as_graph,
     is_shared,
     kind_of,
-    source_of,
 )
 from gbdnn.graph.neighbourhood import as_nodes, steps
 from gbdnn.graph.propagation import require_square
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import graphblas as gb
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.engine.sources import RowSource
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.graph.convolution import Convolution
     from gbdnn.graph.neighbourhood import Step
@@ -172,11 +172,11 @@ def infer(
         if nodes is not None:
             wanted = np.unique(as_nodes(nodes, count, labels), return_inverse=True)
         ids = None if wanted is None else wanted[0]
-        Y: Any = source_of(X, features, kind)
+        Y: Any = as_source(X, kind)
         plan, read = steps(A, kind, convolutions, ids)
         run = _Run(aggregate, engine, memory, nthreads)
         # Sparse features stay sparse where the first layer's weights come first.
-        stays = ids is None and convolutions and not hasattr(Y, "dense_rows")
+        stays = ids is None and convolutions and Y.dense_rows is None
         if not (stays and run.may_multiply_first(convolutions[0], plan[0])):
             Y = as_array(Y, read)
         for k, (layer, step) in enumerate(zip(convolutions, plan, strict=True)):
@@ -218,7 +218,7 @@ class _Run:
         """
         info, rows, Y = layer.layer, step.rows, before.pop()
         if rows is None:
-            Z = np.empty((Y.nrows if hasattr(Y, "nrows") else len(Y), info.ncols), info.dtype)
+            Z = np.empty((len(Y) if isinstance(Y, np.ndarray) else Y.nrows, info.ncols), info.dtype)
             self._times(k, Y, info, Z)
             _finish(k, info, Z)
             return Z, self._engine if self._engine in ("sparse", "fused") else "full"

@@ -15,6 +15,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import release
 from gbdnn.engine.choice import Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
@@ -25,7 +26,6 @@ from gbdnn.graph.features import (
     as_graph,
     is_shared,
     kind_of,
-    source_of,
 )
 from gbdnn.kernels.gather import Aggregate, Gather
 from gbdnn.runtime.first_use import gb
@@ -204,7 +204,7 @@ def propagate(
     features, own = kind_of(X, nodes)
     wanted = floating(own, "X") if dtype is None else as_dtype(dtype)
     with engaged(nthreads):
-        Y = as_array(source_of(X, features, wanted))
+        Y = as_array(as_source(X, wanted))
         rows = as_rows(A, what="A", dtype=wanted)
         gather = Gather(rows, aggregate, nthreads, features * hops, engine)
         parts = np.empty((nodes, features * (hops + 1)), wanted) if all_hops else None

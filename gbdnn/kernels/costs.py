@@ -27,7 +27,6 @@ __all__ = [
     "accelerating_pays",
     "block_width",
     "dense_layer_pays",
-    "dense_pays",
     "direct_width",
     "full_layer",
     "fused_layer",
@@ -41,6 +40,7 @@ __all__ = [
     "single_density",
     "single_layer",
     "sparse_layer",
+    "sparse_parts",
     "speeds",
 ]
 
@@ -64,6 +64,7 @@ BLOCK = 900_000.0  # least work of a block, except of 512 inputs; its calls take
 PASS = 0.1  # reading or writing an element in the caches
 FULL_CALL = 25_000.0  # call overhead of a layer in the full kernel
 SPARSE_CALL = 60_000.0  # the same in the sparse kernel, and for compaction in the full kernel
+PART, LARGE_PART = 6e6, 24e6  # work of a part of rows in the sparse kernel
 FIND = 0.15  # test whether an input is live, per element, in the full kernel
 MOVE_FULL = 0.6  # moving an activation to a narrower block, in the full kernel
 MOVE = 0.7  # moving an activation to the place of a dead one, or along an edge of a graph
@@ -80,7 +81,6 @@ COMPILE_GATHER = 750e6  # edges times features of graph products as long as comp
 PREPARE_AT_ONCE = 1e8  # networks that are cheaper to prepare than this are always prepared
 DENSE_COPY = 1.2  # moving an element of an array to a block or back
 FIND_ENTRIES = 8.0  # finding the entries of an array and converting them to rows, per element
-DENSE = 1 / 16  # density from which features, or an answer, are dense
 DEEP = 32  # number of layers above which survivors of several blocks are pooled
 FEW_INPUTS = 64  # inputs up to which a single window is used for any depth
 FEW_ELEMENTS = 1 << 20  # elements up to which even sparse inputs become an array for that
@@ -190,6 +190,16 @@ def sparse_layer(inputs: int, entries: float, edges: int, nrows: int, ncols: int
     return SPARSE_CALL + products + found * speeds().entry
 
 
+def sparse_parts(work: float, inputs: int, nthreads: int) -> int:
+    """Return into how many parts of rows a layer's work in the sparse kernel is divided, in ns.
+
+    Threads take parts through many layers: one each if parts have enough work, two if they have
+    much of it.
+    """
+    parts = max(1, min(inputs, nthreads, int(work / PART)))
+    return 2 * parts if work > 2 * parts * LARGE_PART else parts
+
+
 def gather(neurons: int, inputs: int, living: int) -> float:
     """Return the time to find the live inputs and move them to a pool, in ns."""
     return neurons * (inputs * FIND + living * MOVE_FULL) + SPARSE_CALL
@@ -253,8 +263,3 @@ def inner_threads(nthreads: int, blocks: int, width: int, edges: int) -> tuple[i
 def reordering_pays(inputs: int) -> bool:
     """Whether reordering a network's neurons pays for this number of inputs."""
     return inputs >= REORDER_FROM
-
-
-def dense_pays(elements: float, entries: float) -> bool:
-    """Whether features or an answer with this number of entries should be an array."""
-    return entries >= DENSE * elements

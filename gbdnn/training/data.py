@@ -9,16 +9,16 @@ import numpy as np
 
 from gbdnn.arrays.checks import as_array, finite
 from gbdnn.arrays.matrices import to_array
+from gbdnn.arrays.sources import DenseRows, as_source, is_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.engine.run import infer_network
-from gbdnn.engine.sources import DenseRows, as_source
 from gbdnn.errors import ArgumentError, ShapeError, naming
 from gbdnn.io.store import features
 from gbdnn.training.losses import hits_of, targets_of
 from gbdnn.training.patterns import generator
 
 if TYPE_CHECKING:
-    from gbdnn.engine.sources import RowSource
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.model.network import Network
     from gbdnn.training.losses import Loss
 
@@ -110,12 +110,12 @@ def as_inputs(X: Any, net: Network) -> Inputs:
 
     Sparse features stay sparse. Stored features are read at once if they fit into `MEMORY`.
     """
-    source = as_source(X, net)
+    source = as_source(X, net.infos[0].dtype, net.infos[0].shape)
     dtype = net.infos[0].dtype
     if isinstance(source, DenseRows):
         source.largest  # noqa: B018 -- raises if a value is not finite
         return ArrayInputs(source.array, dtype)
-    if hasattr(X, "sparse_rows") and _COPIES * _nbytes(source) > MEMORY:
+    if is_source(X) and _COPIES * _nbytes(source) > MEMORY:
         return StoredInputs(source, MEMORY)
     return SparseInputs(source.sparse_rows(0, source.nrows))
 

@@ -13,8 +13,8 @@ from oracles import Dense, dense_inference
 
 import gbdnn
 from gbdnn import errors
+from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import choice, shallow
-from gbdnn.engine.sources import DenseRows
 from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import record, shares, table
 from gbdnn.kernels.compiled.functions import functions

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.distributed.executors.tasks import SentFeatures, Task, compute, sent_network
-from gbdnn.engine.answer import SparseAnswer
+from gbdnn.engine.answer import Answer
 from gbdnn.errors import GbdnnError, WorkerError, naming, prefix, require_kind
 from gbdnn.kernels.costs import REORDER_FROM
 
@@ -95,7 +95,7 @@ def infer_over(
             rows = X.rows(start, stop) if deal is None else X.take(ids(k))
             yield Task(batch=k, network=network, features=rows, options=options)
 
-    answer = SparseAnswer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
+    answer = Answer(X.nrows, net.shape[1], np.dtype(net.infos[0].dtype))
     with sent_network(net, workers, options["memory"]) as network:
         for task, rows in computed(workers, tasks(), batches=len(starts) - 1):
             if rows is not None:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.matrices import as_features
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.rows import CompactRows
 from gbdnn.distributed.stats import BatchStats
 from gbdnn.engine.choice import layer_bytes
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.engine.run import infer_network
-from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, MissingFileError
 from gbdnn.model.network import Network
 from gbdnn.runtime.threads import engaged
@@ -101,7 +101,7 @@ class SentFeatures:
 
     def __init__(self, features: Any, net: Network, workers: Workers | None = None) -> None:
         features = as_features(features, "features")
-        X: Any = as_source(features, net)
+        X: Any = as_source(features, net.infos[0].dtype, net.infos[0].shape)
         self.nrows, self._X = X.nrows, X
         self.source = getattr(features, "source", None)
         self.start = getattr(features, "start", 0)
@@ -112,7 +112,7 @@ class SentFeatures:
         self._array: np.ndarray | None = None
         if isinstance(features, np.ndarray):
             self._array = features  # its dtype may be smaller than the network's
-        elif hasattr(X, "dense_rows"):
+        elif X.dense_rows is not None:
             self._array = X.dense_rows(0, X.nrows)
 
     def rows(self, start: int, stop: int) -> Any:

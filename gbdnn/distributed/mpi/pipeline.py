@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from gbdnn.arrays.checks import as_list, as_word, require_callable, whole_number
+from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.mpi.ranks import Ranks
 from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cuts
@@ -19,7 +20,6 @@ from gbdnn.distributed.stats import RankStats
 from gbdnn.engine.choice import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import checked_options
-from gbdnn.engine.sources import as_source
 from gbdnn.errors import ArgumentError, require_kind
 from gbdnn.model.network import Network, as_network
 from gbdnn.runtime.optional import require
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from gbdnn.arrays.matrices import MatrixLike
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.distributed.mpi.ranks import Links
     from gbdnn.engine.choice import Engine
-    from gbdnn.engine.sources import RowSource
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
 
@@ -176,7 +176,7 @@ class _Pipeline:
                     " ranks"
                 )
             if self._ranks.rank == 0:
-                self._X = as_source(features, net)
+                self._X = as_source(features, net.infos[0].dtype, net.infos[0].shape)
         return {
             "network": [f"{info.shape} {info.edges} {info.describe()}" for info in net.infos],
             "cuts": None if cuts is None else _checked_cuts(cuts, len(net), self._ranks.size),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from gbdnn.engine.sources import RowSource
+    from gbdnn.arrays.sources import RowSource
     from gbdnn.model.network import Network
 
 __all__ = ["HeldLayers", "Stage", "balanced_cuts", "batches", "measured_cuts"]
@@ -190,7 +190,7 @@ def _sample(X: RowSource) -> Any:
 
 def _rows_between(X: RowSource, start: int, stop: int) -> SparseRows | np.ndarray:
     """Return some features: an array if they are dense, else rows with the inputs' numbers."""
-    if (dense := getattr(X, "dense_rows", None)) is not None:
+    if (dense := X.dense_rows) is not None:
         array: np.ndarray = dense(start, stop)
         return array
     rows = X.sparse_rows(start, stop)

@@ -188,6 +188,8 @@ class StoredFeatures:
     array([0, 1, 2])
     """
 
+    dense_rows = None  # see `gbdnn.arrays.sources.RowSource`
+
     def __init__(self, reader: Reader) -> None:
         if reader.kind != "features":
             raise FormatError(f"{reader.path}: the store contains {reader.kind!r}, not features")
@@ -299,6 +301,8 @@ class StoredRows:
 
     ``nvals`` is the estimated number of stored values, assuming equally many per row.
     """
+
+    dense_rows = None
 
     def __init__(self, features: StoredFeatures, start: int, stop: int) -> None:
         self.features, self.start, self.stop = features, start, stop

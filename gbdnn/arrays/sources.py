@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from gbdnn.arrays.matrices import (
 )
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
-from gbdnn.kernels import costs
 from gbdnn.runtime.first_use import complete, gb
 from gbdnn.runtime.threads import engaged
 
@@ -32,12 +31,55 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn.arrays.matrices import MatrixLike
-    from gbdnn.model.network import Network
 
-__all__ = ["DenseRows", "RowSource", "as_source", "dense_rows_of", "is_dense"]
+__all__ = ["DenseRows", "RowSource", "as_source", "dense_pays", "is_dense", "is_source"]
+
+DENSE = 1 / 16
+"""Density from which features, or an answer, are dense."""
 
 _SAMPLE = 64  # rows from which the number of entries is estimated
 _AT_ONCE = 256  # rows checked at a time
+
+
+class RowSource(Protocol):
+    """Rows of features without stored zeros, which threads read by ranges.
+
+    Features in memory, stored features and rows between two layers are sources.
+    """
+
+    @property
+    def nrows(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def ncols(self) -> int:
+        """Number of columns."""
+        ...
+
+    @property
+    def nvals(self) -> int:
+        """Number of entries; it may be an estimate."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the rows: float32 or float64."""
+        ...
+
+    @property
+    def largest(self) -> float:
+        """Upper bound of the absolute values; infinity if unknown."""
+        ...
+
+    @property
+    def dense_rows(self) -> Callable[[int, int], np.ndarray] | None:
+        """Function that returns a range of rows as an array; None if the rows are sparse."""
+        ...
+
+    def sparse_rows(self, start: int, stop: int, /) -> SparseRows:
+        """Return rows `start` to `stop` (exclusive), whose ids are their numbers."""
+        ...
 
 
 class DenseRows:
@@ -110,6 +152,8 @@ class HeldRows:
         Values are cast to this type.
     """
 
+    dense_rows = None
+
     def __init__(
         self,
         shape: tuple[int, int],
@@ -134,38 +178,46 @@ class HeldRows:
         return found if values.all() else found.without_zeros()
 
 
-RowSource: TypeAlias = DenseRows | HeldRows | SparseRows
-"""Rows of features without stored zeros; stored features have the same attributes.
-
-The attributes are ``nrows``, ``ncols``, ``nvals``, ``dtype``, ``largest`` and
-``sparse_rows(start, stop)``, whose ids are row numbers. `DenseRows` also has ``dense_rows``.
-"""
-
-
-def as_source(features: Any, net: Network, nthreads: int | None = None) -> RowSource:
-    """Return features as a source; raise if they are invalid.
+def as_source(
+    features: Any,
+    dtype: np.dtype,
+    layer: tuple[int, int] | None = None,
+    *,
+    nthreads: int | None = None,
+) -> RowSource:
+    """Return features as a source of a dtype; raise if they are invalid.
 
     Arrays, row-wise matrices, CSR arrays and stores are read in place. A full matrix, or a bitmap
-    with many entries, is copied to an array. Other matrices are converted.
+    with many entries, is copied to an array. Other matrices are converted. `layer` is the shape of
+    the first layer, if the features must fit one.
     """
-    first = net.infos[0]
     if isinstance(features, np.ndarray):
         shape_of(features, "features")
-        X: RowSource = DenseRows(np.asarray(features), first.dtype)
+        X: RowSource = DenseRows(np.asarray(features), dtype)
     else:
         with engaged(nthreads):
-            X = _source_of(as_features(features, "features"), first.dtype)
-    if X.ncols != first.nrows:
+            X = _source_of(as_features(features, "features"), dtype)
+    if layer is not None and X.ncols != layer[0]:
         raise ShapeError(
-            f"features are {X.nrows} x {X.ncols}, but layer 0 is {first.nrows} x {first.ncols};"
-            f" pass features with {first.nrows} column{'s' * (first.nrows != 1)}"
+            f"features are {X.nrows} x {X.ncols}, but layer 0 is {layer[0]} x {layer[1]};"
+            f" pass features with {layer[0]} column{'s' * (layer[0] != 1)}"
         )
     return X
 
 
+def is_source(x: Any) -> bool:
+    """Whether features are sparse rows or stored features, rather than a matrix."""
+    return callable(getattr(type(x), "sparse_rows", None))
+
+
+def dense_pays(elements: float, entries: float) -> bool:
+    """Whether features or an answer with this number of entries should be an array."""
+    return entries >= DENSE * elements
+
+
 def _source_of(features: Any, dtype: np.dtype) -> RowSource:
     """Return features of any supported kind as a source."""
-    if hasattr(features, "sparse_rows"):  # a store
+    if is_source(features):
         if features.dtype == dtype:
             found: RowSource = features
             return found
@@ -243,18 +295,5 @@ def is_dense(features: MatrixLike) -> bool:
     complete(features)
     kind = features.ss.format
     if kind.startswith("bitmap"):
-        return costs.dense_pays(features.nrows * features.ncols, features.nvals)
+        return dense_pays(features.nrows * features.ncols, features.nvals)
     return bool(kind.startswith("full"))
-
-
-def dense_rows_of(X: RowSource) -> DenseRows | None:
-    """Return features for a single window if they are dense, or few enough to be made dense."""
-    if isinstance(X, DenseRows):
-        sparse = X.nrows > costs.FEW_INPUTS and not costs.dense_pays(
-            costs.SPARSEST * X.nrows * X.ncols, X.nvals
-        )
-        return None if sparse else X
-    if X.nrows <= costs.FEW_INPUTS and X.nrows * X.ncols <= costs.FEW_ELEMENTS:
-        rows = X.sparse_rows(0, X.nrows)
-        return DenseRows(rows.dense(), rows.dtype)
-    return None

@@ -1,0 +1,92 @@
+"""The sparse kernel on threads, its counter of edges, and answers within the memory."""
+
+import tracemalloc
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import assert_answer, network
+from oracles import case
+
+import gbdnn
+from gbdnn.engine.progress import RunProgress, watched
+from gbdnn.kernels import costs
+
+SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
+CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
+
+
+@pytest.mark.parametrize("deduplicate", [False, "auto", True])
+@pytest.mark.parametrize("nthreads", [1, 3, 8])
+def test_parts_of_rows_on_threads(nthreads, deduplicate, monkeypatch):
+    """Parts of some rows have the bits of all rows on one thread."""
+    net = network(CASE.layers)
+    one = gbdnn.infer(net, CASE.X, engine="sparse", nthreads=1)
+    monkeypatch.setattr(costs, "PART", 1.0)
+    monkeypatch.setattr(costs, "LARGE_PART", 1.0)
+    divided = []
+    parts = costs.sparse_parts
+    monkeypatch.setattr(
+        costs, "sparse_parts", lambda *given: divided.append(parts(*given)) or divided[-1]
+    )
+    options = {"engine": "sparse", "nthreads": nthreads, "deduplicate": deduplicate}
+    found = gbdnn.infer(net, CASE.X, **options)
+    assert divided[0] == 2 * nthreads
+    assert_answer(found, CASE)
+    assert found.isequal(one, check_dtype=True)
+
+
+def test_threads_get_parts_only_with_enough_work():
+    assert [costs.sparse_parts(work, 10**6, 8) for work in (1e3, 2e7, 1e9)] == [1, 3, 16]
+    assert costs.sparse_parts(1e9, 3, 8) == 6
+
+
+def edges_of_living(net, X):
+    """The edges of each layer times the inputs with an entry before it."""
+    total, Y = 0, X
+    for k in range(len(net)):
+        total += int((Y != 0).any(axis=1).sum()) * net[k].edges
+        Y = gbdnn.infer(net[k : k + 1], Y).to_dense(fill_value=0)
+    return total
+
+
+@pytest.mark.parametrize("nthreads", [1, 3])
+def test_edges_of_dead_inputs_are_not_processed(nthreads):
+    net = gbdnn.radixnet(1024, 12)
+    X = (np.random.default_rng(0).random((60, 1024)) < 0.1).astype("f4")
+    X[::2] *= np.random.default_rng(1).random((30, 1024)) < 0.1
+    with watched(RunProgress()) as progress:
+        gbdnn.infer(net, X, engine="sparse", deduplicate=False, nthreads=nthreads)
+    assert progress.done == edges_of_living(net, X) < 60 * net.edges
+    assert progress.fraction == 1
+
+
+WIDE = gb.Matrix.from_coo(np.arange(20), np.arange(20), 1.0, nrows=20, ncols=30_000, dtype="FP32")
+
+
+@pytest.mark.parametrize("engine", ["auto", "full", "fused", "sparse"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_few_entries_of_dense_features_take_little_memory(engine, share):
+    """Neither values nor a mask are allocated for all elements if few of them are nonzero."""
+    X = np.zeros((2000, 20), np.float32)
+    X[: round(share * 2000)] = np.eye(20, dtype="f4")[np.arange(round(share * 2000)) % 20]
+    tracemalloc.start()
+    Y = gbdnn.infer([WIDE], X, engine=engine, memory="16MiB")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert Y.nvals == np.count_nonzero(X)
+    assert peak < 40 << 20  # of 300 MB
+
+
+@pytest.mark.parametrize("dense_first", [True, False])
+@pytest.mark.parametrize("deduplicate", [True, False])
+@pytest.mark.parametrize("memory", ["1MiB", "512MiB"])
+def test_blocks_of_different_density(dense_first, deduplicate, memory):
+    """Some blocks are written to an array, others added as sparse rows."""
+    W = np.where(np.arange(600) < 20, 1.0, 0.0) + np.eye(40, 600, 20)
+    X = np.zeros((900, 40), np.float32)
+    X[:450, 0] = np.arange(450) % 7
+    X[450:] = (np.arange(450)[:, np.newaxis] % 45 < 1) * np.arange(40)
+    X = X if dense_first else X[::-1]
+    Y = gbdnn.infer([W], X, memory=memory, deduplicate=deduplicate, nthreads=3)
+    np.testing.assert_array_equal(Y.to_dense(fill_value=0), X @ W)
