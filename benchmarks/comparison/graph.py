@@ -33,7 +33,8 @@ import numpy as np
 import scipy.sparse as sp
 import typer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+# Not this folder, whose accelerate.py would hide the package of that name.
+sys.path[0] = str(Path(__file__).parents[1] / "support")
 import problems
 import report
 from processes import Process, prepared, serve
@@ -321,9 +322,12 @@ def main(
     nthreads: problems.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds.")] = 5,
     seed: int = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")] = False,
     json_file: problems.Json = None,
 ) -> None:
     """Compare gbdnn with other programs on graphs."""
+    if quick:
+        graph, features, rounds = ["500,2000"], [8], 1
     counts = problems.thread_counts(nthreads, [2])
     told: dict[str, Any] = {**report.circumstances(), "cells": [], "rounds": rounds}
     report.say_load(told)

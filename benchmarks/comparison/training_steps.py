@@ -62,9 +62,12 @@ def main(
         float, typer.Option(min=0, metavar="SECONDS", help="Approximate time per round.")
     ] = 0.3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, features and labels.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="Run a small problem as a test.")] = False,
     json_file: problems.Json = None,
 ) -> None:
     """Compare training steps of gbdnn with other programs."""
+    if quick:
+        network, rounds, at_least = ["64x3@20"], 1, 0.001
     counts = problems.thread_counts(nthreads, [2])
     names = problems.names(programs, PROGRAMS, PROGRAMS)
     for spec in network or []:

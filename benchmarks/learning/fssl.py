@@ -1,10 +1,12 @@
-"""Measure the size and test error of networks trained with FSSL.
+"""Measure the size and test error of networks trained with FSSL (Wang et al., HPEC 2019).
 
     GBDNN_DATA=data python benchmarks/learning/fssl.py --json fssl.json
+    GBDNN_DATA=data python benchmarks/learning/fssl.py --strength 2e-4 --seeds 1 --dense
 
 A dense network of 784-500-300-10 is trained with a group lasso, compacted and fine-tuned. Without
 the files of MNIST (see images_to_learn.py) the digits of scikit-learn and a smaller network are
-used. `--validation` evaluates on part of the training images, for choosing options.
+used. `--validation` evaluates on part of the training images, for choosing options. With `--dense`
+a dense network is trained for as many epochs, and the ratio of the times is printed.
 """
 
 from __future__ import annotations
@@ -41,16 +43,17 @@ def main(
     learning_rate: Annotated[float, typer.Option(help="Rate of structure learning.")] = 0.1,
     fine_tuning_rate: float = 0.05,
     fine_tuning_dropout: float = 0.2,
+    dense: Annotated[bool, typer.Option("--dense", help="Also train a dense network.")] = False,
     validation: Annotated[bool, typer.Option(help="Do not use the test images.")] = False,
     nthreads: Annotated[int, typer.Option(min=1)] = 1,
     json_file: Json = None,
 ) -> None:
     """Print sizes, removed weights and test errors of compact networks."""
     data = images()
-    sizes, strengths, options = _PROBLEMS[data.name]
+    sizes, strengths, known = _PROBLEMS[data.name]
     strengths = [float(x) for each in strength or [] for x in each.split(",")] or strengths
     data = data.validation() if validation else data
-    options |= {
+    options = known | {
         "epochs": epochs,
         "fine_tuning_epochs": fine_tuning_epochs,
         "optimizer": SGD(learning_rate),
@@ -66,6 +69,13 @@ def main(
             net = erdos_renyi(sizes, density=1, seed=seed)
             run = fssl(net, data.X, data.y, strength=each, seed=seed, **options)
             rows.append(_row(each, seed, net, run, data) | {"seconds": perf_counter() - began})
+            if dense:
+                same = {"epochs": epochs + fine_tuning_epochs, "nthreads": nthreads, "seed": seed}
+                same |= {"optimizer": SGD(learning_rate)} | known
+                began = perf_counter()
+                trained = gbdnn.train(net, data.X, data.y, **same).network
+                taken = perf_counter() - began
+                rows[-1] |= {"dense_seconds": taken, "dense_error": _error(trained, data)}
             print(f"  strength {each:g}, seed {seed}: {_words(rows[-1])}", flush=True)
     summary = [_summary([row for row in rows if row["strength"] == each]) for each in strengths]
     report.table(
@@ -102,10 +112,14 @@ def _error(net: gbdnn.Network, data: Images) -> float:
 
 
 def _words(row: dict[str, Any]) -> str:
-    return (
+    words = (
         f"{'-'.join(map(str, row['sizes']))}, {row['gone']:.1f} % gone, error"
         f" {row['error_learned']:.2f} %, fine-tuned {row['error']:.2f} %, {row['seconds']:.0f} s"
     )
+    if "dense_seconds" in row:
+        ratio = row["seconds"] / row["dense_seconds"]
+        words += f"; dense: {row['dense_error']:.2f} %, {row['dense_seconds']:.0f} s ({ratio:.2f})"
+    return words
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -173,17 +173,6 @@ def _print(found: dict[str, Any]) -> None:
             )
         )
     report.table(head, rows)
-    print()
-    first = {(row["engine"], row["deduplicate"]): row for row in found["summary"][::-1]}
-    for row in found["summary"]:
-        base = first[row["engine"], row["deduplicate"]]
-        if row["nthreads"] != base["nthreads"]:
-            gain = median(a / b for a, b in zip(base["seconds"], row["seconds"], strict=True))
-            merging = "" if row["deduplicate"] else ", deduplicate=False"
-            print(
-                f"{row['engine']}{merging}: {row['nthreads']} threads x {gain:.2f} as fast as"
-                f" {base['nthreads']}"
-            )
 
 
 if __name__ == "__main__":

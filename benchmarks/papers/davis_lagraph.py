@@ -15,47 +15,33 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import typer
-
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import lagraph
 import papers
-import problems
 
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    nthreads: problems.Threads = None,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
-) -> None:
+def measure(study: papers.Study, neurons: int, layers: int) -> None:
     """Time LAGraph's loop, the sparse kernel and gbdnn's default."""
-    study = papers.Study("Davis et al., LAGraph", quick, json_file, inputs, data, images)
-    for neurons, layers in study.networks(networks, [(1024, 120), (4096, 120)]):
-        study.published(neurons, layers, ["davis", "demo", "ellis"], "GraphBLAS")
-        study.published(neurons, layers, ["ellis"], "LAGraph")
-        problem = study.problem(neurons, layers)
-        net, X = problem.network, problem.features
-        prepared = lagraph.prepare(
-            [layer.weights for layer in net], [layer.bias for layer in net], net[0].clip
-        )
-        parts = lagraph.batches(X)
-        for count in problems.thread_counts(nthreads, [papers.cores()]):
-            infer = partial(gbdnn.infer, net, X, nthreads=count)
-            programs = {
-                "LAGraph's calls from Python": partial(lagraph.categories, prepared, parts, count),
-                "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
-                "gbdnn, every input": partial(infer, deduplicate=False),
-                "gbdnn, equal inputs once": infer,
-            }
-            study.compare(problem, programs, count)
-    study.end()
+    study.published(neurons, layers, ["davis", "demo", "ellis"], "GraphBLAS")
+    study.published(neurons, layers, ["ellis"], "LAGraph")
+    problem = study.problem(neurons, layers)
+    net, X = problem.network, problem.features
+    prepared = lagraph.prepare(
+        [layer.weights for layer in net], [layer.bias for layer in net], net[0].clip
+    )
+    parts = lagraph.batches(X)
+    for count in study.counts():
+        infer = partial(gbdnn.infer, net, X, nthreads=count)
+        programs = {
+            "LAGraph's calls from Python": partial(lagraph.categories, prepared, parts, count),
+            "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
+            "gbdnn, every input": partial(infer, deduplicate=False),
+            "gbdnn, equal inputs once": infer,
+        }
+        study.compare(problem, programs, count)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    papers.run(measure, "Davis et al., LAGraph", [(1024, 120), (4096, 120)])

@@ -29,8 +29,8 @@ import gbdnn
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
 import pools
-import problems  # noqa: TC002 -- typer reads the annotations
 import report
+from batches import KINDS
 from turns import quartiles
 
 if TYPE_CHECKING:
@@ -40,41 +40,27 @@ _PARTS, _LAYERS = 24, 8
 _PUBLISHED = {"ranks differ by up to, s": 50, "of, s": 75, "largest part over the mean": 2}
 
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    workers: Annotated[int | None, typer.Option(min=2, help="Default: one per core.")] = None,
-    rows_of: Annotated[
-        int, typer.Option("--rows-of", help="Neurons of the network whose rows are counted.")
-    ] = 16384,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
+def measure(
+    study: papers.Study, neurons: int, layers: int, workers: int | None, rows_of: int
 ) -> None:
     """Print the quartiles of the workers' times, and the rows of the parts."""
-    title = "Ellis et al., KK-SpDNN, figures 5 to 7"
-    study = papers.Study(title, quick, json_file, inputs, data, images)
     count = workers or max(2, papers.cores())
+    study.published(neurons, layers, ["ellis"], "KK-SpDNN, best")
+    problem = study.problem(neurons, layers)
     with pools.opened("spawned", count) as pool:
-        for neurons, layers in study.networks(networks, [(4096, 120)]):
-            study.published(neurons, layers, ["ellis"], "KK-SpDNN, best")
-            problem = study.problem(neurons, layers)
-            for name, batches, order in (
-                ("static", 1, "given"),
-                ("dynamic", 4, "given"),
-                ("hashed", 1, "hashed"),
-            ):
-                options = {"batch": -(-problem.inputs // (count * batches)), "order": order}
-                over(study, problem, name, pool, count, options)
-    problem = study.problem(1024 if quick else rows_of, _LAYERS)
+        for name, (batches, order) in KINDS.items():
+            options = {"batch": -(-problem.inputs // (count * batches)), "order": order}
+            over(study, problem, name, pool, count, options)
+    if "rows" in study.more:
+        return
+    problem = study.problem(1024 if study.quick else rows_of, _LAYERS)
     began = perf_counter()
     rows, ids = living(problem)
     seconds = perf_counter() - began
     study.measured(problem, "gbdnn, layer by layer", papers.cores(), seconds, study.right(ids))
     head = [f"after layer, rows in {_PARTS} parts", "consecutive, max / mean", "random, max / mean"]
     report.table(head, [(k, *(papers.cell(_uneven(each)) for each in pair)) for k, pair in rows])
-    study.end(published=_PUBLISHED, rows=rows)
+    study.more |= {"published": _PUBLISHED, "rows": rows}
 
 
 def over(
@@ -119,4 +105,7 @@ def _uneven(rows: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    at_least = Annotated[int | None, typer.Option(min=2, help="Default: one per core.")]
+    rows_of = Annotated[int, typer.Option(help="Neurons of the network whose rows are counted.")]
+    more = {"workers": (at_least, None), "rows_of": (rows_of, 16384)}
+    papers.run(measure, "Ellis et al., KK-SpDNN, figures 5 to 7", [(4096, 120)], **more)

@@ -25,49 +25,34 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
 import problems
 
+BEGAN = perf_counter()
+SECONDS = Annotated[float, typer.Option(help="Start no network after this time.")]
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    nthreads: problems.Threads = None,
-    engine: problems.Engines = None,
-    seconds: Annotated[float, typer.Option(help="Start no network after this time.")] = 1800,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
+
+def measure(
+    study: papers.Study, neurons: int, layers: int, engine: list[str] | None, seconds: float
 ) -> None:
     """Time the engines with all numbers of threads; keep the best of each."""
-    title = "Ellis et al., KK-SpDNN, tables III to VI"
-    study = papers.Study(title, quick, json_file, inputs, data, images)
-    counts = problems.thread_counts(nthreads, [1, papers.cores()])
-    engines = problems.words(engine, ["sparse", "full", "fused", "auto"])
-    began, left = perf_counter(), []
-    for neurons, layers in study.networks(networks, papers.SIZES):
-        study.published(neurons, layers, ["ellis"])
-        study.scaling(neurons, layers)
-        if perf_counter() - began > seconds:
-            left.append(f"{neurons} x {layers}")
-            continue
-        problem = study.problem(neurons, layers)
-        rows = len(study.rows)
-        for count in counts:
-            programs = {
-                f'gbdnn, engine="{name}", every input': partial(
-                    gbdnn.infer, problem.network, problem.features,
-                    engine=name, deduplicate=False, nthreads=count,
-                )
-                for name in engines
-            }  # fmt: skip
-            programs["gbdnn, equal inputs once"] = partial(
-                gbdnn.infer, problem.network, problem.features, nthreads=count
-            )
-            study.compare(problem, programs, count, rounds=1)
-        study.keep_best(rows)
-    if left:
-        print(f"skipped because of the time limit: {', '.join(left)}")
-    study.end(left=left)
+    study.published(neurons, layers, ["ellis"])
+    study.scaling(neurons, layers)
+    if perf_counter() - BEGAN > seconds:
+        study.more.setdefault("left", []).append(f"{neurons} x {layers}")
+        print(f"{neurons} x {layers}: skipped because of the time limit")
+        return
+    problem = study.problem(neurons, layers)
+    rows = len(study.rows)
+    for count in study.counts(1, papers.cores()):
+        infer = partial(gbdnn.infer, problem.network, problem.features, nthreads=count)
+        programs = {
+            f'gbdnn, engine="{name}", every input': partial(infer, engine=name, deduplicate=False)
+            for name in problems.words(engine, ["sparse", "full", "fused", "auto"])
+        }
+        programs["gbdnn, equal inputs once"] = infer
+        study.compare(problem, programs, count, rounds=1)
+    study.keep_best(rows)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    title = "Ellis et al., KK-SpDNN, tables III to VI"
+    more = {"engine": (problems.Engines, None), "seconds": (SECONDS, 1800.0)}
+    papers.run(measure, title, papers.SIZES, **more)

@@ -17,49 +17,33 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import typer
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
-import problems
 import sparse_loop
 
 TAUS = {"never": 2.0, "from 50 %": 0.5, "always": 1e-9}
 
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    nthreads: problems.Threads = None,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
-) -> None:
+def measure(study: papers.Study, neurons: int, layers: int) -> None:
     """Time the loop with three thresholds; count its stored entries."""
-    title = "Ellis et al., KK-SpDNN, trimming"
-    inputs = inputs or (None if quick else 6000)
-    study = papers.Study(title, quick, json_file, inputs, data, images)
-    for neurons, layers in study.networks(networks, [(1024, 120)]):
-        study.published(neurons, layers, ["ellis"], "KK-SpDNN, one node")
-        problem = study.problem(neurons, layers)
-        net, X = problem.network, problem.features
-        for count in problems.thread_counts(nthreads, [papers.cores()]):
-            counts: dict[str, list[int]] = {name: [] for name in TAUS}
-            programs = {
-                f"zeros trimmed: {name}": partial(
-                    sparse_loop.in_batches,
-                    partial(sparse_loop.sparse, net, trim=tau, told=counts[name].append),
-                    X,
-                    count,
-                )
-                for name, tau in TAUS.items()
-            }
-            study.compare(problem, programs, count, rounds=1)
-            for name, row in zip(TAUS, study.rows[-len(TAUS) :], strict=True):
-                row["entries, all layers"] = sum(counts[name]) // 2  # two runs
-    study.end()
+    study.inputs = study.inputs or (None if study.quick else 6000)
+    study.published(neurons, layers, ["ellis"], "KK-SpDNN, one node")
+    problem = study.problem(neurons, layers)
+    for count in study.counts():
+        counts: dict[str, list[int]] = {name: [] for name in TAUS}
+        programs = {
+            f"zeros trimmed: {name}": partial(
+                sparse_loop.in_batches,
+                partial(sparse_loop.sparse, problem.network, trim=tau, told=counts[name].append),
+                problem.features,
+                count,
+            )
+            for name, tau in TAUS.items()
+        }
+        study.compare(problem, programs, count, rounds=1)
+        for name, row in zip(TAUS, study.rows[-len(TAUS) :], strict=True):
+            row["entries, all layers"] = sum(counts[name]) // 2  # two runs
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    papers.run(measure, "Ellis et al., KK-SpDNN, trimming")

@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING, Any
 import graphblas as gb
 import numpy as np
 import scipy.sparse as sp
-import typer
 
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
-import problems
 
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
@@ -37,41 +35,25 @@ if TYPE_CHECKING:
 _ENTRIES = 1 << 25  # maximum of a batch's activations
 
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    nthreads: problems.Threads = None,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
-) -> None:
+def measure(study: papers.Study, neurons: int, layers: int) -> None:
     """Time reading and inference of the reference and of gbdnn."""
-    title = "Kepner et al., the challenge's reference"
-    study = papers.Study(title, quick, json_file, inputs, data, images)
-    for neurons, layers in study.networks(networks, [(1024, 120)]):
-        study.published(neurons, layers, ["ellis"], "Serial reference")
-        problem = study.problem(neurons, layers)
-        read = reading(problem)
-        weights = read.pop("weights")
-        X = sp.csr_array(gb.io.to_scipy_sparse(problem.features), dtype=np.float64)
-        study.compare(problem, {"SciPy in FP64": partial(reference, problem, weights, X)}, 1, 1)
-        for count in problems.thread_counts(nthreads, [1, papers.cores()]):
-            programs = {
-                name: partial(
-                    gbdnn.infer, problem.network, problem.features, nthreads=count, **options
-                )
-                for name, options in {
-                    "gbdnn, every input": {"deduplicate": False},
-                    "gbdnn, equal inputs once": {},
-                }.items()
-            }
-            study.compare(problem, programs, count)
-        for row in study.rows:
-            if "inputs" in row and "reading, s" not in row:
-                row["reading, s"] = read["scipy" if row["program"].startswith("SciPy") else "gbdnn"]
-                row["edges/s, inputs not counted"] = problem.network.edges / row["seconds"]
-    study.end()
+    study.published(neurons, layers, ["ellis"], "Serial reference")
+    problem = study.problem(neurons, layers)
+    read = reading(problem)
+    weights = read.pop("weights")
+    X = sp.csr_array(gb.io.to_scipy_sparse(problem.features), dtype=np.float64)
+    study.compare(problem, {"SciPy in FP64": partial(reference, problem, weights, X)}, 1, 1)
+    for count in study.counts(1, papers.cores()):
+        infer = partial(gbdnn.infer, problem.network, problem.features, nthreads=count)
+        programs = {
+            "gbdnn, every input": partial(infer, deduplicate=False),
+            "gbdnn, equal inputs once": infer,
+        }
+        study.compare(problem, programs, count)
+    for row in study.rows:
+        if "inputs" in row and "reading, s" not in row:
+            row["reading, s"] = read["scipy" if row["program"].startswith("SciPy") else "gbdnn"]
+            row["edges/s, inputs not counted"] = problem.network.edges / row["seconds"]
 
 
 def reading(problem: Problem) -> dict[str, Any]:
@@ -109,4 +91,4 @@ def reference(problem: Problem, weights: list[sp.csr_array], X: sp.csr_array) ->
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    papers.run(measure, "Kepner et al., the challenge's reference")

@@ -30,13 +30,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import graphblas as gb
 import numpy as np
-import typer
+from mpi4py import MPI
 
 import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
-import problems  # noqa: TC002 -- typer reads the annotations
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -54,34 +53,21 @@ class Given(NamedTuple):
     ids: np.ndarray
 
 
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
-) -> None:
+def measure(study: papers.Study, neurons: int, layers: int) -> None:
     """Time every method with every hashing."""
-    from mpi4py import MPI
-
     comm = MPI.COMM_WORLD
-    title = f"Hasanzadeh-Mofrad et al., hashing, {comm.size} ranks"
-    study = papers.Study(title, quick, json_file, inputs, data, images)
-    for neurons, layers in study.networks(networks, [(1024, 120)]):
-        study.published(neurons, layers, ["mofrad"])
-        problem = study.problem(neurons, layers, checks=comm.rank == 0)
-        for name, hashed in HASHING.items():
-            net, X, ids = permuted(problem.network, problem.features, hashed)
-            for way, run in ways(comm, net, X, ids).items():
-                first, second = measured(comm, run), measured(comm, run)
-                if comm.rank == 0:
-                    right = study.right(first["found"]) and study.right(second["found"])
-                    study.measured(problem, way, 1, second["seconds"], right, hashing=name)
-                    study.rows[-1] |= {"on": f"here, {comm.size} ranks"}
-                    study.rows[-1] |= {each: second[each] for each in ("imbalance", "bytes sent")}
-    if comm.rank == 0:
-        study.end(ranks=comm.size)
+    study.more["ranks"], study.is_shown = comm.size, comm.rank == 0
+    study.published(neurons, layers, ["mofrad"])
+    problem = study.problem(neurons, layers, checks=comm.rank == 0)
+    for name, hashed in HASHING.items():
+        net, X, ids = permuted(problem.network, problem.features, hashed)
+        for way, run in ways(comm, net, X, ids).items():
+            first, second = measured(comm, run), measured(comm, run)
+            if comm.rank == 0:
+                right = study.right(first["found"]) and study.right(second["found"])
+                more = {each: second[each] for each in ("imbalance", "bytes sent")}
+                more |= {"on": f"here, {comm.size} ranks", "hashing": name}
+                study.measured(problem, way, 1, second["seconds"], right, **more)
 
 
 def permuted(net: gbdnn.Network, X: gb.Matrix, hashed: str) -> Given:
@@ -186,4 +172,4 @@ def measured(comm: Comm, run: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    papers.run(measure, "Hasanzadeh-Mofrad et al., hashing")

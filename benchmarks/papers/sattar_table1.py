@@ -28,43 +28,35 @@ import gbdnn
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import memory
 import papers
-import problems  # noqa: TC002 -- typer reads the annotations
 
 GIB = 2**30
 _INPUTS = 64
 
 
-def main(
-    networks: papers.Networks = None,
-    limit: Annotated[float, typer.Option(help="Largest measured network in GiB.")] = 1.0,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
-) -> None:
-    """Print the published, computed and measured sizes of the networks."""
-    study = papers.Study("Sattar, Arifuzzaman, table I, GiB", quick, json_file)
+def measure(study: papers.Study, neurons: int, layers: int, limit: float) -> None:
+    """Print the published, computed and measured sizes of a network."""
     (published,) = papers.tables()["memory"]
-    for neurons, layers in study.networks(networks, papers.SIZES):
-        sparse = layers * (32 * neurons * 8 + 4 * (neurons + 1)) / GIB
-        row: dict[str, Any] = {
-            "network": f"{neurons} x {layers}",
-            "published": published["gib"][str(neurons)][str(layers)],
-            "dense, FP32": 4 * neurons**2 * layers / GIB,
-            "sparse rows, FP32": sparse,
+    sparse = layers * (32 * neurons * 8 + 4 * (neurons + 1)) / GIB
+    row: dict[str, Any] = {
+        "network": f"{neurons} x {layers}",
+        "published": published["gib"][str(neurons)][str(layers)],
+        "dense, FP32": 4 * neurons**2 * layers / GIB,
+        "sparse rows, FP32": sparse,
+    }
+    if sparse <= limit:
+        depth = 8 if study.quick else layers
+        # A new process for each network, since freed memory may stay with the process.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found = pool.submit(measured, neurons, depth).result()
+        scale = layers / depth
+        row |= {
+            "store": scale * found["store"] / GIB,
+            "in use here": None if found["used"] is None else scale * found["used"] / GIB,
+            "answer": "right" if found["right"] else "WRONG",
         }
-        if sparse <= limit:
-            depth = 8 if quick else layers
-            # A new process for each network, since freed memory may stay with the process.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                found = pool.submit(measured, neurons, depth).result()
-            scale = layers / depth
-            row |= {
-                "store": scale * found["store"] / GIB,
-                "in use here": None if found["used"] is None else scale * found["used"] / GIB,
-                "answer": "right" if found["right"] else "WRONG",
-            }
-        study.rows.append(row)
-        print(study.rows[-1], flush=True)
-    study.end(limit=limit)
+    study.more["limit"] = limit
+    study.rows.append(row)
+    print(row, flush=True)
 
 
 def measured(neurons: int, layers: int) -> dict[str, Any]:
@@ -88,4 +80,5 @@ def measured(neurons: int, layers: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    limit = Annotated[float, typer.Option(help="Largest measured network in GiB.")]
+    papers.run(measure, "Sattar, Arifuzzaman, table I, GiB", papers.SIZES, limit=(limit, 1.0))

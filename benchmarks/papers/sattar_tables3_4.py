@@ -2,11 +2,13 @@
 
     python benchmarks/papers/sattar_tables3_4.py --network 1024x120,4096x120 --json sattar.json
     mpiexec -n 3 python -m mpi4py.futures benchmarks/papers/sattar_tables3_4.py --pool mpi
+    python benchmarks/papers/sattar_tables3_4.py --device cuda --json sattar-cuda.json
 
 The paper sends 60 chunks of 1,000 inputs to its devices. This script first calls `gbdnn.infer` on
 consecutive chunks of several sizes. Then several kinds of pools with the same number of workers,
 one thread each, compute the same batches; the table shows their times, and the bytes of features
 and results sent. Workers read the network from a folder. Threads share memory and send nothing.
+With ``--device`` PyTorch computes the chunks instead, with dense and with CSR weights.
 
 N. S. Sattar, S. Arifuzzaman, "Data Parallel Large Sparse Deep Neural Network on GPU", IPDPS
 Workshops 2020.
@@ -28,61 +30,66 @@ import gbdnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import papers
+import peers
 import pools
 import problems
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import graphblas as gb
 
     from gbdnn.challenge import Problem
 
 CHUNKS = [100, 1000, 10_000, 60_000]
-
-
-def main(
-    networks: papers.Networks = None,
-    inputs: problems.Inputs = None,
-    data: problems.Data = None,
-    images: problems.Images = None,
-    chunk: Annotated[
+OPTIONS = {
+    "chunk": Annotated[
         list[str] | None, typer.Option(metavar="N", help="Inputs per chunk; repeatable.")
-    ] = None,
-    pool: Annotated[
+    ],
+    "pool": Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"{', '.join(pools.POOLS)}.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Default: one per core.")] = None,
-    quick: papers.Quick = False,
-    json_file: problems.Json = None,
+    ],
+    "workers": Annotated[int | None, typer.Option(min=1, help="Default: one per core.")],
+    "device": papers.Device,
+}
+
+
+def measure(
+    study: papers.Study,
+    neurons: int,
+    layers: int,
+    chunk: list[str] | None,
+    pool: list[str] | None,
+    workers: int | None,
+    device: str | None,
 ) -> None:
     """Time chunks of inputs, and kinds of workers."""
-    title = "Sattar, Arifuzzaman, tables III and IV"
-    study = papers.Study(title, quick, json_file, inputs, data, images)
+    quick, count = study.quick, workers or papers.cores()
     sizes = problems.numbers(chunk, "--chunk", [60, 240] if quick else CHUNKS)
-    count = workers or papers.cores()
     kinds = problems.names(pool, ["threads", "spawned"] if quick else pools.POOLS, pools.POOLS)
-    skipped = {}
-    for neurons, layers in study.networks(networks, [(1024, 120)]):
-        study.published(neurons, layers, ["sattar"])
-        problem = study.problem(neurons, layers)
-        for size in sizes:
-            parts = [
-                problem.features[start : start + size, :].new()
-                for start in range(0, problem.inputs, size)
-            ]
-            name = f"gbdnn, {len(parts)} chunks of {min(size, problem.inputs):,}"
-            study.compare(problem, {name: partial(chunks, problem.network, parts, count)}, count)
-        with tempfile.TemporaryDirectory() as name:
-            gbdnn.save(problem.network, Path(name) / "net")
-            shared = replace(problem, network=gbdnn.load(Path(name) / "net"))
-            for kind in kinds:
-                try:
-                    with pools.opened(kind, count) as executor:
-                        over(study, shared, kind, executor, count)
-                except ImportError as err:
-                    skipped[kind] = str(err)
-    for kind, why in skipped.items():
-        print(f"{kind}: skipped: {why}")
-    study.end(skipped=skipped)
+    study.published(neurons, layers, ["sattar"])
+    problem = study.problem(neurons, layers)
+    for size in sizes:
+        parts = [
+            problem.features[start : start + size, :].new()
+            for start in range(0, problem.inputs, size)
+        ]
+        name = f"gbdnn, {len(parts)} chunks of {min(size, problem.inputs):,}"
+        study.compare(problem, {name: partial(chunks, problem.network, parts, count)}, count)
+    if device:
+        programs = on_device(problem, device, sizes, count)
+        study.compare(problem, programs, count, on=papers.on_device(device))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        gbdnn.save(problem.network, Path(name) / "net")
+        shared = replace(problem, network=gbdnn.load(Path(name) / "net"))
+        for kind in kinds:
+            try:
+                with pools.opened(kind, count) as executor:
+                    over(study, shared, kind, executor, count)
+            except ImportError as err:
+                study.more.setdefault("skipped", {})[kind] = str(err)
+                print(f"{kind}: skipped: {err}")
 
 
 def chunks(network: gbdnn.Network, parts: list[gb.Matrix], nthreads: int) -> np.ndarray:
@@ -93,6 +100,20 @@ def chunks(network: gbdnn.Network, parts: list[gb.Matrix], nthreads: int) -> np.
         found.append(first + gbdnn.categories(Y))
         first += X.nrows
     return np.concatenate(found)
+
+
+def on_device(
+    problem: Problem, device: str, sizes: list[int], count: int
+) -> dict[str, Callable[[], Any]]:
+    """Return PyTorch's programs by name, for each size of chunk."""
+    arrays = problems.arrays(problem)
+    programs = {}
+    for weights, csr in (("dense", False), ("CSR", True)):
+        peer = peers.torch_dense(arrays, False, device, csr)
+        for size in sizes:
+            name = f"PyTorch, {weights} weights, chunks of {min(size, problem.inputs):,}"
+            programs[name] = peer.ready(count, size, problem.inputs)
+    return programs
 
 
 def over(study: papers.Study, problem: Problem, kind: str, executor: Any, count: int) -> None:
@@ -112,4 +133,5 @@ def over(study: papers.Study, problem: Problem, kind: str, executor: Any, count:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    more = {name: (kind, None) for name, kind in OPTIONS.items()}
+    papers.run(measure, "Sattar, Arifuzzaman, tables III and IV", **more)

@@ -7,7 +7,10 @@
 Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, full and
 fused kernels on every number of threads, each in its own process, interleaved, without
 deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
-operations of the sparse kernel are timed separately.
+operations of the sparse kernel are timed separately. These runs are of strong scaling, with the
+same inputs on every number of threads; in those of weak scaling, each thread has the same number of
+inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker with all
+threads are timed for `replay.py`.
 
 By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
 ``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
@@ -29,6 +32,7 @@ import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import batches
 import challenge_turns
 import problems
 import report
@@ -90,8 +94,11 @@ def main(
         show(found["networks"][-1])
         report.write(json_file, found)
     checks = [
-        row["check"] for each in found["networks"] for row in [*each["rows"], *each["operations"]]
-    ]
+        row["check"]
+        for each in found["networks"]
+        for kind in ("rows", "weak", "operations")
+        for row in each[kind]
+    ] + [each["batches"]["check"] for each in found["networks"]]
     if "FAILED" in checks:
         raise typer.Exit(1)
 
@@ -126,14 +133,19 @@ def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
     truth, found["checked_against"] = problems.true_categories(problem)
     with challenge_turns.workers(problem, list(KERNELS), found) as able:
         runs = challenge_turns.interleaved(able, counts, rounds, truth, [])
-    rate = problem.inputs * problem.network.edges
-    found["rows"] = [
-        {"program": KERNELS[name], **row, "edges_per_second": rate / row["seconds_median"]}
-        for name in KERNELS
-        for row in scaled([run for run in runs if run["program"] == name and run["round"]], counts)
-    ]
+        parts = {n: max(1, problem.inputs * n // max(counts)) for n in counts[:-1]}
+        weak = challenge_turns.interleaved(able, counts, rounds, truth, [], parts)
+    for name, which in (("rows", runs), ("weak", weak)):
+        found[name] = [
+            {"program": KERNELS[program], **row}
+            for program in KERNELS
+            for row in scaled([r for r in which if r["program"] == program and r["round"]], counts)
+        ]
+        for row in found[name]:
+            edges = row["inputs"] * problem.network.edges
+            row["edges_per_second"] = edges / row["seconds_median"]
     found["operations"] = operations_of(problem, counts, rounds, truth)
-    found["published"] = published(problem)
+    found["batches"] = batches.measure(problem, 1, max(counts), rounds, truth)
     return found
 
 
@@ -141,19 +153,24 @@ def operations_of(
     problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return the seconds of each operation of the sparse kernel, on each number of threads."""
-    import operations
+    import sparse_loop
 
     def program(n: int) -> dict[str, Any]:
-        seconds, found = operations.timed(problem.network, problem.features, n)
+        seconds, found = sparse_loop.timed(problem.network, problem.features, n)
         check = "PASSED" if np.array_equal(found, truth) else "FAILED"
-        each = dict(zip(operations.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True))
+        each = dict(zip(sparse_loop.OPERATIONS, seconds.sum(axis=0).tolist(), strict=True))
         return {"seconds": float(seconds.sum()), "check": check, "each": each}
 
     turns = in_turn({n: lambda n=n: program(n) for n in counts}, rounds, warm=0, pause=0.1)
     rows = []
-    for name in operations.OPERATIONS:
+    for name in sparse_loop.OPERATIONS:
         runs = [
-            {"nthreads": n, "seconds": run["each"][name], "check": run["check"]}
+            {
+                "nthreads": n,
+                "inputs": problem.inputs,
+                "seconds": run["each"][name],
+                "check": run["check"],
+            }
             for n in counts
             for run in turns.runs[n]
         ]
@@ -162,17 +179,21 @@ def operations_of(
 
 
 def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, Any]]:
-    """Return a row for each number of threads; speed-ups are median ratios over rounds."""
+    """Return a row for each number of threads; speed-ups are median ratios of rates over rounds."""
     few = counts[0]
-    base = [run["seconds"] for run in runs if run["nthreads"] == few]
+    base = [run for run in runs if run["nthreads"] == few]
     rows = []
     for n in counts:
         mine = [run for run in runs if run["nthreads"] == n]
         seconds = [run["seconds"] for run in mine]
-        ratios = [one / some for one, some in zip(base, seconds, strict=True)]
+        ratios = [
+            (some["inputs"] / some["seconds"]) / (one["inputs"] / one["seconds"])
+            for one, some in zip(base, mine, strict=True)
+        ]
         rows.append(
             {
                 "threads": n,
+                "inputs": mine[0]["inputs"],
                 "seconds_median": median(seconds),
                 "seconds_min": min(seconds),
                 "seconds_max": max(seconds),
@@ -188,20 +209,8 @@ def scaled(runs: Sequence[dict[str, Any]], counts: list[int]) -> list[dict[str, 
     return rows
 
 
-def published(problem: Problem) -> list[dict[str, Any]]:
-    """Return LAGraph's published times for this network with 60,000 inputs."""
-    from gbdnn.challenge.published import PUBLISHED
-
-    neurons, layers = problem.network.shape[0], len(problem.network)
-    return [
-        {"system": each.system, "machine": each.machine, "seconds": each.seconds}
-        for each in PUBLISHED
-        if each.system.startswith("LAGraph") and (each.neurons, each.layers) == (neurons, layers)
-    ]
-
-
 def show(network: dict[str, Any]) -> None:
-    """Print the tables of a network with LAGraph's published times."""
+    """Print the tables of a network."""
     head = ["threads", "seconds", "least", "speed-up", "efficiency"]
 
     def cells(row: dict[str, Any]) -> list[str]:
@@ -213,21 +222,21 @@ def show(network: dict[str, Any]) -> None:
             f"{row['efficiency']:.0%}",
         ]
 
-    report.table(
-        ["program", *head, "edges/s", "cpu/wall", "categories"],
-        [
+    for name, title in (("rows", "program"), ("weak", "weak scaling")):
+        report.table(
+            [title, "inputs", *head, "edges/s", "cpu/wall", "categories"],
             [
-                row["program"],
-                *cells(row),
-                f"{row['edges_per_second']:.3g}",
-                f"{row['cpu_to_wall']:.2f}",
-                row["check"],
-            ]
-            for row in network["rows"]
-        ],
-    )
-    for each in network["published"]:
-        print(f"published, 60,000 inputs: {each['system']}, {each['machine']}: {each['seconds']} s")
+                [
+                    row["program"],
+                    row["inputs"],
+                    *cells(row),
+                    f"{row['edges_per_second']:.3g}",
+                    f"{row['cpu_to_wall']:.2f}",
+                    row["check"],
+                ]
+                for row in network[name]
+            ],
+        )
     report.table(
         ["sparse kernel", *head, "categories"],
         [[row["operation"], *cells(row), row["check"]] for row in network["operations"]],

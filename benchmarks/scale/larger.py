@@ -1,6 +1,6 @@
-"""Measure time and memory of gbdnn's engines on the larger networks, and of other programs.
+"""Measure time and memory of gbdnn's engines on the larger networks.
 
-    python benchmarks/scale/larger.py --neurons 4096 --no-deduplicate --peers 20000 --json 4096.json
+    python benchmarks/scale/larger.py --neurons 4096 --no-deduplicate --json 4096.json
     python benchmarks/scale/larger.py --neurons 65536 --layers 480 --store FOLDER --memory 4
 
 With `--store` the network is streamed from a store, which is created if it does not exist. Memory
@@ -9,15 +9,11 @@ inference, and the maximum during the first one.
 
 With `--features` the features are kept in a store for later runs with the same number of neurons;
 creating them from 60,000 images takes minutes at 65536.
-
-With `--peers N` other programs run on the first N inputs, each in its own process at its best batch
-size, as in `side_by_side.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
     import gbdnn
     from gbdnn.challenge import Problem
 
-_PEERS = ("torch+drop", "mkl-dense+drop", "lagraph")
-
 
 def main(
     neurons: problems.Neurons = 4096,
@@ -52,7 +46,7 @@ def main(
     engine: problems.Engines = None,
     rounds: Annotated[
         int,
-        typer.Option(min=0, help="Timed runs of each engine and of each peer."),
+        typer.Option(min=0, help="Timed runs of each engine."),
     ] = 1,
     deduplicate: problems.Deduplicate = True,
     store: Annotated[
@@ -65,14 +59,6 @@ def main(
     budget: Annotated[
         float, typer.Option("--memory", min=0, metavar="GIB", help="As for infer, in GiB.")
     ] = 0.5,
-    peers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Run the peers on the first N inputs."),
-    ] = None,
-    programs: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="For --peers, by comma or repetition.")
-    ] = None,
-    batch: problems.Batches = None,
     check: Annotated[bool, typer.Option(help="Check all categories, which takes long.")] = False,
     json_file: problems.Json = None,
 ) -> None:
@@ -105,12 +91,6 @@ def main(
     )
     report.heading(found)
 
-    truth = None
-    if peers is not None:
-        first = min(peers, problem.inputs)
-        part = replace(problem, features=problem.features[:first, :].new(), truth=None)
-        truth = problems.true_categories(part)[0]
-        found["peers"] = _peers(part, programs, nthreads, rounds, batch, truth)
     budget_bytes = int(budget * 2**30)
     before = memory.now()
     engines = problems.words(engine, ["auto"])
@@ -129,8 +109,6 @@ def main(
         runs = {each: [seconds] for each, seconds in first_run.items()}
     rows, seconds = answers[0], runs[engines[0]]
     agree = all(np.array_equal(rows, other) for other in answers)
-    if truth is not None:
-        agree = agree and np.array_equal(rows[rows < peers], truth)
     rate = problem.inputs * problem.network.edges / median(seconds)
     found |= {
         "engine": engines[0],
@@ -186,34 +164,6 @@ def _run(problem: Problem, engine: str, options: dict[str, Any]) -> dict[str, An
     )()
     print(f"{engine}: {run['seconds']:.3f} s", flush=True)
     return run
-
-
-def _peers(
-    problem: Problem,
-    programs: list[str] | None,
-    nthreads: int,
-    rounds: int,
-    batch: list[str] | None,
-    truth: np.ndarray,
-) -> dict[str, Any]:
-    """Return the times of gbdnn and other programs, interleaved."""
-    import challenge_turns
-
-    names = challenge_turns.chosen(programs or list(_PEERS), slow=False)
-    sizes = problems.numbers(batch, "--batch", list(challenge_turns.BATCHES))
-    found: dict[str, Any] = {"inputs": problem.inputs, "versions": {}}
-    with challenge_turns.workers(problem, names, found) as able:
-        found["batches"] = challenge_turns.search(
-            able, [nthreads], sizes, challenge_turns.SEARCH_INPUTS
-        )
-        runs = challenge_turns.interleaved(able, [nthreads], rounds, truth, found["batches"])
-    found["runs"] = runs
-    found["summary"] = challenge_turns.summary(problem, runs, [nthreads], rounds)
-    found["strongest"] = challenge_turns.strongest(found["summary"], nthreads)
-    challenge_turns.show(found, [nthreads])
-    if not all(run["check"] == "PASSED" for run in runs):
-        raise SystemExit("a program found wrong categories")
-    return found
 
 
 def _stored(folder: Path, neurons: int, layers: int, seed: int) -> gbdnn.Network:

@@ -28,6 +28,7 @@ import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import papers
 import problems
 import report
 from programs import KERNELS, Worker
@@ -82,34 +83,16 @@ def main(
         for condition, name, policy in kinds
     ]
     report.table(
-        ["machine", "program", "policy", "seconds", "least", "most", "to unset", "categories"],
-        [
-            [
-                row["condition"],
-                row["program"],
-                row["policy"],
-                *(f"{row[f'seconds_{which}']:.3f}" for which in ("median", "min", "max")),
-                f"x {row['to_unset']:.2f}",
-                row["check"],
-            ]
-            for row in found["rows"]
-        ],
+        list(found["rows"][0]), [list(map(papers.cell, row.values())) for row in found["rows"]]
     )
     report.write(json_file, found)
     if any(row["check"] == "FAILED" for row in found["rows"]):
         raise typer.Exit(1)
 
 
-def run(
-    folder: Path,
-    inputs: int,
-    threads: int,
-    truth: np.ndarray,
-    condition: str,
-    name: str,
-    policy: str,
-) -> dict[str, Any]:
+def run(folder: Path, inputs: int, threads: int, truth: np.ndarray, *kind: str) -> dict[str, Any]:
     """Return the median time of one process under a policy."""
+    condition, name, policy = kind
     environment = {} if policy == "unset" else {"OMP_WAIT_POLICY": policy}
     worker = Worker(name, folder, inputs, **environment)
     try:

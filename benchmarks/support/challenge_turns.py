@@ -24,7 +24,7 @@ from programs import DEFAULT, DISTINCT, PROGRAMS, Worker
 from turns import in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gbdnn.challenge import Problem
 
@@ -101,18 +101,23 @@ def interleaved(
     rounds: int,
     truth: np.ndarray,
     searched: list[dict[str, Any]],
+    sizes: Mapping[int, int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run all programs interleaved; round 0 is the warm-up on all inputs."""
+    """Run all programs interleaved; round 0 is the warm-up.
+
+    `sizes` is the number of first inputs for each number of threads; default: all inputs.
+    """
     batches = {(row["program"], row["nthreads"]): row["batch"] for row in searched}
     runs = []
 
     def once(worker: Worker, threads: int) -> dict[str, Any]:
-        batch = batches.get((worker.name, threads))
-        answer = worker.run(threads, batch or worker.inputs)
-        right = np.array_equal(answer["categories"], truth[truth < worker.inputs])
+        batch, inputs = batches.get((worker.name, threads)), (sizes or {}).get(threads)
+        inputs = inputs or worker.inputs
+        answer = worker.run(threads, batch or inputs, inputs)
+        right = np.array_equal(answer["categories"], truth[truth < inputs])
         return {
             "nthreads": threads,
-            "inputs": worker.inputs,
+            "inputs": inputs,
             "batch": batch,
             "seconds": answer["seconds"],
             "cpu": answer["cpu"],

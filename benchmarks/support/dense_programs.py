@@ -13,7 +13,7 @@ import warnings
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import dense_problems
@@ -221,8 +221,8 @@ def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
     ready = PROGRAMS[name](folder)
     features, labels = (np.load(folder / f"{each}.npy") for each in ("features", "labels"))
 
-    def run(nthreads: int, inputs: int, at_least: float) -> dict[str, Any]:
-        calls, Y = _timed(ready(nthreads), features[:inputs], at_least)
+    def run(nthreads: int, inputs: int, at_least: float, apart: float = 0.0) -> dict[str, Any]:
+        calls, Y = _timed(ready(nthreads), features[:inputs], at_least, apart)
         Y = Y.to_dense(fill_value=0) if name == "infer" else Y
         truth = np.load(folder / f"answer-{inputs}.npy")
         largest = np.abs(truth).max() or 1.0
@@ -241,9 +241,9 @@ def _prepared(name: str, folder: Path) -> Callable[..., dict[str, Any]]:
 
 
 def _timed(
-    run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float
+    run: Callable[[np.ndarray], Any], x: np.ndarray, at_least: float, apart: float = 0.0
 ) -> tuple[list[float], Any]:
-    """Return the seconds of consecutive calls, and a result."""
+    """Return the seconds of calls with pauses of `apart` ms, and a result."""
     taken: list[float] = []
     while True:
         began = perf_counter()
@@ -251,6 +251,8 @@ def _timed(
         taken.append(perf_counter() - began)
         if sum(taken) >= at_least or len(taken) == _MOST_CALLS:
             return taken, Y
+        if apart:
+            sleep(apart / 1000)
 
 
 if __name__ == "__main__":

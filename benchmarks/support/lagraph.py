@@ -50,9 +50,14 @@ def prepare(
     return Prepared(Ws, Ds, np.float32(clip))
 
 
+def rows_at_once(X: gb.Matrix) -> int:
+    """Return the maximum number of inputs of a batch."""
+    return max(1, _ENTRIES // max(X.ncols, 1))
+
+
 def batches(X: gb.Matrix, batch: int | None = None) -> list[gb.Matrix]:
     """Return the features in batches of `batch` inputs, or in as few as memory allows."""
-    rows = max(1, _ENTRIES // max(X.ncols, 1))
+    rows = rows_at_once(X)
     rows = rows if batch is None else min(rows, batch)
     if X.nrows <= rows:
         return [_rowwise(X)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import problems
@@ -27,6 +29,10 @@ Networks = Annotated[
     typer.Option("--network", metavar="NxL", help="Neurons x layers; by comma or repetition."),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Run tiny problems as a test of the script.")]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None,
+    typer.Option(help="Run the paper's method on the GPU, or the same code on the CPU."),
+]
 
 SIZES = [(n, layers) for n in (1024, 4096, 16384, 65536) for layers in (120, 480, 1920)]
 
@@ -58,8 +64,14 @@ class Study:
         File that `end` writes.
     inputs, data, images
         As for `problems.build`.
+    nthreads : list of str, optional
+        The requested numbers of threads.
     rows : list of dict
         The rows, which may have different columns.
+    more : dict
+        Other entries of the JSON.
+    is_shown : bool
+        Whether `run` prints the table and writes the JSON.
     """
 
     title: str
@@ -68,7 +80,14 @@ class Study:
     inputs: int | None = None
     data: Path | None = None
     images: Path | None = None
+    nthreads: list[str] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+    is_shown: bool = True
+
+    def counts(self, *default: int) -> list[int]:
+        """Return the numbers of threads; default: that of the cores."""
+        return problems.thread_counts(self.nthreads, [*default] or [cores()])
 
     def networks(
         self, asked: list[str] | None, default: Sequence[tuple[int, int]]
@@ -196,8 +215,14 @@ class Study:
 
     def end(self, **more: Any) -> None:
         """Print the table, write the JSON, and exit with status 1 if a result is wrong."""
-        found = {"title": self.title, "quick": self.quick, **report.circumstances(), **more}
-        on = found["machine"]
+        found = {"title": self.title, "quick": self.quick, **report.circumstances()}
+        found |= self.more | more
+        on, modules = found["machine"], sys.modules
+        found["versions"] |= {
+            name: modules[name].__version__
+            for name in ("scipy", "cupy", "torch")
+            if name in modules
+        }
         print(f"\n{self.title}")
         print(f"here: {on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB")
         print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
@@ -210,11 +235,56 @@ class Study:
             raise SystemExit("an answer is wrong")
 
 
+def run(
+    measure: Callable[..., None],
+    title: str,
+    networks: Sequence[tuple[int, int]] = ((1024, 120),),
+    **options: tuple[Any, Any],
+) -> None:
+    """Run a function as a command with the options of all papers, for each network.
+
+    `measure` is called with the study, neurons, layers, and `options`, whose annotation and default
+    are given.
+    """
+
+    def main(**given: Any) -> None:
+        study = Study(title, **{name: given.pop(name) for name in names if name != "networks"})
+        for neurons, layers in study.networks(given.pop("networks"), networks):
+            measure(study, neurons, layers, **given)
+        if study.is_shown:
+            study.end()
+
+    names = {
+        "networks": Networks, "inputs": problems.Inputs, "data": problems.Data,
+        "images": problems.Images, "nthreads": problems.Threads, "quick": Quick,
+        "json_file": problems.Json,
+    }  # fmt: skip
+    every = {name: (kind, False if name == "quick" else None) for name, kind in names.items()}
+    every |= options
+    main.__doc__, main.__annotations__ = (
+        measure.__doc__,
+        {k: kind for k, (kind, _) in every.items()},
+    )
+    main.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(k, Parameter.KEYWORD_ONLY, default=d, annotation=a)
+            for k, (a, d) in every.items()
+        ]
+    )
+    typer.run(main)
+
+
 def cell(value: Any) -> str:
     """Return a cell's text: numbers with three digits, empty for missing values."""
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e6 else f"{value:,.0f}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def on_device(device: str) -> str:
+    """Return the words of a row of a program on a device."""
+    gpu = report.circumstances()["machine"].get("gpu", "").partition(",")[0]
+    return f"here, {gpu or 'CUDA' if device == 'cuda' else 'CPU'}"
 
 
 def cores() -> int:

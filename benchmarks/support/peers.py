@@ -1,4 +1,4 @@
-"""Other programs on the same problem: SciPy, PyTorch and MKL in their fastest configurations.
+"""Other programs on the same problem: SciPy, CuPy, PyTorch and MKL in their fastest configurations.
 
 Each function prepares its matrices and returns ``ready(nthreads, batch, inputs)``, which prepares a
 run on the first `inputs` inputs, `batch` at a time, and returns the timed function ``run()``, which
@@ -11,6 +11,9 @@ batch) or sparse (inputs of a batch x neurons):
 Weights are CSR in FP32 with 32-bit indices. With `drop`, inputs without activations are removed
 from their batch after each layer. Biases are <= 0, as in the challenge, so adding them everywhere
 and adding them to entries give the same result.
+
+With ``device="cuda"``, CuPy, which calls cuSPARSE, replaces SciPy, and PyTorch computes on the GPU.
+Weights and features are copied to the GPU before a run, and the categories back at its end.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import lru_cache, partial
+from operator import matmul
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,11 +61,12 @@ def gbdnn(problem: Arrays, **options: Any) -> Peer:
         facts = {"compiled": _compiled(np.dtype(np.float32))}
         facts["code_seconds"] = perf_counter() - began
     net, X = network(problem)
+    first = lru_cache(_KEPT)(lambda inputs: X if inputs == X.nrows else X[:inputs, :].new())
 
-    def run(nthreads: int) -> np.ndarray:
-        return gbdnn.categories(gbdnn.infer(net, X, nthreads=nthreads, **options))
+    def run(nthreads: int, features: Any) -> np.ndarray:
+        return gbdnn.categories(gbdnn.infer(net, features, nthreads=nthreads, **options))
 
-    return Peer(lambda nthreads, *_: partial(run, nthreads), facts)
+    return Peer(lambda nthreads, _, inputs: partial(run, nthreads, first(inputs)), facts)
 
 
 def network(problem: Arrays) -> tuple[Any, Any]:
@@ -92,22 +97,14 @@ def lagraph(problem: Arrays) -> Peer:
     return Peer(ready)
 
 
-def scipy_csr(problem: Arrays, drop: bool) -> Peer:
-    """SciPy, CSR activations x CSR weights, on one thread."""
-
-    def multiply(Y: sp.csr_array, W: sp.csr_array) -> sp.csr_array:
-        return Y @ W
-
-    return _sparse_peer(problem, multiply, drop)
+def scipy_csr(problem: Arrays, drop: bool, device: str = "cpu") -> Peer:
+    """SciPy on one thread, or CuPy: CSR activations x CSR weights."""
+    return _sparse_peer(problem, matmul, drop, device=device)
 
 
-def scipy_dense(problem: Arrays, drop: bool) -> Peer:
-    """SciPy, CSR weights x dense activations, on one thread."""
-
-    def multiply(W: sp.csr_array, Y: np.ndarray) -> np.ndarray:
-        return W @ Y
-
-    return _dense_peer(problem, multiply, drop)
+def scipy_dense(problem: Arrays, drop: bool, device: str = "cpu") -> Peer:
+    """SciPy on one thread, or CuPy: CSR weights x dense activations."""
+    return _dense_peer(problem, matmul, drop, device=device)
 
 
 def mkl_csr(problem: Arrays, drop: bool) -> Peer:
@@ -122,21 +119,26 @@ def mkl_dense(problem: Arrays, drop: bool) -> Peer:
     return _dense_peer(problem, mkl.dot_product_mkl, drop, mkl.mkl_set_num_threads)
 
 
-def torch_dense(problem: Arrays, drop: bool) -> Peer:
-    """PyTorch, CSR weights x dense activations."""
+def torch_dense(problem: Arrays, drop: bool, device: str = "cpu", csr: bool = True) -> Peer:
+    """PyTorch, CSR or dense weights x dense activations."""
     import torch
 
     warnings.filterwarnings("ignore", message=".*Sparse (CSR|invariant).*")
-    parts = _columns(problem)
-    weights = [
-        torch.sparse_csr_tensor(*map(torch.from_numpy, (W.indptr, W.indices, W.data)), W.shape)
-        for W in _transposed(problem)
-    ]
+
+    def tensor(A: sp.csr_array) -> Any:
+        arrays = map(torch.from_numpy, (A.indptr, A.indices, A.data))
+        return torch.sparse_csr_tensor(*arrays, A.shape).to(device)
+
+    def dense(X: Any) -> Any:
+        return torch.from_numpy(X.toarray()) if device == "cpu" else X.to_dense()
+
+    parts = _columns(problem, tensor if device != "cpu" else lambda X: X)
+    weights = [tensor(W) if csr else tensor(W).to_dense() for W in _transposed(problem)]
     bias, clip = [float(b) for b in problem.bias], float(problem.clip)
 
-    def one(X: sp.csr_array, first: int) -> np.ndarray:
-        Y = torch.from_numpy(X.toarray())
-        alive = torch.arange(first, first + Y.shape[1])
+    def one(X: Any, first: int) -> np.ndarray:
+        Y = dense(X)
+        alive = torch.arange(first, first + Y.shape[1], device=device)
         for W, b in zip(weights, bias, strict=True):
             Y = (W @ Y).add_(b).clamp_(0, clip)
             if drop:
@@ -145,9 +147,9 @@ def torch_dense(problem: Arrays, drop: bool) -> Peer:
                     Y, alive = Y.index_select(1, live), alive[live]
                 if not len(alive):
                     break
-        return alive[Y.amax(0).nonzero()[:, 0]].numpy() if len(alive) else alive.numpy()
+        return (alive[Y.amax(0).nonzero()[:, 0]] if len(alive) else alive).cpu().numpy()
 
-    def run(chosen: list[sp.csr_array], batch: int) -> np.ndarray:
+    def run(chosen: list[Any], batch: int) -> np.ndarray:
         with torch.inference_mode():
             return np.concatenate([one(X, k * batch) for k, X in enumerate(chosen)])
 
@@ -163,13 +165,15 @@ def _dense_peer(
     multiply: Callable[[sp.csr_array, np.ndarray], np.ndarray],
     drop: bool,
     set_threads: Callable[[int], object] = lambda _: None,
+    device: str = "cpu",
 ) -> Peer:
     """Return a program of dense activations, with inputs in columns."""
-    parts, weights = _columns(problem), _transposed(problem)
+    xp, held = _modules(device)
+    parts, weights = _columns(problem, held), [*map(held, _transposed(problem))]
 
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
         set_threads(nthreads)
-        return partial(_dense, problem, weights, parts(batch, inputs), multiply, drop)
+        return partial(_dense, xp, problem, weights, parts(batch, inputs), multiply, drop)
 
     return Peer(ready)
 
@@ -179,18 +183,32 @@ def _sparse_peer(
     multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
     drop: bool,
     set_threads: Callable[[int], object] = lambda _: None,
+    device: str = "cpu",
 ) -> Peer:
     """Return a program of sparse activations, with inputs in rows."""
-    parts = lru_cache(_KEPT)(partial(_rows, problem))
+    xp, held = _modules(device)
+    weights = [*map(held, problem.weights)]
+    parts = lru_cache(_KEPT)(lambda *sizes: [held(X) for X in _rows(problem, *sizes)])
 
     def ready(nthreads: int, batch: int, inputs: int) -> Run:
         set_threads(nthreads)
-        return partial(_sparse, problem, parts(batch, inputs), multiply, drop)
+        return partial(_sparse, xp, problem, weights, parts(batch, inputs), multiply, drop)
 
     return Peer(ready)
 
 
+def _modules(device: str) -> tuple[Any, Callable[[sp.csr_array], Any]]:
+    """Return NumPy or CuPy, and a function that copies a CSR matrix to the device."""
+    if device == "cpu":
+        return np, lambda A: A
+    import cupy
+    from cupyx.scipy import sparse
+
+    return cupy, sparse.csr_matrix
+
+
 def _dense(
+    xp: Any,
     problem: Arrays,
     weights: list[sp.csr_array],
     parts: list[sp.csr_array],
@@ -201,24 +219,26 @@ def _dense(
     found, first = [], 0
     for X in parts:
         Y = X.toarray()
-        alive = np.arange(first, first + Y.shape[1])
+        alive = xp.arange(first, first + Y.shape[1])
         first += Y.shape[1]
         for W, b in zip(weights, problem.bias, strict=True):
             Y = multiply(W, Y)
             Y += b
-            np.clip(Y, 0, problem.clip, out=Y)
+            Y.clip(0, problem.clip, out=Y)
             if drop:
-                live = np.flatnonzero(Y.max(axis=0))
+                (live,) = Y.max(axis=0).nonzero()
                 if len(live) < len(alive):
-                    Y, alive = np.take(Y, live, axis=1), alive[live]
+                    Y, alive = Y.take(live, axis=1), alive[live]
                 if not len(alive):
                     break
         found.append(alive[Y.any(axis=0)] if len(alive) else alive)
-    return np.concatenate(found)
+    return _here(xp.concatenate(found))
 
 
 def _sparse(
+    xp: Any,
     problem: Arrays,
+    weights: list[sp.csr_array],
     parts: list[sp.csr_array],
     multiply: Callable[[sp.csr_array, sp.csr_array], sp.csr_array],
     drop: bool,
@@ -226,21 +246,26 @@ def _sparse(
     """Return the categories by ``multiply(Y, W)``, Y sparse."""
     found, first = [], 0
     for X in parts:
-        Y, alive = X, np.arange(first, first + X.shape[0])
+        Y, alive = X, xp.arange(first, first + X.shape[0])
         first += X.shape[0]
-        for W, b in zip(problem.weights, problem.bias, strict=True):
+        for W, b in zip(weights, problem.bias, strict=True):
             Y = multiply(Y, W)
             Y.data += b
-            np.clip(Y.data, 0, problem.clip, out=Y.data)
+            Y.data.clip(0, problem.clip, out=Y.data)
             Y.eliminate_zeros()
             if drop:
-                live = np.flatnonzero(np.diff(Y.indptr))
+                (live,) = xp.diff(Y.indptr).nonzero()
                 if len(live) < len(alive):
                     Y, alive = Y[live], alive[live]
                 if not len(alive):
                     break
-        found.append(alive[np.diff(Y.indptr) > 0])
-    return np.concatenate(found)
+        found.append(alive[xp.diff(Y.indptr) > 0])
+    return _here(xp.concatenate(found))
+
+
+def _here(array: Any) -> np.ndarray:
+    """Return an array of NumPy or CuPy as NumPy's."""
+    return array.get() if hasattr(array, "get") else array
 
 
 def _rows(problem: Arrays, batch: int, inputs: int) -> list[sp.csr_array]:
@@ -249,12 +274,14 @@ def _rows(problem: Arrays, batch: int, inputs: int) -> list[sp.csr_array]:
     return [X[at : at + batch] for at in range(0, X.shape[0], batch)]
 
 
-def _columns(problem: Arrays) -> Callable[[int, int], list[sp.csr_array]]:
-    """Return a function that returns transposed batches, neurons x inputs."""
+def _columns(
+    problem: Arrays, held: Callable[[sp.csr_array], Any]
+) -> Callable[[int, int], list[Any]]:
+    """Return a function that returns transposed batches, neurons x inputs, on a device."""
 
     @lru_cache(_KEPT)
-    def parts(batch: int, inputs: int) -> list[sp.csr_array]:
-        return [X.T.tocsr() for X in _rows(problem, batch, inputs)]
+    def parts(batch: int, inputs: int) -> list[Any]:
+        return [held(X.T.tocsr()) for X in _rows(problem, batch, inputs)]
 
     return parts
 

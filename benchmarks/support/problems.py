@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,6 +168,13 @@ def interpreters(asked: list[str] | None, known: Iterable[str]) -> dict[str, str
 def merging(deduplicate: bool) -> dict[str, Any]:
     """Return the option of `infer`: its default, or deduplicate=False."""
     return {} if deduplicate else {"deduplicate": False}
+
+
+def arrays(problem: Problem) -> Arrays:
+    """Return the problem as SciPy arrays, mapped from files that are already deleted."""
+    with tempfile.TemporaryDirectory() as name:
+        save(problem, Path(name))
+        return load(Path(name))
 
 
 def save(problem: Problem, folder: Path) -> None:

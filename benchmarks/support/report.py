@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +46,7 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
 
 
 def circumstances() -> dict[str, Any]:
-    """Return machine, versions, environment, load average and date."""
+    """Return machine, versions, environment, load average, date, commit and command."""
     from gbdnn.challenge.machine import machine, versions
 
     return {
@@ -52,7 +55,21 @@ def circumstances() -> dict[str, Any]:
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
         "load": round(os.getloadavg()[0], 2),
         "date": date.today().isoformat(),
+        # A copy of the files, without the folder .git, has its commit in a variable.
+        "commit": os.environ.get("GBDNN_COMMIT")
+        or _output(
+            "git", "-C", Path(__file__).parent, "describe", "--always", "--dirty", "--exclude=*"
+        ),
+        "command": " ".join(["python", *sys.argv]),
     }
+
+
+def _output(*command: object) -> str:
+    """Return what a command prints, or nothing if it is missing or fails."""
+    if shutil.which(str(command[0])) is None:
+        return ""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _processor() -> dict[str, str]:
@@ -63,7 +80,10 @@ def _processor() -> dict[str, str]:
     found = {key.strip(): value.strip() for key, _, value in pairs}
     flags = found.get("flags", "").split()
     known = {"avx512_bf16": "bfloat16", "amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
-    return {
+    gpu = _output(
+        "nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"
+    )
+    return ({"gpu": gpu} if gpu else {}) | {
         "model": f"family {found.get('cpu family')}, model {found.get('model')}",
         "instructions": ", ".join(name for flag, name in known.items() if flag in flags),
     }
@@ -83,11 +103,10 @@ def say_load(found: dict[str, Any]) -> None:
 
 
 def heading(found: dict[str, Any]) -> None:
-    """Print problem and machine."""
-    on, with_ = found["machine"], found["versions"]
+    """Print problem, machine and versions."""
     print(found["problem"]["name"])
-    print(f"{on['processor']}, {on['cores']} cores, {on['memory_gib']} GiB, {on['system']}")
-    print(", ".join(f"{name} {version}" for name, version in with_.items()))
+    say_load(found)
+    print(", ".join(f"{name} {version}" for name, version in found["versions"].items()))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

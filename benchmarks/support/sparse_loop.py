@@ -11,15 +11,20 @@ their fraction reaches a threshold, as in KK-SpDNN.
 
 from __future__ import annotations
 
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import graphblas as gb
+import lagraph
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gbdnn import Network
+
+OPERATIONS = ("mxm", "select", "apply, bias", "apply, clip")  # of `sparse` without trimming
 
 _ENTRIES = 1 << 24  # maximum of a batch's activations
 
@@ -43,16 +48,20 @@ def sparse(
     drops: bool = False,
     trim: float = 0.0,
     told: Callable[[int], Any] = lambda _: None,
+    lap: Callable[[], Any] = lambda: None,
 ) -> np.ndarray:
     """Return the categories; zeros are removed if their fraction of the entries reaches `trim`.
 
-    `told` is called with the number of entries after each layer.
+    `told` is called with the number of entries after each layer; `lap` before the first operation
+    of a layer and after each of `OPERATIONS`.
     """
     from graphblas import binary, select, semiring
 
     zero, ids = np.float32(0), np.arange(Y.nrows)
     for layer in network:
+        lap()
         Z = semiring.plus_times(Y @ layer.weights).new()
+        lap()
         if trim:
             Z << binary.plus(Z, np.float32(layer.bias))
             Z << binary.max(Z, zero)
@@ -61,8 +70,11 @@ def sparse(
                 Z << select.valuegt(Z, zero)
         else:
             Z << select.valuegt(Z, -np.float32(layer.bias))
+            lap()
             Z << binary.plus(Z, np.float32(layer.bias))
+            lap()
         Z << binary.min(Z, np.float32(layer.clip))
+        lap()
         told(int(Z.nvals))
         Y = Z
         if drops:
@@ -74,6 +86,19 @@ def sparse(
     if trim:
         Y = select.valuegt(Y, zero).new()
     return np.asarray(ids[_living(Y)])
+
+
+def timed(network: Network, X: gb.Matrix, nthreads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return seconds, of shape (layers, operations), and the categories.
+
+    Each call is timed until it returns, without ``wait``; work that GraphBLAS postpones, such as
+    sorting the rows of a product, counts for the operation that executes it.
+    """
+    laps: list[float] = []
+    step = partial(sparse, network, lap=lambda: laps.append(perf_counter()))
+    found = in_batches(step, X, nthreads, lagraph.rows_at_once(X))
+    each = np.diff(np.reshape(laps, (-1, len(network), 1 + len(OPERATIONS))))
+    return each.sum(axis=0), found
 
 
 def _living(Y: gb.Matrix) -> np.ndarray:

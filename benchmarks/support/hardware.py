@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import typer
 
 from gbdnn.kernels.compiled.library import Library
 
@@ -146,15 +145,3 @@ def _stream(lines: int) -> tuple[Any, Any]:
             once(buffer, count, out)
 
     return stream, types.void(real, types.int64, types.int64, real)
-
-
-def main() -> None:
-    """Print the rates of one and two threads."""
-    print("G multiply-adds/s, each with a load")
-    for threads in (1, 2):
-        found = rates(threads)
-        print(threads, "threads:", {name: round(rate / 1e9, 1) for name, rate in found.items()})
-
-
-if __name__ == "__main__":
-    typer.run(main)
