@@ -125,8 +125,8 @@ def run_line(found: dict[str, Any], command: str) -> str:
     """Return the line of `runs` for a run of `larger.py` or ``gbdnn challenge``."""
     problem, seconds = found["problem"], _seconds(found)
     n = len(seconds)
-    # A benchmark that times rounds has run each network once before.
-    first = n == 1 and not found.get("rounds")
+    # `larger.py` with rounds, and ``gbdnn challenge``, have run the network once before.
+    first = n == 1 and not found.get("rounds") and found.get("first_seconds") in (None, *seconds)
     of = "first run" if first else "second run" if n == 1 else f"median of {n}"
     run = {
         **{key: problem[key] for key in ("neurons", "layers", "inputs")},

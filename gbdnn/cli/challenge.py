@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import Annotated, Any
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -15,7 +18,10 @@ from gbdnn.cli import workers as pools
 from gbdnn.cli.terminal import Bar, kernels, lines_of, say
 from gbdnn.errors import ArgumentError
 from gbdnn.io.files import is_standard_output, require_writable, whole_file
-from gbdnn.viz.figures import require_plottable, save_figure
+from gbdnn.viz.figures import new_figure, require_plottable, save_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FEW = 10  # ids
 
@@ -47,7 +53,7 @@ def challenge(
     ] = None,
     engine: options.Engine = "auto",
     memory: options.Memory = "512MiB",
-    nthreads: options.NThreads = None,
+    nthreads: options.ThreadCounts = None,
     deduplicate: Annotated[
         bool,
         Option(
@@ -70,7 +76,10 @@ def challenge(
     ] = None,
     plot: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Plot an additional, untimed run: .png, .svg or .pdf."),
+        Option(
+            metavar="FILE",
+            help="Plot an additional, untimed run, or the speed-up by threads: .png, .svg or .pdf.",
+        ),
     ] = None,
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
@@ -88,10 +97,15 @@ def challenge(
       gbdnn challenge --neurons 4096 --layers 480 --json outcome.json
       gbdnn challenge --data DIR --inputs 500
       gbdnn challenge --inputs 60000 --workers 2
+      gbdnn challenge --inputs 60000 --nthreads 1,2,4 --plot threads.svg
     """  # noqa: D301 -- \b keeps the lines of the examples
     if data is not None and seed is not None:
         raise ArgumentError("--data and --seed are mutually exclusive")
+    counts = nthreads or [None]
+    several = len(counts) > 1
     options.exclusive(workers=workers, scheduler=scheduler, mpi=mpi)
+    if several and (workers or scheduler or mpi):
+        raise ArgumentError("several numbers of threads cannot be combined with workers")
     if json_file is not None:
         require_writable(json_file)
     if plot is not None:
@@ -107,12 +121,19 @@ def challenge(
                 data, neurons, layers, images=images, inputs=inputs, truth=check, progress=bar.show
             )
         with bar.inference():
-            outcome = problems.run(
-                problem, engine=engine, memory=memory, nthreads=nthreads, deduplicate=deduplicate,
-                repeat=repeat, check=False, record=plot is not None, executor=executor,
+            run = partial(
+                problems.run, problem, engine=engine, memory=memory, deduplicate=deduplicate,
+                check=False, executor=executor,
             )  # fmt: skip
+            if several:
+                sweep = _sweep(run, counts, repeat)
+            else:
+                sweep = [run(nthreads=counts[0], repeat=repeat, record=plot is not None)]
+        outcome = sweep[-1]
+        if several:
+            say(lines_of(_speed_ups(sweep)), json_file)
         if plot is not None:
-            _draw(outcome, plot)
+            _draw_sweep(sweep, plot) if several else _draw(outcome, plot)
         if json_file is not None and not is_standard_output(json_file):
             _write(outcome, json_file)  # before the check, which may take longer than the run
         say(lines_of(_facts(outcome)), json_file)
@@ -123,6 +144,49 @@ def challenge(
             _write(outcome, json_file)
     say(lines_of({"check": _check(outcome)}), json_file)
     return int(outcome.check == "FAILED")
+
+
+def _sweep(
+    run: Callable[..., problems.Outcome], counts: list[int | None], repeat: int
+) -> list[problems.Outcome]:
+    """Return an outcome for each number of threads; rounds are interleaved."""
+    first = [run(nthreads=n, repeat=0) for n in counts]
+    seconds: list[list[float]] = [[] for _ in counts]
+    for _ in range(repeat):
+        for n, taken in zip(counts, seconds, strict=True):
+            taken.append(run(nthreads=n, repeat=0).first_seconds)
+    pairs = zip(first, seconds, strict=True)
+    return [replace(each, seconds=taken or each.seconds) for each, taken in pairs]
+
+
+def _speed_ups(sweep: list[problems.Outcome]) -> dict[str, str]:
+    """Return the median seconds and the speed-up by number of threads."""
+    first = sweep[0].seconds_median
+    return {
+        f"{each.nthreads} thread{'s'[: each.nthreads > 1]}": (
+            f"{each.seconds_median:.3f} s, speed-up {first / each.seconds_median:.2f}"
+        )
+        for each in sweep
+    }
+
+
+def _draw_sweep(sweep: list[problems.Outcome], path: Path) -> None:
+    threads = [each.nthreads for each in sweep]
+    rounds = [
+        [one / n for one, n in zip(sweep[0].seconds, each.seconds, strict=True)] for each in sweep
+    ]
+    middle = [median(ratios) for ratios in rounds]
+    below = [m - min(ratios) for m, ratios in zip(middle, rounds, strict=True)]
+    above = [max(ratios) - m for m, ratios in zip(middle, rounds, strict=True)]
+    figure = new_figure()
+    ax = figure.subplots()
+    ax.plot(threads, [n / threads[0] for n in threads], ":", color="0.5", label="ideal")
+    ax.errorbar(threads, middle, [below, above], marker="o", capsize=3, label="median and range")
+    ax.set(xlabel="threads", xticks=threads, ylim=(0, None), title=sweep[0].problem.name)
+    ax.set_ylabel(f"speed-up over {threads[0]} thread{'s'[: threads[0] > 1]}")
+    ax.grid(axis="y", color="0.9")
+    ax.legend()
+    save_figure(figure, path)
 
 
 def _write(outcome: problems.Outcome, path: Path) -> None:

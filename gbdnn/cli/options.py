@@ -36,6 +36,23 @@ NThreads = Annotated[
     int | None,
     Option(callback=threads, help="Threads (of each worker, if any); -1 for all cores."),
 ]
+
+
+def thread_counts(text: str) -> list[int | None]:
+    """Return numbers of threads, separated by commas."""
+    try:
+        return [as_nthreads(int(part)) for part in text.split(",")]
+    except ValueError as err:
+        raise BadParameter(f"nthreads must be numbers separated by commas: {err}") from err
+
+
+ThreadCounts = Annotated[
+    Any,
+    Option(
+        parser=thread_counts, metavar="N[,N...]",
+        help="Threads (of each worker, if any); -1 for all cores. Several numbers: compare them.",
+    ),
+]  # fmt: skip
 Engine = Annotated[
     Literal["auto", "graphblas", "fused", "sparse", "full"],
     Option(help="auto: chosen by a cost model; graphblas: no numba; others: force this kernel."),

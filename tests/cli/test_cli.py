@@ -46,6 +46,19 @@ def test_the_default_problem_passes(tmp_path):
     assert int(facts["categories "].replace(",", "")) == len(outcome["categories"]) > 0
 
 
+def test_several_numbers_of_threads(tmp_path):
+    pytest.importorskip("matplotlib")
+    report, plot = tmp_path / "outcome.json", tmp_path / "threads.svg"
+    printed = well(*FEW, "--nthreads", "1,3", "--repeat", 2, "--json", report, "--plot", plot)
+    assert re.search(r"^1 thread .* s, speed-up 1\.00$", printed, re.MULTILINE)
+    assert re.search(r"^3 threads .* s, speed-up \d+\.\d\d$", printed, re.MULTILINE)
+    outcome = json.loads(report.read_text())
+    assert (outcome["nthreads"], len(outcome["seconds"]), outcome["check"]) == (3, 2, "PASSED")
+    assert "<svg" in plot.read_text()
+    fails(*FEW, "--nthreads", "1,2", "--workers", 2, match="cannot be combined with workers")
+    fails(*FEW, "--nthreads", "1,x", match="separated by commas")
+
+
 def test_options_of_the_challenge(tmp_path):
     report = tmp_path / "outcome.json"
     well("challenge", "--neurons", 4096, "--layers", 9, "--inputs", 50, "--seed", 4,
