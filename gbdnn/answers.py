@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, floating
+from gbdnn.arrays.checks import finite, floating, require_room
 from gbdnn.arrays.matrices import (
     as_held,
     as_matrix,
@@ -16,7 +16,7 @@ from gbdnn.arrays.matrices import (
     shape_of,
     to_array,
 )
-from gbdnn.arrays.sources import is_dense, is_source
+from gbdnn.arrays.sources import HyperRows, is_dense, is_source
 from gbdnn.errors import ArgumentError
 from gbdnn.runtime.first_use import complete, gb
 
@@ -99,7 +99,13 @@ def argmax(Y: Any) -> np.ndarray:
     if is_stored:
         return np.concatenate([np.zeros(0, np.int64), *map(_argmax, _blocks(Y))])
     own = dtype_of(Y)  # integers stay integers: FP32 cannot represent all of them
-    return _argmax(as_rows(Y, what="Y", dtype=own if own.kind in "biu" else None))
+    dtype = own if own.kind in "biu" else None
+    require_room(8 * nrows, f"argmax: Y is {nrows} x {ncols}: its rows")
+    if (hyper := HyperRows.of(Y, dtype)) is not None:
+        found = np.zeros(nrows, np.int64)
+        found[hyper.ids] = _argmax(hyper.rows)
+        return found
+    return _argmax(as_rows(Y, what="Y", dtype=dtype))
 
 
 def _blocks(Y: Any) -> Iterator[Any]:

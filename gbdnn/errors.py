@@ -102,7 +102,7 @@ class TooLargeError(GbdnnError, MemoryError):
     Examples
     --------
     >>> import graphblas as gb, numpy as np, gbdnn
-    >>> gbdnn.infer([np.eye(1)], gb.Matrix(float, nrows=2**59, ncols=1))
+    >>> gbdnn.infer([np.eye(1)], gb.Matrix(float, nrows=2**59, ncols=1), bias=1.0)
     Traceback (most recent call last):
     gbdnn.errors.TooLargeError: ...
     """

@@ -19,6 +19,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+import numpy as np
+
 from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
@@ -28,6 +30,7 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
+from gbdnn.arrays.sources import HyperRows
 from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
@@ -164,11 +167,7 @@ def infer(
         layers, options["nthreads"], features=features,
         bias=bias, bias_rule=bias_rule, clip=clip, last_activation=last_activation, dtype=dtype,
     )  # fmt: skip
-    if workers is None or not len(net):
-        return _here(net, features, dtype, options)
-    from gbdnn.distributed.executors.batches import infer_over
-
-    return infer_over(net, features, workers, options)
+    return _answer(net, features, dtype, options, workers)
 
 
 def infer_batches(
@@ -363,13 +362,24 @@ def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -
     return workers
 
 
-def _here(net: Network, features: MatrixLike, dtype: Any, options: dict[str, Any]) -> gb.Matrix:
-    """Compute `infer` in this process."""
-    if len(net):
+def _answer(
+    net: Network, features: Any, dtype: Any, options: dict[str, Any], workers: Workers | None = None
+) -> gb.Matrix:
+    """Compute `infer`; of a hypersparse matrix, only the rows with entries."""
+    if not isinstance(features, np.ndarray):
+        with engaged(options["nthreads"]):
+            features = as_features(features, "features")
+            hyper = HyperRows.of(features)
+        if len(net) and hyper is not None and not any(info.revives for info in net.infos):
+            return hyper.expanded(_answer(net, hyper.rows, dtype, options, workers))
+    if not len(net):
+        with engaged(options["nthreads"]):
+            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+    if workers is None:
         return infer_network(net, features, **options)
-    with engaged(options["nthreads"]):
-        features = as_features(features, "features")
-        return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+    from gbdnn.distributed.executors.batches import infer_over
+
+    return infer_over(net, features, workers, options)
 
 
 def _by_first(
@@ -392,7 +402,7 @@ def _answers(
 ) -> Iterator[gb.Matrix]:
     for number, features in enumerate(batches):
         with naming(f"batch {number}"):
-            Y = _here(net, features, dtype, options)
+            Y = _answer(net, features, dtype, options)
         del features  # makes room for the next
         yield Y
 

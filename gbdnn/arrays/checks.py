@@ -268,5 +268,6 @@ def require_room(needed: int, what: str) -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory / 4:
         raise TooLargeError(
-            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f} GiB"
+            f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f};"
+            " pass only those with entries, such as X[gbdnn.categories(X), :].new()"
         )

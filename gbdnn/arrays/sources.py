@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.matrices import MatrixLike
 
-__all__ = ["DenseRows", "RowSource", "as_source", "dense_pays", "is_dense", "is_source"]
+__all__ = [
+    "DenseRows", "HyperRows", "RowSource", "as_source", "dense_pays", "is_dense", "is_source",
+]  # fmt: skip
 
 DENSE = 1 / 16
 """Density from which features, or an answer, are dense."""
@@ -176,6 +178,40 @@ class HeldRows:
             values = finite(values, self.dtype, "features", place=place)
         found = SparseRows(rows.indptr, rows.columns, values, rows.ncols, ids)
         return found if values.all() else found.without_zeros()
+
+
+class HyperRows(NamedTuple):
+    """The rows with entries of a hypersparse matrix of `nrows` rows, and their numbers."""
+
+    rows: SparseRows
+    ids: np.ndarray
+    nrows: int
+
+    @classmethod
+    def of(cls, features: Any, dtype: np.dtype | None = None) -> HyperRows | None:
+        """Return the rows of features if they are a hypersparse matrix, or its transpose."""
+        complete(features)
+        if not is_graphblas(features):
+            return None
+        held = features if _is_matrix(features) else features.T
+        # As in SuiteSparse: fewer than one in 16 rows have entries.
+        if not held.ss.format.startswith("hypercs") and 16 * features.nvals >= features.nrows:
+            return None
+        A = held.dup() if held is features else features.new()
+        found = A.ss.export("hypercsr", give_ownership=True, sort=True)
+        columns, values = found["col_indices"], finite(found["values"], dtype, "features")
+        rows = SparseRows(found["indptr"], columns, values, found["ncols"])
+        return cls(rows.without_zeros(), found["rows"].view(np.int64), found["nrows"])
+
+    def expanded(self, Y: gb.Matrix) -> gb.Matrix:
+        """Return a matrix of all rows from that of the rows with entries; Y is empty afterwards."""
+        rows = SparseRows.from_matrix(Y, self.ids).without_empty_rows()
+        values = rows.values[:1].copy() if rows.is_iso else np.ascontiguousarray(rows.values)
+        return gb.Matrix.ss.import_hypercsr(
+            nrows=self.nrows, ncols=rows.ncols, rows=rows.ids.astype(np.uint64),
+            indptr=rows.indptr, col_indices=rows.columns, values=values, is_iso=rows.is_iso,
+            sorted_cols=True, take_ownership=True,
+        )  # fmt: skip
 
 
 def as_source(
