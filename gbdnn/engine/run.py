@@ -19,7 +19,6 @@ import logging
 import math
 import threading
 from collections import defaultdict, deque
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -43,7 +42,7 @@ from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.overflow import require_finite
 from gbdnn.kernels.sparse import SPARSE
 from gbdnn.runtime.first_use import gb, shown
-from gbdnn.runtime.threads import engaged, on_threads
+from gbdnn.runtime.threads import engaged, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -516,17 +515,7 @@ class _Run:
         if context is None:
             inner = sizes.threads_each
             context = {"nthreads": inner} | ({} if inner == 1 else {"chunk": 4096})
-
-        def items() -> Iterator[Any]:
-            with suppress(IndexError):  # the queue is empty
-                while not is_full():
-                    yield queue.popleft()
-
-        def run(_: int) -> None:
-            with gb.ss.Context(engage=False, **context):
-                work(items())
-
-        on_threads(min(workers or sizes.workers, len(queue)), run, stop=queue.clear)
+        share(workers or sizes.workers, queue, work, is_full=is_full, **context)
         self.watch.tell()
 
     def _each(self, function: Callable[[int], Any], n: int) -> list[Any]:

@@ -12,6 +12,7 @@ of the number of threads.
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,10 +25,10 @@ from gbdnn.kernels.addresses import address
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
-from gbdnn.runtime.threads import available, on_threads
+from gbdnn.runtime.threads import available, on_threads, share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Aggregate", "Gather", "gathered"]
 
@@ -35,7 +36,7 @@ Aggregate = Literal["sum", "max", "min"]
 
 SHARE = 1 << 16  # edges and nodes of a thread's unit of work
 HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
-PIECE = 1 << 24  # bytes that GraphBLAS uses at a time, or for a node
+PIECE = 1 << 22  # bytes that a thread of GraphBLAS uses at a time, or for a node
 
 _faults: set[str] = set()  # reasons without compiled code, each reported once
 _without: dict[np.dtype, float] = {}  # ns of products in GraphBLAS
@@ -120,20 +121,26 @@ class Gather:
         self, Y: gb.Matrix, Z: np.ndarray, start: np.ndarray, limits: tuple[float, float],
         first: int, last: int,
     ) -> bool:  # fmt: skip
-        """Multiply with GraphBLAS, some rows at a time."""
+        """Multiply with GraphBLAS, some rows at a time on each thread."""
         taken = self._plain_bytes(Z.shape[1])[first : last + 1]
         cuts = np.searchsorted(taken, np.arange(taken[0], taken[-1], PIECE))
-        start, is_finite = np.broadcast_to(start, Z.shape), True
-        for a, b in pairwise(np.unique([*cuts, last - first]).tolist()):
-            rows, part = self.rows.sparse_rows(first + a, first + b), Z[a:b]
-            copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
-            A = SparseRows(*copies, rows.ncols).matrix()
-            found = gathered(A, Y, self._aggregate)
-            np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start[a:b], out=part)
-            release(A, found)
-            is_finite = is_finite and bool(np.isfinite(part).all())
-            np.clip(part, *limits, out=part)
-        return is_finite
+        start, flags = np.broadcast_to(start, Z.shape), list[bool]()
+        queue = deque(pairwise(np.unique([*cuts, last - first]).tolist()))
+        workers = min(self._nthreads, len(queue))
+
+        def work(pieces: Iterator[tuple[int, int]]) -> None:
+            for a, b in pieces:
+                rows, part = self.rows.sparse_rows(first + a, first + b), Z[a:b]
+                copies = rows.indptr.copy(), rows.columns.copy(), np.array(rows.values)
+                A = SparseRows(*copies, rows.ncols).matrix()
+                found = gathered(A, Y, self._aggregate)
+                np.add(found.to_dense(fill_value=0, dtype=Z.dtype), start[a:b], out=part)
+                release(A, found)
+                flags.append(bool(np.isfinite(part).all()))
+                np.clip(part, *limits, out=part)
+
+        share(workers, queue, work, nthreads=self._nthreads // workers)
+        return all(flags)
 
     def _fused(
         self, gather: Callable[..., Any], Y: np.ndarray, Z: np.ndarray, start: np.ndarray,

@@ -8,16 +8,25 @@ import threading
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gbdnn.errors import ForkError
 from gbdnn.runtime.cores import is_binding, usable
 from gbdnn.runtime.first_use import gb, will_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections import deque
+    from collections.abc import Callable, Iterator
 
-__all__ = ["MOST_THREADS", "available", "engaged", "on_another_thread", "on_threads", "unbind"]
+__all__ = [
+    "MOST_THREADS",
+    "available",
+    "engaged",
+    "on_another_thread",
+    "on_threads",
+    "share",
+    "unbind",
+]
 
 MOST_THREADS = 2**31 - 1  # a C int in GraphBLAS
 
@@ -164,6 +173,32 @@ def on_threads(
                 stop()
     if errors:
         raise errors[0]
+
+
+def share(
+    workers: int,
+    queue: deque[Any],
+    work: Callable[[Iterator[Any]], object],
+    *,
+    is_full: Callable[[], bool] = lambda: False,
+    **context: int,
+) -> None:
+    """Call ``work(items)`` on threads, which take items from a queue until ``is_full()``.
+
+    Each thread engages a GraphBLAS Context with these options. After an exception the queue is
+    empty.
+    """
+
+    def items() -> Iterator[Any]:
+        with suppress(IndexError):  # the queue is empty
+            while not is_full():
+                yield queue.popleft()
+
+    def run(_: int) -> None:
+        with gb.ss.Context(engage=False, **context):
+            work(items())
+
+    on_threads(min(workers, len(queue)), run, stop=queue.clear)
 
 
 class _Call:
