@@ -41,6 +41,7 @@ DENSE = 1 / 16
 
 _SAMPLE = 64  # rows from which the number of entries is estimated
 _AT_ONCE = 256  # rows checked at a time
+_MANY_ROWS = 1 << 16  # fewer take little time even if they are empty
 
 
 class RowSource(Protocol):
@@ -192,6 +193,8 @@ class HyperRows(NamedTuple):
         """Return the rows of features if they are a hypersparse matrix, or its transpose."""
         complete(features)
         if not is_graphblas(features):
+            return None
+        if features.nrows < _MANY_ROWS:
             return None
         held = features if _is_matrix(features) else features.T
         # As in SuiteSparse: fewer than one in 16 rows have entries.

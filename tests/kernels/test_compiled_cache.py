@@ -227,7 +227,7 @@ llvm.get_process_triple = lambda: "x86_64-unknown-linux-gnu"  # on other machine
 def test_a_processor_without_fused_multiply_adds_never_takes_the_kernel(filled, tmp_path):
     """Each would be a call of the C library; nothing is compiled for it, and nobody is warned."""
     code = replaced_compiler(only(filled)) + PREPARED_AT_ONCE + "costs.COMPILE = 0.0\n"
-    code += "run('sparse')\n" + NO_FMA + "print(*run('auto'), *run('auto', 9))"
+    code += NO_FMA + "run('sparse')\nprint(*run('auto'), *run('auto', 9))"
     assert python(code, tmp_path) == ["full 0 full 0"]
     assert not list(tmp_path.iterdir())
 

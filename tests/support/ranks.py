@@ -144,6 +144,7 @@ class Endless:
     """Features that no rank can read to the end."""
 
     nrows, ncols, nvals, largest, dtype = 10**12, 1024, 10**13, 1.0, np.dtype("float32")
+    dense_rows = None
 
     def sparse_rows(self, start, stop):
         X = sp.random_array((stop - start, 1024), density=0.3, format="csr", dtype="f4", rng=start)
