@@ -36,12 +36,12 @@ def life() -> Figure:
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     left, right = figure.subplots(1, 2)
     after = np.arange(1, LAYERS + 1)
-    left.plot(after, kept["live"], "k-", label="alive")
+    left.plot(after, kept["alive"], "k-", label="alive")
     left.plot(after, merged["distinct"], "--", color="0.45", label="alive and different")
     left.set(yscale="log", title=f"number of {INPUTS:,} inputs")
     left.yaxis.set_major_formatter("{x:,.0f}")
     left.legend(loc="upper right")
-    share = kept["entries"] / np.maximum(kept["live"] * NEURONS, 1)
+    share = kept["entries"] / np.maximum(kept["alive"] * NEURONS, 1)
     right.plot(after, share, "k-")
     right.set(ylim=(0, 1.05), title="density of the inputs alive")
     for axes in (left, right):
@@ -59,7 +59,7 @@ def compaction() -> Figure:
     figure = Figure(figsize=(7.2, 2.7), layout="constrained")
     axes = figure.subplots()
     axes.step(after, kept["inputs"][:first], "k-", where="mid", label="computed in the layer")
-    before = np.concatenate(([INPUTS], kept["live"][: first - 1]))
+    before = np.concatenate(([INPUTS], kept["alive"][: first - 1]))
     axes.step(after, before, ":", color="0.35", where="mid", label="alive before the layer")
     axes.set(ylabel="inputs", yscale="log")
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -119,7 +119,7 @@ def _seconds(net: gbdnn.Network, X: np.ndarray, kernel: str) -> float:
 
 def _totals(*, deduplicate: bool) -> dict[str, np.ndarray]:
     """Return inputs computed, alive, distinct and entries per layer, over all blocks."""
-    names = ("inputs", "live", "distinct", "entries")
+    names = ("inputs", "alive", "distinct", "entries")
     sums = {name: np.zeros(LAYERS) for name in names}
 
     def add(record: gbdnn.inference.LayerStats) -> None:

@@ -121,7 +121,7 @@ def _living(problem: Problem) -> tuple[np.ndarray, Any]:
     living[0] = problem.features.reduce_rowwise(gb.monoid.any).new().nvals
 
     def count(stats: LayerStats) -> None:
-        living[stats.layer + 1] += stats.live
+        living[stats.layer + 1] += stats.alive
 
     Y = gbdnn.infer(problem.network, problem.features, callback=count, deduplicate=False)
     return living[:-1], Y

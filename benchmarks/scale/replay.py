@@ -37,7 +37,7 @@ A machine computes as fast as a measured worker does while all measured workers 
 A batch takes the time per input of measured batches of its size (interpolated; below the smallest \
 size, a fixed time and a time per input), times the share of its inputs in the times of 64 parts.
 Inputs beyond those measured repeat these. A layer beyond those measured takes the mean time of a \
-layer in their second half, by size of batch, times the batch's share of the living inputs.
+layer in their second half, by size of batch, times the batch's share of the inputs alive.
 Broadcast: every machine receives 4 bytes per edge, forwards them while it receives, and starts \
 after a latency for each of log2(machines) steps.
 The caller sends features, and receives answers, one batch after the other, each with a latency. A \
@@ -126,7 +126,7 @@ def costs(
     answers = np.minimum(6 * fine["entries"] + 4 * fine["inputs"], fine["bytes"])
     curves = [
         fine["seconds"] / fine["seconds"].sum(),
-        fine["living"] / max(1, fine["living"].sum()),
+        fine["alive"] / max(1, fine["alive"].sum()),
     ]
     times = ceil(ends[-1] / found["inputs"])
     at, *sums = (

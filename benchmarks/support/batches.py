@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PARTS = (64, 16, 4)
 KINDS = {"static": (1, "given"), "hashed": (1, "hashed"), "dynamic": (4, "given")}
-_KEPT = ("inputs", "living", "entries", "bytes")
+_KEPT = ("inputs", "alive", "entries", "bytes")
 
 
 def measure(

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Balance", "BatchStats", "RankStats", "Spread", "balance", "edges_by_kernel"]
 
-_SUMS = ("inputs", "living", "seconds", "bytes")
+_SUMS = ("inputs", "alive", "seconds", "bytes")
 _NUMBERS = [
     ("batches", np.int64),
     ("inputs", np.int64),
-    ("living", np.int64),
+    ("alive", np.int64),
     ("seconds", np.float64),
     ("bytes", np.int64),
 ]
@@ -40,7 +40,7 @@ class BatchStats:
         Worker that computed it: host, process and thread.
     inputs : int
         Inputs of the batch.
-    living : int
+    alive : int
         Inputs with at least one nonzero activation after the last layer.
     entries : int
         Nonzero activations after the last layer.
@@ -65,14 +65,14 @@ class BatchStats:
     >>> with ThreadPoolExecutor(2) as pool:
     ...     workers = gbdnn.distributed.Workers(pool, batch=1, stats=records.append)
     ...     Y = gbdnn.infer([np.eye(3)], np.eye(3), executor=workers)
-    >>> sorted((each.batch, each.inputs, each.living) for each in records)
+    >>> sorted((each.batch, each.inputs, each.alive) for each in records)
     [(0, 1, 1), (1, 1, 1), (2, 1, 1)]
     """
 
     batch: int
     worker: str
     inputs: int
-    living: int
+    alive: int
     entries: int
     seconds: float
     bytes: int
@@ -93,8 +93,8 @@ class RankStats:
     layers : (int, int)
         Its first layer, and one past its last layer.
     inputs : int
-        Rows received: all inputs on rank 0, survivors elsewhere.
-    survivors : int
+        Rows received: all inputs on rank 0, those alive elsewhere.
+    alive : int
         Rows passed on, or part of the answer.
     sent : int
         Bytes sent to other ranks; on the last rank, those of the answer.
@@ -109,14 +109,14 @@ class RankStats:
     >>> records = []
     >>> net, X = [np.eye(2), np.eye(2)], np.diag([1.0, 0.0])
     >>> Y = gbdnn.distributed.pipeline(net, X, report=records.extend)
-    >>> [(each.rank, each.layers, each.inputs, each.survivors) for each in records]
+    >>> [(each.rank, each.layers, each.inputs, each.alive) for each in records]
     [(0, (0, 2), 2, 1)]
     """
 
     rank: int
     layers: tuple[int, int]
     inputs: int
-    survivors: int
+    alive: int
     sent: int
     busy: float
     waited: float
@@ -156,9 +156,9 @@ class Balance:
     Attributes
     ----------
     workers : structured ndarray
-        One row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``living``,
+        One row per worker: ``worker``, ``batches``, and the sums ``inputs``, ``alive``,
         ``seconds`` and ``bytes``.
-    seconds, inputs, living, bytes : Spread
+    seconds, inputs, alive, bytes : Spread
         Of these sums over the workers.
 
     Examples
@@ -176,12 +176,12 @@ class Balance:
     workers: NDArray[np.void]
     seconds: Spread
     inputs: Spread
-    living: Spread
+    alive: Spread
     bytes: Spread
 
     def __str__(self) -> str:
         rows = [f"{'':8}{'min':>12}{'mean':>12}{'max':>12}  imbalance"]
-        for name in ("seconds", "inputs", "living", "bytes"):
+        for name in ("seconds", "inputs", "alive", "bytes"):
             found: Spread = getattr(self, name)
             numbers = "".join(f"{x:12.4g}" for x in (found.min, found.mean, found.max))
             rows.append(f"{name:8}{numbers}  {found.imbalance:.2f}")

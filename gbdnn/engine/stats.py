@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerStats", "Watch", "layer_stats", "per_layer"]
 
-_COUNTS = ("layer", "blocks", "inputs", "live", "distinct", "entries")
+_COUNTS = ("layer", "blocks", "inputs", "alive", "distinct", "entries")
 _PER_LAYER = np.dtype([*((name, np.int64) for name in _COUNTS), ("seconds", np.float64)])
 
 
@@ -37,10 +37,10 @@ class LayerStats:
         through together, as a block or as sparse rows.
     inputs : int
         Inputs computed in this block, including dead ones that have not been dropped yet.
-    live : int
+    alive : int
         Inputs with at least one entry after the layer. Merged inputs count individually.
     distinct : int
-        Live inputs that were computed; less than `live` if equal inputs were merged.
+        Inputs alive that were computed; less than `alive` if equal inputs were merged.
     entries : int
         Nonzero activations after the layer, over the inputs that were computed.
     engine : str
@@ -55,14 +55,14 @@ class LayerStats:
     >>> import numpy as np, gbdnn
     >>> records = []
     >>> Y = gbdnn.infer([np.eye(3), np.eye(3)], np.eye(3)[:2], callback=records.append)
-    >>> [(record.layer, record.live, record.entries) for record in records]
+    >>> [(record.layer, record.alive, record.entries) for record in records]
     [(0, 2, 2), (1, 2, 2)]
     """
 
     layer: int
     block: int
     inputs: int
-    live: int
+    alive: int
     distinct: int
     entries: int
     engine: str
@@ -126,17 +126,17 @@ def layer_stats(
     Parameters
     ----------
     counts : ndarray of int64, shape (layers, 5)
-        Inputs computed, distinct live inputs, live inputs, entries, and clock ticks, in proportion
+        Inputs computed, distinct inputs alive, inputs alive, entries, and clock ticks in proportion
         to which `seconds` is divided.
     """
     ticks = counts[:, 4].sum()
-    for k, (inputs, distinct, live, entries, own) in enumerate(counts.tolist(), first):
+    for k, (inputs, distinct, alive, entries, own) in enumerate(counts.tolist(), first):
         if inputs:
             yield LayerStats(
                 layer=k,
                 block=block,
                 inputs=inputs,
-                live=live,
+                alive=alive,
                 distinct=distinct,
                 entries=entries,
                 engine=engine,
@@ -158,7 +158,7 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     Returns
     -------
     structured ndarray, shape (layers,)
-        Fields ``layer`` (from 0), ``blocks``, ``inputs``, ``live``, ``distinct``, ``entries`` and
+        Fields ``layer`` (from 0), ``blocks``, ``inputs``, ``alive``, ``distinct``, ``entries`` and
         ``seconds``: sums over the blocks of the attributes of `LayerStats`, 0 for layers that no
         input reached. With several threads, ``seconds`` exceeds the wall time.
 
@@ -178,7 +178,7 @@ def per_layer(stats: Iterable[LayerStats], layers: int | None = None) -> NDArray
     >>> stats = []
     >>> Y = gbdnn.infer([W, W], X, bias=-0.25, callback=stats.append)
     >>> table = gbdnn.inference.per_layer(stats)
-    >>> table["live"], table["entries"]
+    >>> table["alive"], table["entries"]
     (array([2, 2]), array([2, 2]))
     """
     records = as_records(stats, LayerStats, "stats")

@@ -184,8 +184,8 @@ def infer(
             del Y
             Y, kernel = run.layer(k, layer, step, before)
             if callback is not None:
-                live = int(Y.any(axis=1).sum())
-                counts = np.array([[len(Y), live, live, np.count_nonzero(Y), 0]])
+                alive = int(Y.any(axis=1).sum())
+                counts = np.array([[len(Y), alive, alive, np.count_nonzero(Y), 0]])
                 for stats in layer_stats(k, counts, 0, engine, kernel, perf_counter() - began):
                     callback(stats)
         if wanted is not None:

@@ -1,4 +1,4 @@
-"""Plots of a run: live inputs, density and time by layer, and the balance of workers."""
+"""Plots of a run: inputs alive, density and time by layer, and the balance of workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LABELS = {
     "seconds": "busy time (s)",
     "inputs": "inputs",
-    "living": "active inputs after the last layer",
+    "alive": "inputs alive after the last layer",
     "bytes": "bytes moved",
 }
 
@@ -41,7 +41,7 @@ def plot_activity(
     neurons: int | Sequence[int] | None = None,
     layers: int | None = None,
 ) -> Axes:
-    """Plot the number of live and distinct inputs after each layer, and their density.
+    """Plot the number of inputs alive and distinct after each layer, and their density.
 
     Parameters
     ----------
@@ -81,11 +81,11 @@ def plot_activity(
     ax = axes_or_new(ax)
     styles = curve_styles()
     few = max(1, len(table) // 12)
-    for name, label in (("live", "active inputs"), ("distinct", "distinct active inputs")):
+    for name, label in (("alive", "inputs alive"), ("distinct", "distinct inputs alive")):
         style = next(styles) | {"markevery": (len(ax.lines) * few // 2, few)}
         ax.plot(table["layer"], table[name], label=label, **style)
     ax.set_yscale("symlog", linthresh=1)
-    ax.set_ylim(0, 2 * max(1, table["live"].max()))
+    ax.set_ylim(0, 2 * max(1, table["alive"].max()))
     label_steps(ax, "layer")
     ax.set_ylabel("number of inputs")
     handles = list(ax.lines)
@@ -116,7 +116,8 @@ def plot_layer_times(
     Returns
     -------
     Axes
-        Milliseconds, summed over threads.
+        Milliseconds, summed over threads. Few layers that take far longer than all others are cut
+        off and labelled with their time.
 
     Raises
     ------
@@ -145,7 +146,12 @@ def plot_layer_times(
         ax.stairs(top, edges, baseline=bottom, fill=True, label=f"{kernel} kernel", **style)
         bottom = top
     ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(0, 1.05 * max(bottom.max(), 1e-6))
+    # Up to one layer in fifty may be cut off, such as one in which the process had to wait.
+    usual, highest = np.sort(bottom)[-1 - count // 50], bottom.max()
+    top = 1.05 * max(highest if highest <= 10 * usual else 1.5 * usual, 1e-6)
+    ax.set_ylim(0, top)
+    for k in np.flatnonzero(bottom > top):
+        ax.annotate(f"{bottom[k]:.4g} ms", (k + 1, 0.98 * top), va="top", fontsize="small")
     label_steps(ax, "layer")
     ax.set_ylabel("total time of all blocks (ms)")
     legend_above(ax)
@@ -200,7 +206,7 @@ def plot_balance(
     stats: Iterable[BatchStats],
     ax: Axes | None = None,
     *,
-    of: Literal["seconds", "inputs", "living", "bytes"] = "seconds",
+    of: Literal["seconds", "inputs", "alive", "bytes"] = "seconds",
     workers: int | None = None,
 ) -> Axes:
     """Plot the work of each worker by batch, and the mean.
@@ -211,7 +217,7 @@ def plot_balance(
         Records of one call with ``executor=``, in order.
     ax : Axes, optional
         Axes to draw into (default: those of a new figure).
-    of : {"seconds", "inputs", "living", "bytes"}, default "seconds"
+    of : {"seconds", "inputs", "alive", "bytes"}, default "seconds"
         Quantity to plot.
     workers : int, optional
         Number of workers (default: those that computed a batch).
@@ -271,7 +277,7 @@ def _records(stats: Iterable[LayerStats]) -> list[LayerStats]:
 
 
 def _density(table: np.ndarray, neurons: int | Sequence[int]) -> np.ndarray:
-    """Return the fraction of nonzero activations; NaN if no input is live."""
+    """Return the fraction of nonzero activations; NaN if no input is alive."""
     as_array(neurons, "neurons")
     given = np.asarray(neurons)
     if given.dtype.kind not in "iu" or given.ndim > 1 or (given < 0).any():

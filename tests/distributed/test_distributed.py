@@ -194,7 +194,7 @@ def test_kinds_of_features(net, X, answer, order, kind):
     assert sorted(each.batch for each in records) == [0, 1, 2, 3]
     assert [each.done for each in records] == [1, 2, 3, 4]
     assert all((each.inputs, each.batches) == (2250, 4) for each in records)
-    assert sum(each.living for each in records) == len(LIVING)
+    assert sum(each.alive for each in records) == len(LIVING)
     assert sum(each.entries for each in records) == Y.nvals
     assert all(list(each.kernels) == ["full"] and each.kernels["full"] > 0 for each in records)
 
@@ -331,7 +331,7 @@ def test_hashing_spreads_the_living():
             workers = Workers(pool, order=order, batch=2000, stats=records.append)
             Y = gbdnn.infer([np.eye(2)], X, executor=workers)
         assert np.array_equal(gbdnn.categories(Y), np.arange(2000, 4000))
-        spread[order] = sorted(each.living for each in records)
+        spread[order] = sorted(each.alive for each in records)
     assert spread["given"] == [0] * 9 + [2000]
     assert all(abs(living - 200) < 5 * np.sqrt(200) for living in spread["hashed"])
 
@@ -339,7 +339,7 @@ def test_hashing_spreads_the_living():
 def test_balance():
     def record(batch, worker, seconds, inputs):
         return BatchStats(
-            batch=batch, worker=worker, inputs=inputs, living=1, entries=2, seconds=seconds,
+            batch=batch, worker=worker, inputs=inputs, alive=1, entries=2, seconds=seconds,
             bytes=100, threads=1, done=batch + 1, batches=3,
         )  # fmt: skip
 
@@ -363,7 +363,7 @@ def test_the_balance_as_a_picture(net, X):
     records = []
     with ThreadPoolExecutor(2) as pool:
         gbdnn.infer(net, X, executor=Workers(pool, stats=records.append))
-    for of in ("seconds", "inputs", "living", "bytes"):
+    for of in ("seconds", "inputs", "alive", "bytes"):
         ax = gbdnn.viz.plot_balance(records, of=of, workers=3)
         heights = sum(bar.get_height() for bar in ax.patches)
         assert heights == pytest.approx(sum(getattr(each, of) for each in records))
@@ -374,7 +374,7 @@ def test_the_balance_as_a_picture(net, X):
 def test_long_names_of_workers_stay_apart():
     """Hosts of a cluster have names of any length, which may differ at the end only."""
     pytest.importorskip("matplotlib")
-    numbers = {"inputs": 1, "living": 1, "entries": 1, "seconds": 1.0, "bytes": 1, "threads": 1}
+    numbers = {"inputs": 1, "alive": 1, "entries": 1, "seconds": 1.0, "bytes": 1, "threads": 1}
     names = [f"{'node' * 50}-{worker}" for worker in range(2)]
     records = [
         BatchStats(batch=k, worker=name, done=k + 1, batches=2, **numbers)

@@ -37,10 +37,10 @@ def test_records_count_inputs_living_distinct_and_computed(engine, monkeypatch):
         stats = []
         gbdnn.infer(net, X, engine=engine, deduplicate=deduplicate, callback=stats.append)
         table = gbdnn.inference.per_layer(stats)
-        live[deduplicate] = table["live"].tolist()
+        live[deduplicate] = table["alive"].tolist()
         if deduplicate:
-            assert table["distinct"][-1] < 0.2 * table["live"][-1]
-            assert table["inputs"][-1] < 0.2 * table["live"][-1]
+            assert table["distinct"][-1] < 0.2 * table["alive"][-1]
+            assert table["inputs"][-1] < 0.2 * table["alive"][-1]
         else:
             assert table["distinct"].tolist() == live[False]
     assert live[True] == live[False]
@@ -54,7 +54,7 @@ def test_equal_inputs_in_different_blocks_become_one(engine, monkeypatch):
     stats = []
     Y = gbdnn.infer(net, X, engine=engine, deduplicate=True, nthreads=2, callback=stats.append)
     table = gbdnn.inference.per_layer(stats)
-    assert (table["inputs"][11], table["live"][11]) == (1, 200)
+    assert (table["inputs"][11], table["alive"][11]) == (1, 200)
     assert len(gbdnn.categories(Y)) == 200
 
 

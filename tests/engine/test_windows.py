@@ -219,12 +219,12 @@ def test_a_callback_changes_no_bit(nthreads, patches, deduplicate, monkeypatch):
     assert gbdnn.infer(net, X, callback=stats.append, **options).isequal(plain)
     assert {s.kernel for s in stats} == {"fused"}
     table = gbdnn.inference.per_layer(stats)
-    assert table["live"][29] == len(gbdnn.categories(plain)) > 0
+    assert table["alive"][29] == len(gbdnn.categories(plain)) > 0
     if deduplicate is False:
         assert table["entries"][29] == plain.nvals
         full = []
         gbdnn.infer(net, X, engine="full", deduplicate=False, callback=full.append)
-        for name in ("live", "distinct", "entries"):
+        for name in ("alive", "distinct", "entries"):
             assert table[name].tolist() == gbdnn.inference.per_layer(full)[name].tolist()
 
 

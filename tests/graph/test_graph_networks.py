@@ -207,7 +207,7 @@ def test_callback():
     graph.infer(case.layers, case.X, case.A, callback=told.append)
     assert [each.layer for each in told] == [0, 1, 2]
     assert told[-1].entries == np.count_nonzero(case.expected)
-    assert told[-1].live == np.count_nonzero(case.expected.any(axis=1))
+    assert told[-1].alive == np.count_nonzero(case.expected.any(axis=1))
     assert gbdnn.inference.per_layer(told)["inputs"].tolist() == [case.nodes] * 3
 
 

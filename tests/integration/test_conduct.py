@@ -39,13 +39,13 @@ def test_records_add_up_and_come_in_the_callers_thread(infer):
         Y = dense_layer(layer, Y)
         records = [s for s in stats if s.layer == k]
         assert len({s.block for s in records}) == len(records)
-        assert sum(s.live for s in records) == np.count_nonzero(Y.any(axis=1))
+        assert sum(s.alive for s in records) == np.count_nonzero(Y.any(axis=1))
         assert sum(s.entries for s in records) == np.count_nonzero(Y)
-        assert all(s.live <= s.inputs for s in records)
+        assert all(s.alive <= s.inputs for s in records)
         assert all(s.seconds > 0 for s in records)
         assert {s.kernel for s in records} <= {"sparse", "full", "fused"}
     with pytest.raises(AttributeError):
-        stats[0].live = 0
+        stats[0].alive = 0
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("stop")])

@@ -111,5 +111,5 @@ def test_a_dead_input_stays_dead_under_entries(problem):
     net = network(layers)
     stats = []
     gbdnn.infer(net, X, callback=stats.append)
-    live = [int((X != 0).any(axis=1).sum()), *gbdnn.inference.per_layer(stats)["live"].tolist()]
+    live = [int((X != 0).any(axis=1).sum()), *gbdnn.inference.per_layer(stats)["alive"].tolist()]
     assert live == sorted(live, reverse=True)

@@ -80,7 +80,7 @@ KINDS = {
         (
             "learning_rate", "momentum", "weight_decay", "beta1", "beta2", "epsilon", "final",
             "warmup", "factor", "fraction", "until", "strength", "negligible", "begin", "end",
-            "density", "living", "fine_tuning_dropout", "validation_fraction",
+            "density", "alive", "fine_tuning_dropout", "validation_fraction",
         ),
         SHARES,
     ),
@@ -131,7 +131,7 @@ def calls(tmp_path_factory):
             batch=0,
             worker="a",
             inputs=1,
-            living=1,
+            alive=1,
             entries=1,
             seconds=1.0,
             bytes=1,

@@ -143,7 +143,7 @@ def measured(batch, *, workers=2, inputs=640, own=0.0):
         sizes = [last - first for first, last in pairs]
         runs[name] = {
             "inputs": sizes,
-            "living": [size / 10 for size in sizes],
+            "alive": [size / 10 for size in sizes],
             "entries": [4 * size / 10 for size in sizes],
             "bytes": [100 * size for size in sizes],
             "seconds": seconds,

@@ -39,7 +39,7 @@ def stored(folder):
     found = {}
     for cuts in (None, [3, 4][:LAST], [1, 10][:LAST], [28, 29][:LAST]):
         equal, reports = same(net, X, expected=expected, cuts=cuts, batch=500, answer="all")
-        each = [[*r.layers, r.inputs, r.survivors, r.sent] for r in reports]
+        each = [[*r.layers, r.inputs, r.alive, r.sent] for r in reports]
         found[str(cuts)] = [equal, each]
     assert not net.in_memory
     return found

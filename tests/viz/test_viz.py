@@ -18,12 +18,12 @@ from gbdnn import viz
 from gbdnn.viz import figures
 
 
-def record(layer, block=0, *, live=4, distinct=4, entries=8, kernel="full", seconds=0.25):
+def record(layer, block=0, *, alive=4, distinct=4, entries=8, kernel="full", seconds=0.25):
     return gbdnn.inference.LayerStats(
         layer=layer,
         block=block,
         inputs=5,
-        live=live,
+        alive=alive,
         distinct=distinct,
         entries=entries,
         engine="auto",
@@ -33,10 +33,10 @@ def record(layer, block=0, *, live=4, distinct=4, entries=8, kernel="full", seco
 
 
 RECORDS = [
-    record(0, live=60, distinct=60, entries=120, kernel="sparse", seconds=0.5),
-    record(1, 0, live=20, distinct=20, entries=80),
-    record(1, 1, live=10, distinct=5, entries=45, kernel="sparse", seconds=1.0),
-    record(3, live=0, distinct=0, entries=0),
+    record(0, alive=60, distinct=60, entries=120, kernel="sparse", seconds=0.5),
+    record(1, 0, alive=20, distinct=20, entries=80),
+    record(1, 1, alive=10, distinct=5, entries=45, kernel="sparse", seconds=1.0),
+    record(3, alive=0, distinct=0, entries=0),
 ]
 
 
@@ -89,7 +89,7 @@ def test_per_layer_adds_up_blocks():
     assert table["layer"].tolist() == [0, 1, 2, 3]
     assert table["blocks"].tolist() == [1, 2, 0, 1]
     assert table["inputs"].tolist() == [5, 10, 0, 5]
-    assert table["live"].tolist() == [60, 30, 0, 0]
+    assert table["alive"].tolist() == [60, 30, 0, 0]
     assert table["distinct"].tolist() == [60, 25, 0, 0]
     assert table["entries"].tolist() == [120, 125, 0, 0]
     assert table["seconds"].tolist() == [0.5, 1.25, 0, 0.25]
@@ -103,12 +103,12 @@ def test_per_layer_of_a_run_tells_what_lives(deduplicate):
         problem.network, problem.features, deduplicate=deduplicate, callback=stats.append
     )
     table = gbdnn.inference.per_layer(stats, 40)
-    assert table["live"][-1] == len(gbdnn.categories(Y)) > 1
-    assert (table["distinct"] <= table["live"]).all()
-    assert (table["distinct"][-1] == table["live"][-1]) != deduplicate
+    assert table["alive"][-1] == len(gbdnn.categories(Y)) > 1
+    assert (table["distinct"] <= table["alive"]).all()
+    assert (table["distinct"][-1] == table["alive"][-1]) != deduplicate
     for k in (0, 5):
         early = gbdnn.infer(problem.network[: k + 1], problem.features, deduplicate=False)
-        assert table["live"][k] == len(gbdnn.categories(early))
+        assert table["alive"][k] == len(gbdnn.categories(early))
         if not deduplicate:
             assert table["entries"][k] == early.nvals
 
@@ -118,15 +118,15 @@ def test_per_layer_of_a_run_tells_what_lives(deduplicate):
 
 def test_activity():
     ax = viz.plot_activity(RECORDS, neurons=[10, 5, 5, 5])
-    assert line(ax, "active inputs").get_ydata().tolist() == [60, 30, 0, 0]
-    assert line(ax, "distinct active inputs").get_ydata().tolist() == [60, 25, 0, 0]
+    assert line(ax, "inputs alive").get_ydata().tolist() == [60, 30, 0, 0]
+    assert line(ax, "distinct inputs alive").get_ydata().tolist() == [60, 25, 0, 0]
     right = ax.figure.axes[1]
     np.testing.assert_array_equal(
         line(right, "density (right)").get_ydata(), [0.2, 1.0, np.nan, np.nan]
     )
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {
-        "active inputs",
-        "distinct active inputs",
+        "inputs alive",
+        "distinct inputs alive",
         "density (right)",
     }
 
@@ -134,10 +134,10 @@ def test_activity():
 def test_activity_where_there_is_no_density():
     ax = viz.plot_activity(RECORDS, layers=9)
     assert ax.figure.axes == [ax]
-    assert len(line(ax, "active inputs").get_ydata()) == 9
+    assert len(line(ax, "inputs alive").get_ydata()) == 9
     bottom, top = ax.get_ylim()
     assert bottom == 0 < 60 < top
-    nothing = viz.plot_activity([record(0, live=0, distinct=0, entries=0)], neurons=4)
+    nothing = viz.plot_activity([record(0, alive=0, distinct=0, entries=0)], neurons=4)
     assert np.isnan(nothing.figure.axes[1].lines[0].get_ydata()).all()
 
 
@@ -147,6 +147,20 @@ def test_layer_times_by_kernel():
     np.testing.assert_allclose(found["sparse kernel"], [500, 1000, 0, 0])
     np.testing.assert_allclose(found["full kernel"], [0, 250, 0, 250])
     assert len(steps(viz.plot_layer_times(RECORDS, layers=6))["full kernel"]) == 6
+
+
+def test_one_slow_layer_does_not_flatten_the_others():
+    times = [1.0, *[0.2] * 59]
+    given = [record(k, seconds=seconds) for k, seconds in enumerate(times)]
+    ax = viz.plot_layer_times(given)
+    assert ax.get_ylim()[1] > 1e3  # the first layers of a network may take most of the time
+    assert [text.get_text() for text in viz.plot_layer_times(given[:9]).texts] == []
+    times = [0.2, 0.19, *[0.1] * 30, 8.0, *[0.1] * 30]
+    given = [record(k, seconds=seconds) for k, seconds in enumerate(times)]
+    ax = viz.plot_layer_times(given)
+    assert 200 < ax.get_ylim()[1] < 400
+    assert [(text.get_text(), text.xy[0]) for text in ax.texts] == [("8000 ms", 33)]
+    np.testing.assert_allclose(steps(ax)["full kernel"], 1e3 * np.array(times))
 
 
 def bars(ax):
@@ -232,7 +246,7 @@ def test_an_outcome_is_plotted_as_it_is_told():
     upper, lower, _ = figure.axes
     assert figure.get_suptitle() == problem.name
     table = gbdnn.inference.per_layer(done.records, 6)
-    np.testing.assert_array_equal(line(upper, "active inputs").get_ydata(), table["live"])
+    np.testing.assert_array_equal(line(upper, "inputs alive").get_ydata(), table["alive"])
     np.testing.assert_allclose(sum(steps(lower).values()), 1e3 * table["seconds"])
     assert challenge.run(problem).records is None
 

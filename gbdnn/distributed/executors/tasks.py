@@ -188,7 +188,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
     with watched(work):
         Y = infer_network(net, _features(task.features), **options)
     rows = SparseRows.from_matrix(Y)
-    inputs, living, entries = rows.nrows, int((rows.degrees > 0).sum()), rows.nvals
+    inputs, alive, entries = rows.nrows, int((rows.degrees > 0).sum()), rows.nvals
     sent = None
     if task.part is None:
         sent = CompactRows.of(rows)
@@ -200,7 +200,7 @@ def compute(task: Task) -> tuple[CompactRows | None, BatchStats]:
         batch=task.batch,
         worker=f"{socket.gethostname()}-{os.getpid()}-{threading.get_native_id()}",
         inputs=inputs,
-        living=living,
+        alive=alive,
         entries=entries,
         seconds=perf_counter() - began,
         bytes=int(getattr(task.features, "nbytes", 0)) + (0 if sent is None else sent.nbytes),

@@ -1,6 +1,6 @@
 """Model parallel inference: each rank holds consecutive layers, inputs stream through the ranks.
 
-features ── batches ──> rank 0: net[:a] ── survivors ──> rank 1: net[a:b] ── ... ──> the answer
+features ── batches ──> rank 0: net[:a] ── alive ──> rank 1: net[a:b] ── ... ──> the answer
 
 An input without entries that no later layer revives is dropped. The others are collected in groups
 of some thousands and sent as sparse rows while the next batch is computed.
@@ -227,7 +227,7 @@ class _Pipeline:
                 rank=rank,
                 layers=(start, stop),
                 inputs=stage.inputs,
-                survivors=stage.survivors,
+                alive=stage.alive,
                 sent=links.sent,
                 busy=stage.busy,
                 waited=links.waited,

@@ -44,7 +44,7 @@ class Stage:
 
     Attributes
     ----------
-    inputs, survivors : int
+    inputs, alive : int
         Rows received and passed on so far.
     busy : float
         Seconds of computing.
@@ -55,7 +55,7 @@ class Stage:
         self._options = dict(options)
         if options.get("callback") is not None:
             self._options["callback"] = _Renumbered(first, options["callback"])
-        self.inputs = self.survivors = 0
+        self.inputs = self.alive = 0
         self.busy = 0.0
 
     def rows(self, batches: Iterable[SparseRows | np.ndarray]) -> Iterator[SparseRows]:
@@ -73,11 +73,11 @@ class Stage:
                 collected = []
             self.busy += perf_counter() - began
             if together is not None:
-                self.survivors += together.nrows
+                self.alive += together.nrows
                 yield together
         if any(rows.nrows for rows in collected):
             together = SparseRows.joined(collected)
-            self.survivors += together.nrows
+            self.alive += together.nrows
             yield together
 
     def _advance(self, batch: SparseRows | np.ndarray) -> SparseRows:
@@ -125,7 +125,7 @@ def measured_cuts(
     seconds = table["seconds"] if X.nrows else [info.edges for info in net.infos]
     before = some.size if isinstance(some, np.ndarray) else some.nvals
     # Equal rows were computed once, but all of them move.
-    entries = table["entries"] * table["live"] / np.maximum(table["distinct"], 1)
+    entries = table["entries"] * table["alive"] / np.maximum(table["distinct"], 1)
     moving = 2e-9 * costs.CONVERT * np.append(before, entries)
     return balanced_cuts(seconds, moving, ranks)
 
