@@ -65,7 +65,7 @@ def made() -> dict[str, str]:
         "beside-readme": _beside(_three(_engines(results))),
         "beside-larger": _larger(results),
         "published": _published(),
-        "published-sources": "".join(f"1. {text}\n" for text in _sources().values()),
+        "published-sources": _numbered(_sources().values()),
         "scaling": _scaling(threads),
         "operations": _operations(threads),
         "wait-policy": _policies(policies) + _measured_on(policies),
@@ -174,14 +174,15 @@ def _accelerate(cells: list[dict[str, Any]]) -> str:
 
 def _graph(cells: list[dict[str, Any]]) -> str:
     names = ("gbdnn", "torch", "pyg-csr", "pyg", "scipy")
-    head = ["layers", "nodes", "edges", "threads", *(f"{_NAMES[name]}, s" for name in names)]
+    head = ["layers", "nodes", "edges", *(f"{_NAMES[name]}, s" for name in names)]
     rows = []
-    for cell in cells:
-        s = cell["s"]
-        best = min(s[name] for name in s if name != "gbdnn")
-        row = [{"gcn": "GCN", "sage": "GraphSAGE"}[cell["what"]]]
-        row += [f"{cell['nodes']:,}", f"{cell['edges']:,}", str(cell["threads"])]
-        rows.append([*row, *(short(s.get(name)) for name in names), _times(best / s["gbdnn"])])
+    for (what, nodes, edges), of in _grouped(cells, "what", "nodes", "edges").items():
+        row = [{"gcn": "GCN", "sage": "GraphSAGE"}[what], f"{nodes:,}", f"{edges:,}"]
+        for name in names:
+            row.append(", ".join(short(cell["s"].get(name)) for cell in of))
+        best = [min(s for name, s in cell["s"].items() if name != "gbdnn") for cell in of]
+        ratios = [_times(s / cell["s"]["gbdnn"]) for s, cell in zip(best, of, strict=True)]
+        rows.append([*row, ", ".join(ratios)])
     return table([*head, "fastest other / gbdnn"], rows)
 
 
@@ -294,9 +295,13 @@ def _sources() -> dict[str, str]:
     return {source: f"{source}. {at[0].upper()}{at[1:]}." for source, at in texts.items()}
 
 
+def _numbered(lines: Iterable[str]) -> str:
+    return "".join(f"{n}. {line}\n" for n, line in enumerate(lines, 1))
+
+
 def _published() -> str:
-    depths = " / ".join(map(str, LAYERS))
-    head = ["program", "machine", *(f"{n} neurons x {depths}, s" for n in NEURONS)]
+    depths = (120, 1920)
+    head = ["program", "machine", *(f"{n} x 120 / 1920, s" for n in NEURONS)]
     number = {source: n for n, source in enumerate(_sources(), 1)}
     rows = []
     for system in dict.fromkeys(rate.system for rate in PUBLISHED if rate.system in SHOWN):
@@ -306,47 +311,44 @@ def _published() -> str:
         precision = "" if first.precision == "not stated" else f", {first.precision}"
         row = [f"{system}{effective} [{number[first.source]}]", first.machine + precision]
         for neurons in NEURONS:
-            cell = [seconds.get((neurons, layers), "-") for layers in LAYERS]
+            cell = [seconds.get((neurons, layers), "-") for layers in depths]
             row.append(" / ".join(cell) if set(cell) != {"-"} else "")
         rows.append(row)
     return table(head, rows, left=len(head))
 
 
 def _scaling(reports: list[dict[str, Any]]) -> str:
-    head = ["network", "program", "threads", "seconds", "speed-up (lowest, highest)", "edges/s"]
-    text = ""
-    for report in reports:
-        rows = [
-            [
-                *(_network(of), row["program"], str(row["threads"])),
-                *(short(row["seconds_median"]), _speed_up(row), _rate(row["edges_per_second"])),
-            ]
-            for of in report["networks"]
-            for row in of["rows"]
-        ]
-        text += table(head, rows, left=2) + _measured_on(report)
-    return text
+    return _by_threads(reports, "rows", "program", "edges/s")
 
 
 def _operations(reports: list[dict[str, Any]]) -> str:
-    rows = []
-    for of in (network for report in reports for network in report["networks"]):
-        for row in of["operations"]:
-            same = [each for each in of["operations"] if each["threads"] == row["threads"]]
-            share = row["seconds_median"] / sum(each["seconds_median"] for each in same)
-            cells = [row["operation"], str(row["threads"]), short(row["seconds_median"])]
-            rows.append([_network(of), *cells, f"{share:.0%}", _speed_up(row)])
-    head = ["network", "operation", "threads", "seconds", "share", "speed-up (lowest, highest)"]
-    return table(head, rows, left=2)
+    return _by_threads(reports, "operations", "operation", "share of the time")
 
 
-def _network(found: dict[str, Any]) -> str:
-    return f"{found['neurons']} x {found['layers']}, {found['inputs']:,} inputs"
+def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) -> str:
+    """Return a row for each network and program or operation, with numbers by threads."""
+    text = ""
+    for report in reports:
+        threads = ", ".join(map(str, report["threads"]))
+        head = ["network", name, f"s on {threads} threads", "speed-up (lowest, highest)", last]
+        found = []
+        for network in report["networks"]:
+            problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,} inputs"
+            for (what,), of in _grouped(network[rows], name).items():
+                seconds = [row["seconds_median"] for row in of]
+                cells = [", ".join(map(short, seconds)), ", ".join(map(_speed_up, of[1:]))]
+                if rows == "rows":
+                    cells.append(", ".join(_rate(row["edges_per_second"]) for row in of))
+                else:
+                    every = [row["seconds_median"] for row in network[rows] if row["threads"] == 1]
+                    cells.append(f"{seconds[0] / sum(every):.0%}")
+                found.append([problem, what, *cells])
+        text += table(head, found, left=2) + _measured_on(report)
+    return text
 
 
 def _speed_up(row: dict[str, Any]) -> str:
-    spread = f" ({row['speed_up_min']:.2f}, {row['speed_up_max']:.2f})"
-    return f"{row['speed_up']:.2f}" + (spread if row["speed_up"] != 1 else "")
+    return f"{row['speed_up']:.2f} ({row['speed_up_min']:.2f}, {row['speed_up_max']:.2f})"
 
 
 def _policies(report: dict[str, Any]) -> str:
