@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path  # noqa: TC003 -- typer reads the annotations
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from gbdnn import io
 from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
-from gbdnn.io.formats import FormatName, target_format
+from gbdnn.io.format import FORMATS
+from gbdnn.io.formats import STORE, target_format
+
+if TYPE_CHECKING:
+    Name = str
+else:  # a type from whose values typer makes completions, help and errors
+    Name = Enum("Name", {name: name for name in FORMATS}, type=str)
 
 
 def convert(
@@ -24,22 +31,22 @@ def convert(
         ),
     ],
     from_: Annotated[
-        FormatName | None, Option("--from", help="Format of IN (default: detected).")
+        Name | None, Option("--from", help="Format of IN (default: detected).")
     ] = None,
     to: Annotated[
-        FormatName | None,
-        Option("--to", help="Format of OUT (default: from its suffix, else store)."),
+        Name | None,
+        Option(help="Format of OUT (default: from its suffix, else store)."),
     ] = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
     bias_rule: Annotated[
         Literal["entries", "all"] | None,
-        Option(help="Bias rule: tsv (default: entries), matrix-market (all)."),
+        Option(help=f"Bias rule: {options.defaults('bias_rule')}."),
     ] = None,
     clip: options.Clip = None,
     last_activation: Annotated[
         Literal["relu", "identity"] | None,
-        Option(help="Last activation: matrix-market (relu), torch (identity)."),
+        Option(help=f"Last activation: {options.defaults('last_activation')}."),
     ] = None,
     logits: Annotated[
         bool, Option("--logits", help="onnx: drop a final Softmax, LogSoftmax or Sigmoid.")
@@ -52,9 +59,9 @@ def convert(
 ) -> None:
     """Convert a network to another format.
 
-    The formats are store, tsv (a folder of the challenge's files), matrix-market, onnx and torch (a
-    file written by torch.save(model.state_dict())). Options supply properties that the format of IN
-    does not store. OUT is written atomically.
+    The format tsv is a folder of the challenge's files, torch a file written by
+    torch.save(model.state_dict()). Options supply properties that the format of IN does not store.
+    OUT is written atomically.
 
     \b
     Examples:
@@ -66,10 +73,10 @@ def convert(
         format=from_, layers=layers, bias=bias, bias_rule=bias_rule, clip=clip,
         last_activation=last_activation, logits=logits or None, dtype=dtype,
     )  # fmt: skip
-    form = to or target_format(out)
-    if form in ("store", "onnx", "torch"):
-        outputs.require_free(out, stored=form == "store", force=force)
+    form = FORMATS[to] if to else target_format(out)
+    if form is STORE or not form.mark:
+        outputs.require_free(out, stored=form is STORE, force=force)
     with Bar() as bar:
         bar.begin("converting")
-        lost = io.convert(source, out, to=form, lossy=lossy, progress=bar.show, **given)
-    say(f"{out}: {form}" + (f", without {', '.join(lost)}" if lost else ""), out)
+        lost = io.convert(source, out, to=form.name, lossy=lossy, progress=bar.show, **given)
+    say(f"{out}: {form.name}" + (f", without {', '.join(lost)}" if lost else ""), out)

@@ -13,7 +13,9 @@ from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
 from gbdnn.io import read_idx, write_tsv
+from gbdnn.io.challenge.network import TSV
 from gbdnn.io.conversion import write
+from gbdnn.io.store.network import STORE
 
 
 def generate(
@@ -66,7 +68,7 @@ def generate(
         bar.begin("generating")
         if features is None:
             net = gbdnn.radixnet(neurons, layers or 120, seed=seed or 0, lazy=True)
-            write(net, out, "store" if stored else "tsv", progress=bar.show)
+            write(net, out, STORE if stored else TSV, progress=bar.show)
             found = f"{len(net)} layers of {neurons} neurons, {net.edges} edges"
         else:
             pixels = digits() if features == "digits" else read_idx(Path(features))

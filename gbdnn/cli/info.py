@@ -17,7 +17,7 @@ from gbdnn.engine.choice import MEMORY, sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
-from gbdnn.io.formats import chosen, holds_run, load, network_files, read_network
+from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
 from gbdnn.model.layer_info import layer_table
@@ -96,13 +96,13 @@ def _described(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a network or a store, and the table of a network's layers."""
     form, given = chosen(path, {})
-    kind = store_kind(path) if form == "store" else "network"
-    if check and form != "store":
-        raise ArgumentError(f"--check needs a store; the format {form} has no checksums")
+    kind = store_kind(path) if form is STORE else "network"
+    if check and form is not STORE:
+        raise ArgumentError(f"--check needs a store; the format {form.name} has no checksums")
     if kind != "network":
         _require_none(of_networks, kind)
-    size = sum(file.stat().st_size for file in network_files(path, form, given))
-    facts: dict[str, Any] = {"path": str(path), "format": form, "kind": kind, "bytes": size}
+    size = sum(file.stat().st_size for file in form.paths(path, given))
+    facts: dict[str, Any] = {"path": str(path), "format": form.name, "kind": kind, "bytes": size}
     table: list[str] = []
     bar.begin("reading")
     if kind == "network":

@@ -9,6 +9,7 @@ from typer import BadParameter, Option
 
 from gbdnn.arrays.checks import as_bytes, as_nthreads
 from gbdnn.errors import ArgumentError
+from gbdnn.io.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -30,6 +31,16 @@ def size(text: str) -> int:
 def threads(number: int | None) -> int | None:
     """Return a number of threads; -1 means all cores."""
     return as_nthreads(number)
+
+
+def defaults(option: str) -> str:
+    """Return the formats to which an option applies, each with what its reader assumes."""
+    return ", ".join(
+        f"{form.name} ({'inf' if value is None else f'{value:g}' if option == 'clip' else value})"
+        for form in FORMATS.values()
+        if form.assumed and form.takes(option)
+        for value in [getattr(form.assumed, option)]
+    )
 
 
 NThreads = Annotated[
@@ -72,7 +83,7 @@ Bias = Annotated[
 ]
 Clip = Annotated[
     float | None,
-    Option(help="Upper limit of activations, or inf: tsv (32), matrix-market, torch (inf)."),
+    Option(help=f"Upper limit of activations, or inf: {defaults('clip')}."),
 ]
 DType = Annotated[
     Literal["FP32", "FP64"] | None, Option(help="Default: that of the network; tsv: FP32.")

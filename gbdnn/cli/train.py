@@ -13,7 +13,7 @@ from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError, DivergenceError
 from gbdnn.io import read_features, read_labels
 from gbdnn.io.datasets import KINDS
-from gbdnn.io.formats import read_network, target_format
+from gbdnn.io.formats import STORE, read_network, target_format
 from gbdnn.training import erdos_renyi
 from gbdnn.training.optimizers import OptimizerName, optimizer_named
 from gbdnn.training.rewiring import RewiringName, adjustments_named
@@ -87,7 +87,7 @@ def train(
     if begin is not None and (hidden, density) != (None, None):
         raise ArgumentError("--from cannot be combined with --hidden or --density")
     sizes = _sizes(hidden or "1024,1024")
-    if target_format(out) != "store":
+    if target_format(out) is not STORE:
         raise ArgumentError(f"{out}: train writes a store; use gbdnn convert for other formats")
     outputs.require_free(out, stored=True, force=force)
     if plot is not None:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
-from gbdnn.io.challenge.network import write_network
+from gbdnn.io.challenge.network import challenge_bias
 from gbdnn.io.files import require_writable, whole_folder
-from gbdnn.io.formats import (
-    FORMATS,
-    FormatName,
-    ReadOptions,
-    challenge_bias,
-    chosen,
-    network_files,
-    read_network,
-    read_tsv_layers,
-    target_format,
-)
-from gbdnn.io.frameworks.matrix_market import write_matrix_market
-from gbdnn.io.frameworks.onnx import write_onnx
-from gbdnn.io.frameworks.torch import write_torch
+from gbdnn.io.format import FORMATS, Assumed, Format
+from gbdnn.io.formats import ReadOptions, chosen, read_network, target_format
+from gbdnn.io.store.network import STORE
 from gbdnn.io.store.network import write_network as write_store
 from gbdnn.model.network import Network
 
@@ -39,34 +27,11 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int | None], object] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Assumed:
-    """Defaults of a reader for properties that the format does not store."""
-
-    weights_only: bool = False  # bias and dtype are not stored: the challenge's bias, FP32
-    bias_rule: str = "all"
-    clip: float | None = None
-    last_activation: str = "relu"
-
-
-_ASSUMED = {
-    "tsv": _Assumed(weights_only=True, bias_rule="entries", clip=32.0),
-    "matrix-market": _Assumed(),
-    "torch": _Assumed(last_activation="identity"),
-}
-_WRITERS: dict[str, Callable[[Network, Path], object]] = {
-    "tsv": write_network,
-    "matrix-market": write_matrix_market,
-    "onnx": write_onnx,
-    "torch": write_torch,
-}
-
-
 def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    to: FormatName | None = None,
+    to: str | None = None,
     lossy: bool = False,
     progress: Progress = None,
     **options: Unpack[ReadOptions],
@@ -120,63 +85,61 @@ def convert(
     source, target = as_path(source, "source"), as_path(target, "target")
     as_flag(lossy, "lossy")
     require_callable(progress, "progress")
-    name, given = chosen(source, options)
-    if to is not None:
-        as_word(to, "to", FORMATS)
-    form = to or target_format(target)
-    if name == "tsv" and form == "store":
-        count = len(network_files(source, "tsv", given))
-        write_store(read_tsv_layers(source, given), target, progress, count)
+    before, given = chosen(source, options)
+    form = target_format(target) if to is None else FORMATS[as_word(to, "to", FORMATS)]
+    if before.layers is not None and form is STORE:
+        count = len(before.paths(source, given))
+        write_store(before.layers(source, given, None), target, progress, count)
         return []
-    reading = None if form == "store" else progress
+    reading = None if form is STORE else progress
     net = read_network(source, progress=reading, **options)
     lost = losses(net, form)
     if lost and not lossy:
         raise ArgumentError(
-            f"{target}: the format {form} cannot store {', '.join(lost.values())}; a store can."
-            f" Pass lossy=True to drop it{_restoring(lost, form)}."
+            f"{target}: the format {form.name} cannot store {', '.join(lost.values())}; a store"
+            f" can. Pass lossy=True to drop it{_restoring(lost, form)}."
         )
     write(net, target, form, progress=progress)
     return list(lost.values())
 
 
-def write(net: Network, path: Path, form: FormatName, *, progress: Progress = None) -> None:
+def write(net: Network, path: Path, form: Format, *, progress: Progress = None) -> None:
     """Write a network in a format, a lazy one layer by layer, except to ONNX and PyTorch.
 
     A store or a file is replaced; any other folder must be new or empty.
     """
-    if form == "store":
+    if form is STORE:
         write_store(net, path, progress)
         return
     if not len(net):
         raise ArgumentError(f"{path}: a network without layers can only be written to a store")
     if progress is not None:
         net = _reporting(net, progress)
-    if FORMATS[form].mark is not None:
+    if form.mark:
         with whole_folder(path) as folder:
-            _WRITERS[form](net, folder)
+            form.write(net, folder)
     else:
         require_writable(path)
-        _WRITERS[form](net.loaded(), path)
+        form.write(net.loaded(), path)
 
 
-def losses(net: Network, form: FormatName) -> dict[str, str]:
+def losses(net: Network, form: Format) -> dict[str, str]:
     """Return the properties that a format cannot store, as ``{"dtype": "FP64 (layer 0)"}``."""
     found: dict[str, str] = {}
-    if assumed := _ASSUMED.get(form):
+    if assumed := form.assumed:
         for k, info in enumerate(net.infos):
             for kind, what in _lost(info, assumed, last=k == len(net) - 1):
                 found.setdefault(kind, f"{what} (layer {k})")
     return found
 
 
-def _restoring(lost: Iterable[str], form: FormatName) -> str:
+def _restoring(lost: Iterable[str], form: Format) -> str:
     """Return advice on the options of `load` that restore lost properties."""
-    options = [f"{name}=" for name in lost if name in FORMATS[form].options.split()]
+    options = [f"{name}=" for name in lost if form.takes(name) and name != "dtype"]
     return f", and {' and '.join(options)} to gbdnn.load to restore it" if options else ""
 
 
-def _lost(info: LayerInfo, assumed: _Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
+def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
     """Yield kind and description of each property that differs from what a reader assumes."""
     low, high = info.lowest_bias, info.highest_bias
     if assumed.weights_only:

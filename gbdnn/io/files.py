@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from gbdnn.arrays.checks import as_path
 from gbdnn.errors import ArgumentError, GbdnnError, OutputError
+from gbdnn.io.format import of_suffix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "ENDINGS",
     "is_standard_output",
     "made_folder",
-    "of_ending",
     "output_errors",
     "require_other_ending",
     "require_writable",
@@ -37,23 +36,14 @@ __all__ = [
     "whole_folder",
 ]
 
-ENDINGS = {"matrix-market": (".mtx", ".mtx.gz"), "onnx": (".onnx",), "torch": (".pt", ".pth")}
-"""Suffixes of files that contain a network, by format."""
-
 _GZIP_LEVEL = 6  # a third of the time of level 9 for 2 % more bytes
-
-
-def of_ending(path: Path) -> str | None:
-    """Return the format of networks that the suffix of a file belongs to, or None."""
-    name = path.name.lower()
-    return next((form for form, endings in ENDINGS.items() if name.endswith(endings)), None)
 
 
 def require_other_ending(path: Path, what: str, *others: str) -> None:
     """Raise ArgumentError if a name has the suffix of a network's file, or one of `others`."""
-    form = of_ending(path)
+    form = of_suffix(path)
     if form or path.name.lower().endswith(others):
-        writer = f"for a network use gbdnn.io.write_{form.replace('-', '_')}, or " if form else ""
+        writer = f"for a network use gbdnn.io.{form.write.__name__}, or " if form else ""
         raise ArgumentError(f"{path}: {what}; {writer}choose a name without this suffix")
 
 

@@ -1,42 +1,51 @@
-"""Formats of networks: detection, options, and reading from any of them."""
+"""The formats of networks: the list, detection, options, and reading from any of them."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable, whole_number
 from gbdnn.errors import ArgumentError, FormatError, MissingFileError
-from gbdnn.gallery.radixnet import CHALLENGE
 from gbdnn.io import store
-from gbdnn.io.challenge.layout import find_layers, find_neurons
-from gbdnn.io.challenge.network import iter_layers
-from gbdnn.io.files import ENDINGS, of_ending
-from gbdnn.io.frameworks.matrix_market import read_matrix_market
-from gbdnn.io.frameworks.onnx import read_onnx
-from gbdnn.io.frameworks.torch import read_torch
+from gbdnn.io.challenge.network import TSV
+from gbdnn.io.format import FORMATS, Format, of_suffix, register
+from gbdnn.io.frameworks.matrix_market import MATRIX_MARKET
+from gbdnn.io.frameworks.onnx import ONNX
+from gbdnn.io.frameworks.torch import TORCH
 from gbdnn.io.reading import read_errors
+from gbdnn.io.store.network import STORE
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-    from gbdnn.model.layer import Activation, BiasRule, Layer
+    from gbdnn.model.layer import Activation, BiasRule
+
+__all__ = [
+    "FORMATS",
+    "STORE",
+    "ReadOptions",
+    "chosen",
+    "format_of",
+    "holds_run",
+    "load",
+    "read_network",
+    "require_no_ending",
+    "target_format",
+]
 
 _SMALL = 1 << 26
 """Networks of at most this number of bytes are read at once by `load`."""
-
-FormatName = Literal["store", "tsv", "matrix-market", "onnx", "torch"]
 
 
 class ReadOptions(TypedDict, total=False):
     """Options of reading. None means the default, except for `clip`."""
 
-    format: FormatName | None
+    format: str | None
     layers: int | None
     dtype: Any
     neurons: int | None
@@ -46,36 +55,6 @@ class ReadOptions(TypedDict, total=False):
     clip: float | None
     last_activation: Activation | None
     logits: bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Format:
-    """A format of networks."""
-
-    options: str
-    """The `ReadOptions` that apply to the format."""
-    mark: str | None = None
-    """Pattern of the files that identify a folder; None if a network is one file."""
-    files: str = ""
-    """Pattern of all files of a network in a folder."""
-
-
-FORMATS: dict[str, _Format] = {
-    "store": _Format(
-        options="layers dtype", mark=r"index\.json", files=r".*\.safetensors|index\.json"
-    ),
-    "tsv": _Format(
-        options="layers dtype neurons bias bias_rule clip",
-        mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
-    ),
-    "matrix-market": _Format(
-        options="layers dtype prefix bias bias_rule clip last_activation",
-        mark=r".*[0-9]\.mtx(\.gz)?",
-        files=r".*\.mtx(\.gz)?",
-    ),
-    "onnx": _Format(options="layers dtype logits"),
-    "torch": _Format(options="layers dtype clip last_activation"),
-}
 
 
 def load(
@@ -144,12 +123,12 @@ def load(
     require_callable(progress, "progress")
     if not options and holds_run(path):
         return importlib.import_module(store.RUNS).read_run(path)
-    name, given = chosen(path, options)
-    if name == "tsv":
-        return Network(read_tsv_layers(path, given, progress))
+    form, given = chosen(path, options)
+    if form.layers is not None:
+        return Network(form.layers(as_path(path), given, progress))
     count = given.pop("layers", None)
-    if name != "store":
-        net = _READERS[name](as_path(path), **given)
+    if form is not STORE:
+        net = form.read(as_path(path), **given)
     else:
         found = store.load(path, verify=verify)
         if not isinstance(found, Network):
@@ -178,82 +157,59 @@ def read_network(
     return found
 
 
-def read_tsv_layers(
-    path: str | os.PathLike[str],
-    given: dict[str, Any],
-    progress: Callable[[int, int], object] | None = None,
-) -> Iterator[Layer]:
-    """Yield the layers in the challenge's files one by one."""
-    n = given.get("neurons") or find_neurons(path)
-    rest = {key: x for key, x in given.items() if key not in ("neurons", "layers")}
-    options = {"bias": challenge_bias(n)} | rest
-    return iter_layers(path, n, given.get("layers"), progress=progress, **options)
-
-
-def challenge_bias(neurons: int) -> float:
-    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
-    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
-
-
-def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[FormatName, dict[str, Any]]:
+def chosen(path: str | os.PathLike[str], options: ReadOptions) -> tuple[Format, dict[str, Any]]:
     """Return the format of the network at `path`, and its options after validation."""
     given: dict[str, Any] = {key: x for key, x in options.items() if x is not None or key == "clip"}
     word = given.pop("format", None)
-    name = format_of(path) if word is None else cast("FormatName", as_word(word, "format", _NAMES))
+    form = format_of(path) if word is None else FORMATS[as_word(word, "format", FORMATS)]
     for key in given:
-        if key not in FORMATS[name].options.split():
-            raise ArgumentError(f"{key}= does not apply to the format {name}")
+        if not form.takes(key):
+            raise ArgumentError(f"{key}= does not apply to the format {form.name}")
     if "layers" in given:
         given["layers"] = whole_number(given["layers"], "layers", least=1)
-    return name, given
+    return form, given
 
 
-def format_of(path: str | os.PathLike[str]) -> FormatName:
+def format_of(path: str | os.PathLike[str]) -> Format:
     """Return the format of the network at `path`, from its name or the files in it."""
     path = as_path(path)
     with read_errors(path):
         if not path.exists():
             raise MissingFileError(f"{path}: no such file or folder")
         if not path.is_dir():
-            if ending := of_ending(path):
-                return cast("FormatName", ending)
+            if found := of_suffix(path):
+                return found
             raise FormatError(f"{path}: cannot infer the file format; pass format=")
         here = list(path.iterdir())
         below = [*path.glob("neuron*/*"), *path.glob("DNN/neuron*/*")]
-    found = [
-        name
-        for name in _NAMES
-        for there in ([*here, *below] if name == "tsv" else here,)
-        if (mark := FORMATS[name].mark) and any(re.fullmatch(mark, file.name) for file in there)
-    ]
-    if not found:
+    marked = [form for form in FORMATS.values() if form.marks(here, below)]
+    if not marked:
         raise MissingFileError(
             f"{path}: contains neither a finished store nor a network; expected a file index.json,"
             " n<neurons>-l1.tsv or <prefix>1.mtx"
         )
-    if len(found) > 1:
-        raise ArgumentError(
-            f"{path}: contains networks in the formats {' and '.join(found)}; pass format="
-        )
-    return found[0]
+    if len(marked) > 1:
+        names = " and ".join(form.name for form in marked)
+        raise ArgumentError(f"{path}: contains networks in the formats {names}; pass format=")
+    return marked[0]
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a training run, by the header of safetensors files."""
     path = as_path(path)
-    if not os.path.isfile(path) or of_ending(path):  # noqa: PTH113 -- no error for a long name
+    if not os.path.isfile(path) or of_suffix(path):  # noqa: PTH113 -- no error for a long name
         return False
     with read_errors(path), path.open("rb") as file:
         return file.read(9)[8:] == b"{"
 
 
-def target_format(path: Path) -> FormatName:
-    """Return the format to write at `path`: from its ending, or a store if it has none."""
-    if found := of_ending(path):
-        return cast("FormatName", found)
-    endings = ", ".join(end for each in ENDINGS.values() for end in each)
-    require_no_ending(path, f"one of {endings}")
-    return "store"
+def target_format(path: Path) -> Format:
+    """Return the format to write at `path`: from its suffix, or a store if it has none."""
+    if found := of_suffix(path):
+        return found
+    suffixes = ", ".join(suffix for form in FORMATS.values() for suffix in form.suffixes)
+    require_no_ending(path, f"one of {suffixes}")
+    return STORE
 
 
 def require_no_ending(path: Path, known: str) -> None:
@@ -265,20 +221,4 @@ def require_no_ending(path: Path, known: str) -> None:
         )
 
 
-def network_files(path: Path, name: FormatName, given: dict[str, Any]) -> list[Path]:
-    """Return the files of the network at `path`."""
-    if name == "tsv":
-        return find_layers(path, given.get("neurons") or find_neurons(path), given.get("layers"))
-    if not path.is_dir():
-        return [path]
-    return [file for file in path.iterdir() if re.fullmatch(FORMATS[name].files, file.name)]
-
-
-_NAMES: tuple[FormatName, ...] = get_args(FormatName)
-_READERS: dict[str, Callable[..., Network]] = {
-    "matrix-market": lambda path, **given: read_matrix_market(
-        path if path.is_dir() else [path], **given
-    ),
-    "onnx": read_onnx,
-    "torch": read_torch,
-}
+register(STORE, TSV, MATRIX_MARKET, ONNX, TORCH)

@@ -1,10 +1,17 @@
 """`gbdnn.load` and `gbdnn.io.convert`: networks in any format."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import gbdnn
 from gbdnn import errors, io
+
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ def test_the_challenges_files(tmp_path):
     [
         ({"format": "hdf5"}, "format"),
         ({"prefix": "a"}, "prefix= .*store"),
-        ({"layers": 3}, "layers=3 .*trained"),
+        ({"layers": 3}, "layers=3: .*trained"),
         ({"layers": 0}, "layers"),
     ],
 )
@@ -83,3 +90,56 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
         "unbounded activations (layer 0)",
     ]
     assert lost("clips", "matrix-market") == ["clip 6 (layer 1)"]
+
+
+TOY = """
+import sys
+import numpy as np
+import toy_format
+import gbdnn
+from gbdnn import errors, io
+from gbdnn.cli import main
+
+folder = sys.argv.pop()
+net = gbdnn.Network([gbdnn.Layer(np.array([[1.0, 0.0], [2.0, -1.0]]), clip=2.0)])
+gbdnn.save(net, folder + "/net")
+assert io.convert(folder + "/net", folder + "/a.toy", lossy=True) == ["clip 2 (layer 0)"]
+assert gbdnn.load(folder + "/a.toy", clip=2.0).isequal(net)
+for wrong in (
+    lambda: io.convert(folder + "/net", folder + "/b.toy"),
+    lambda: gbdnn.load(folder + "/a.toy", bias=1.0),
+    lambda: gbdnn.save(net, folder + "/c.toy"),
+):
+    try:
+        wrong()
+    except errors.ArgumentError as error:
+        print(error)
+for words in (
+    [folder + "/a.toy", folder + "/d", "--clip", "2"],
+    [folder + "/d", folder + "/e", "--to", "toy", "--lossy"],
+    [folder + "/e", folder + "/f", "--from", "toy"],
+    ["--help"],
+):
+    sys.argv[1:] = ["convert", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+assert gbdnn.load(folder + "/d").isequal(net)
+assert gbdnn.load(folder + "/f").isequal(gbdnn.load(folder + "/a.toy"))
+"""
+
+
+def test_a_format_is_one_file(tmp_path):
+    """The recipe in docs/architecture.md: `toy_format` registers an object; all calls know it."""
+    path = os.pathsep.join([str(SUPPORT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", TOY, str(tmp_path)], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "b.toy: the format toy cannot store clip 2 (layer 0)" in done.stdout
+    assert "bias= does not apply to the format toy" in done.stdout
+    assert "use gbdnn.io.write_toy" in done.stdout
+    assert "torch|toy" in done.stdout
+    assert "toy (inf)" in " ".join(done.stdout.split())

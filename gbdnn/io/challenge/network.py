@@ -10,9 +10,10 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, require_callable, whole_number
 from gbdnn.errors import ArgumentError, OutputError, ShapeError, require_kind
 from gbdnn.gallery.radixnet import CHALLENGE
-from gbdnn.io.challenge.layout import find_layers, layers_in
+from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 from gbdnn.io.files import made_folder
+from gbdnn.io.format import Assumed, Format
 from gbdnn.io.reading import as_limit
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -203,3 +204,34 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
         )
     for k, layer in enumerate(net, 1):
         write_tsv(layer.W, folder / f"n{n}-l{k}.tsv")
+
+
+def challenge_bias(neurons: int) -> float:
+    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
+    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
+
+
+def _layers(
+    path: Path, given: dict[str, Any], progress: Callable[[int, int], object] | None
+) -> Iterator[Layer]:
+    n = given.get("neurons") or find_neurons(path)
+    rest = {key: x for key, x in given.items() if key not in ("neurons", "layers")}
+    options = {"bias": challenge_bias(n)} | rest
+    return iter_layers(path, n, given.get("layers"), progress=progress, **options)
+
+
+def _files(path: Path, given: dict[str, Any]) -> list[Path]:
+    return find_layers(path, given.get("neurons") or find_neurons(path), given.get("layers"))
+
+
+TSV = Format(
+    name="tsv",
+    read=Network,
+    layers=_layers,
+    write=write_network,
+    options="neurons bias bias_rule clip",
+    mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
+    files=_files,
+    deep=True,
+    assumed=Assumed(weights_only=True, bias_rule="entries", clip=32.0),
+)

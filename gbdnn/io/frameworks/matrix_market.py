@@ -40,6 +40,7 @@ from gbdnn.errors import (
 from gbdnn.io.challenge.layout import in_order, numbered
 from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_columns
 from gbdnn.io.files import made_folder, whole_file
+from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
 from gbdnn.io.reading import as_limit, first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
@@ -369,3 +370,15 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
     found[places] = values
     found.T[places] = values
     return found
+
+
+MATRIX_MARKET = Format(
+    name="matrix-market",
+    read=lambda path, **given: read_matrix_market(path if path.is_dir() else [path], **given),
+    write=write_matrix_market,
+    options="prefix bias bias_rule clip last_activation",
+    suffixes=(".mtx", ".mtx.gz"),
+    mark=r".*[0-9]\.mtx(\.gz)?",
+    files=r".*\.mtx(\.gz)?",
+    assumed=Assumed(),
+)

@@ -15,6 +15,7 @@ from gbdnn.errors import (
     require_kind,
 )
 from gbdnn.io.files import whole_file
+from gbdnn.io.format import Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere
 from gbdnn.io.frameworks.onnx_graph import load_external, read_graph
 from gbdnn.io.frameworks.scipy import as_csc, scipy_sparse
@@ -214,3 +215,6 @@ def _packages() -> Any:
         for name in ("onnx", "onnx.checker", "onnx.helper", "onnx.numpy_helper")
     )
     return onnx
+
+
+ONNX = Format(name="onnx", read=read_onnx, write=write_onnx, options="logits", suffixes=(".onnx",))

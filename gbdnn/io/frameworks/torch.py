@@ -17,6 +17,7 @@ import numpy as np
 from gbdnn.arrays.checks import as_dtype, as_path, as_word, require_room
 from gbdnn.errors import ArgumentTypeError, FormatError, MissingPackageError, naming, require_kind
 from gbdnn.io.files import whole_file
+from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch, nbytes
@@ -291,3 +292,13 @@ def _from_state(
         if k < len(layers) - 1 or last == "relu":
             chain.clamp(0, clip, name)
     return chain
+
+
+TORCH = Format(
+    name="torch",
+    read=read_torch,
+    write=write_torch,
+    options="clip last_activation",
+    suffixes=(".pt", ".pth"),
+    assumed=Assumed(last_activation="identity"),
+)

@@ -10,7 +10,8 @@ import numpy as np
 
 from gbdnn.arrays.matrices import as_columns
 from gbdnn.errors import FormatError, require_kind
-from gbdnn.io.store.folder import Writer
+from gbdnn.io.format import Format
+from gbdnn.io.store.folder import Reader, Writer
 from gbdnn.io.store.shards import read_rows, write_rows
 from gbdnn.model.layer import Layer
 from gbdnn.model.layer_info import LayerInfo
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
-    from gbdnn.io.store.folder import Address, Reader
+    from gbdnn.io.store.folder import Address
 
 __all__ = ["read_network", "write_network"]
 
@@ -114,3 +115,12 @@ def _written(writer: Writer, k: int, layer: Layer) -> dict[str, Any]:
 def _info(entry: dict[str, Any]) -> LayerInfo:
     told = {name: entry[name] for name in _FIELDS}
     return LayerInfo(**{**told, "gain": math.inf if told["gain"] is None else told["gain"]})
+
+
+STORE = Format(
+    name="store",
+    read=lambda path, **_: read_network(Reader(path)),
+    write=write_network,
+    mark=r"index\.json",
+    files=r".*\.safetensors|index\.json",
+)
