@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gbdnn.kernels.addresses import address
+from gbdnn.kernels.compiled.record import stacked
 from gbdnn.runtime.threads import on_another_thread
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class FusedSingle:
     ) -> None:
         dtype, neurons, count = infos[0].dtype, max(max(i.shape) for i in infos), len(shares[0])
         tables = [
-            np.array([share.record for layer in layers for share in layer])
+            stacked([share.record for layer in layers for share in layer])
             for layers in (whole, shares)
         ]
         self._kept = whole, shares, tables  # they have addresses of arrays

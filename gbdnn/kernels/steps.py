@@ -13,6 +13,7 @@ from gbdnn.errors import ShapeError
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.blocks import AlignedBlock
 from gbdnn.kernels.compiled import step_record as at
+from gbdnn.kernels.compiled.record import stacked
 from gbdnn.runtime.threads import on_threads
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ class Steps:
             for blocks in self._blocks
         ]
         self._records = [
-            np.array([layer.forward_record() for layer in self.layers]),
-            np.array([
+            stacked([layer.forward_record() for layer in self.layers]),
+            stacked([
                 layer.backward_record(self.layers[max(k - 1, 0)].limits)
                 for k, layer in enumerate(self.layers)
             ]),

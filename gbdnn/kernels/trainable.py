@@ -18,7 +18,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import TooLargeError
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled import step_record as at
-from gbdnn.kernels.compiled.record import FIELDS
+from gbdnn.kernels.compiled.record import LAYER, filled
 from gbdnn.model.layer import Layer
 
 if TYPE_CHECKING:
@@ -172,17 +172,17 @@ class TrainableLayer:
     def forward_record(self) -> np.ndarray:
         """Return the compiled code's record of ``Y W + b``."""
         return self._record(
-            NROWS=self.nrows, NCOLS=self.ncols, INDPTR=self.indptr, ROWS=self.rows,
-            WEIGHTS=self.weights, BIAS=self.bias, BIAS_STEP=1, PLACES=self.places,
-            PAIRS=self._no_pairs, LIMITS=self.limits,
+            nrows=self.nrows, ncols=self.ncols, indptr=self.indptr, rows=self.rows,
+            weights=self.weights, bias=self.bias, bias_step=1, places=self.places,
+            pairs=self._no_pairs, limits=self.limits,
         )  # fmt: skip
 
     def backward_record(self, limits: np.ndarray) -> np.ndarray:
         """Return the compiled code's record of ``D W^T``, within activation limits."""
         return self._record(
-            NROWS=self.ncols, NCOLS=self.nrows, INDPTR=self._transposed_indptr,
-            ROWS=self._transposed_rows, WEIGHTS=self._transposed, BIAS=self._no_bias, BIAS_STEP=0,
-            PLACES=self._transposed_places, PAIRS=self._no_pairs, LIMITS=limits,
+            nrows=self.ncols, ncols=self.nrows, indptr=self._transposed_indptr,
+            rows=self._transposed_rows, weights=self._transposed, bias=self._no_bias, bias_step=0,
+            places=self._transposed_places, pairs=self._no_pairs, limits=limits,
         )  # fmt: skip
 
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:
@@ -226,8 +226,8 @@ class TrainableLayer:
         self.limits = np.array([low, high], self.info.dtype)
 
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
-        known |= {"EDGES": self.nedges, "WEIGHT_STEP": 1, "PANELS": 1, "DENSE": int(self.is_dense)}
-        return np.array([address(known.get(name, 0)) for name in FIELDS], np.int64)
+        numbers = {"edges": self.nedges, "weight_step": 1, "panels": 1, "dense": self.is_dense}
+        return filled(LAYER, {**known, **numbers})
 
     def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ranges of edges, and their positions in the order of edge numbers."""

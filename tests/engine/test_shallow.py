@@ -16,7 +16,7 @@ from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import choice, shallow
 from gbdnn.kernels import costs, fused_shares
-from gbdnn.kernels.compiled import record, shares, table
+from gbdnn.kernels.compiled import shares, table
 from gbdnn.kernels.compiled.functions import functions
 from gbdnn.kernels.fused import FUSED
 
@@ -254,9 +254,9 @@ def test_neurons_are_divided_without_gaps():
     layer = Dense(np.tile(np.eye(6, 1) + np.eye(6, 1, -3), 31), np.zeros(31), activation="relu")
     whole = FUSED.prepare(network([layer])[0], None, None)
     records = table.shares(whole, 3)
-    assert records[:, record.NCOLS].tolist() == [10, 10, 11]
-    assert records[:, record.EDGES].tolist() == [20, 20, 22]
-    assert whole.arrays["PAIRS"][[9, 10, 19, 20]].tolist() == [0, 1, 0, 1]
+    assert records["ncols"].tolist() == [10, 10, 11]
+    assert records["edges"].tolist() == [20, 20, 22]
+    assert whole.arrays["pairs"][[9, 10, 19, 20]].tolist() == [0, 1, 0, 1]
 
 
 # What goes in

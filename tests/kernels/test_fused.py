@@ -14,7 +14,6 @@ from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
-from gbdnn.kernels.compiled.record import FIELDS
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.fused_chain import FusedChain
 from gbdnn.kernels.kernel import ChainLayers
@@ -94,9 +93,8 @@ def advance(weights, X, dtype="FP32", *, droppable=False, tidy=False, width=None
 
 def chain(weights, dtype, *, droppable=False, position=None):
     """The chain of some prepared layers."""
-    nrows = FIELDS.index("NROWS")
     infos = [
-        gbdnn.model.LayerInfo((int(each.record[nrows]), each.ncols), 1, 1.0, dtype)
+        gbdnn.model.LayerInfo((int(each.record["nrows"]), each.ncols), 1, 1.0, dtype)
         for each in weights
     ]
     count = len(weights)
@@ -146,7 +144,7 @@ def test_values(dtype, inputs, kind, iso, bias, activation, clip):
     expected = dense_inference(layers, X)
     assert np.count_nonzero(expected) > expected.size / 20
     weights = prepared(layers, dtype, iso=iso)
-    assert all((len(each.arrays["WEIGHTS"]) == 1) == iso for each in weights)
+    assert all((len(each.arrays["weights"]) == 1) == iso for each in weights)
     found, ids, faulty = advance(weights, X, dtype)
     assert faulty == -1
     assert ids.tolist() == list(range(inputs))
@@ -178,13 +176,13 @@ def test_pairs_change_no_bit(dtype):
     pattern = pattern[random.permutation(96)][:, random.permutation(96)]
     layers = [Dense(pattern * random.normal(0, 0.4, (96, 96)), random.normal(0, 0.1, 96))] * 3
     weights = prepared(layers, dtype)
-    assert weights[0].arrays["PAIRS"].sum() > 30
+    assert weights[0].arrays["pairs"].sum() > 30
     X = features(random, 150, 96)
     found, _, _ = advance(weights, X, dtype)
     tolerance = TOLERANCE[dtype] * np.abs(found).max()
     np.testing.assert_allclose(found, dense_inference(layers, X), rtol=0, atol=tolerance)
     for each in weights:
-        each.arrays["PAIRS"][:] = 0
+        each.arrays["pairs"][:] = 0
     np.testing.assert_array_equal(advance(weights, X, dtype)[0], found)
 
 
@@ -249,11 +247,11 @@ def test_a_sum_that_is_not_finite_is_found_in_its_layer(dtype, sign, at, column)
     """Before ReLU or clip hide it: in one input, and in the first or second neuron of a pair."""
     W = np.eye(40) * 0.5 + 0.25 * np.eye(40)[::-1]
     first, then, last = prepared([Dense(W, 0.0, clip=1.0)] * 3, dtype)
-    assert then.arrays["PAIRS"][8:10].tolist() == [1, 0]
+    assert then.arrays["pairs"][8:10].tolist() == [1, 0]
     X = np.zeros((22, 40))
     X[at] = 1
     assert advance([first, then, last], X, dtype)[2] == -1
-    values = then.arrays["WEIGHTS"]
+    values = then.arrays["weights"]
     values[2 * column : 2 * column + 2] = sign * np.finfo(values.dtype).max
     assert advance([first, then, last], X, dtype)[2] == 1
     X[at] = 0.5
@@ -315,7 +313,7 @@ def test_tiles_of_other_processors_give_the_same_bits(dtype, monkeypatch):
     ]
     name = {"float32": "FP32", "float64": "FP64"}[dtype]
     weights, X = prepared(layers, name), features(random, 300, 96)
-    assert [bool(each.record[FIELDS.index("DENSE")]) for each in weights].count(True) == 1
+    assert [bool(each.record["dense"]) for each in weights].count(True) == 1
     answers = []
     for pair_lines in (2, 4):
         library = Library(  # owns the code

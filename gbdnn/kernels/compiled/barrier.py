@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.tile import LINE, offset
+from gbdnn.kernels.compiled.vectors import LINE, offset
 
 __all__ = ["add", "barrier", "read", "relax", "wait_for", "write"]
 

@@ -17,15 +17,14 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.record import CHECKED, DROPPABLE, EDGES, FIELDS, NCOLS
-from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
+from gbdnn.kernels.compiled.record import LAYER
+from gbdnn.kernels.compiled.tiles import Strip
+from gbdnn.kernels.compiled.vectors import COMPILED, LINE, offset, pointer_to, record_at
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
 
 __all__ = ["make_chain"]
-
-NFIELDS = len(FIELDS)
 
 
 def make_chain(kind: Kinds, layer):
@@ -33,7 +32,7 @@ def make_chain(kind: Kinds, layer):
     real, bits, lanes = kind.real, kind.bits, kind.lanes
     size = LINE // lanes
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def compact(Y, stride, nrows, count, living, live, ids, holes, movers):
         """Move the live inputs at or after `living` to positions of dead inputs before it."""
         moves = 0
@@ -56,7 +55,7 @@ def make_chain(kind: Kinds, layer):
         for m in range(moves):
             ids[holes[m]] = ids[movers[m]]
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def census(found, count, ids, stands, told):
         """Add up the live inputs, the inputs they represent, and the entries."""
         weights = pointer_to(stands, types.int64)
@@ -105,15 +104,14 @@ def make_chain(kind: Kinds, layer):
         state[1], state[2] = 0, -1
         k = first
         while k < last and count > 0:
-            record = offset(pointer_to(table, types.int64), k * NFIELDS)
+            record = record_at(table, LAYER, k)
             began = ticks() if stands != 0 else 0
-            live = pointer_to(scratch if record[DROPPABLE] else 0, bits)
-            overflow = pointer_to(second if record[CHECKED] else 0, bits)
-            layer(record, y, z, stride, count, live, overflow, z)
+            live, overflow = pointer_to(scratch, bits), pointer_to(second, bits)
+            layer(record, Strip(y, z, stride, live, overflow, z), count)
             y, z = z, y
             k += 1
             state[1] = 1 - state[1]
-            if record[CHECKED]:
+            if record.checked:
                 infinite = bits(0)
                 for q in range(count):
                     infinite |= overflow[q]
@@ -121,7 +119,7 @@ def make_chain(kind: Kinds, layer):
                     state[2] = k - 1
                     break
             living = count
-            if record[DROPPABLE]:
+            if record.droppable:
                 living = 0
                 for q in range(count):
                     living += live[q] != 0
@@ -131,9 +129,9 @@ def make_chain(kind: Kinds, layer):
                 told[0] += count
                 if stands != 0:
                     found = pointer_to(scratch, bits)
-                    if not record[DROPPABLE]:
+                    if not record.droppable:
                         for t in range(0, count, lanes):
-                            entries(offset(y, t), stride, record[NCOLS], offset(found, t))
+                            entries(offset(y, t), stride, record.ncols, offset(found, t))
                     census(found, count, ids, stands, told)
                     told[4] += ticks() - began
             if living < count:
@@ -141,8 +139,8 @@ def make_chain(kind: Kinds, layer):
                 for q in range(living, count):
                     moves += live[q] != 0
                 lines = -(-count // lanes) - -(-living // lanes)
-                waste += lines * lanes * record[EDGES] * edge_cost
-                nrows = record[NCOLS]
+                waste += lines * lanes * record.edges * edge_cost
+                nrows = record.ncols
                 if (tidy and k == last) or waste > nrows * (row_cost + moves * move_cost):
                     compact(y, stride, nrows, count, living, live, ids, holes, movers)
                     count, waste = living, 0.0

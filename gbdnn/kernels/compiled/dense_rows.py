@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from numba import njit, types
 
-from gbdnn.kernels.compiled.tile import bits_of, offset, pointer_to
 from gbdnn.kernels.compiled.transpose import SQUARE, stacked_zeros, transpose
+from gbdnn.kernels.compiled.vectors import bits_of, offset, pointer_to
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds

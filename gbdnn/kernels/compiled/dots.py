@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.tile import LINE
+from gbdnn.kernels.compiled.vectors import LINE
 
 __all__ = ["dots", "row_sum"]
 

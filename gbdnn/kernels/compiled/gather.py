@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.tile import LINE, offset, pointer_to
+from gbdnn.kernels.compiled.vectors import LINE, offset, pointer_to
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds

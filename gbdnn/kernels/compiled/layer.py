@@ -28,26 +28,8 @@ from typing import NamedTuple
 
 from numba import njit, types
 
-from gbdnn.kernels.compiled.record import (
-    BIAS,
-    BIAS_STEP,
-    CHECKED,
-    DENSE,
-    DROPPABLE,
-    EDGES,
-    INDPTR,
-    LIMITS,
-    NCOLS,
-    NROWS,
-    PAIRED,
-    PAIRS,
-    PANELS,
-    PLACES,
-    ROWS,
-    WEIGHT_STEP,
-    WEIGHTS,
-)
-from gbdnn.kernels.compiled.tile import ALL, LINE, OWN, SAME, offset, pointer_to, tile
+from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
+from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, offset, pointer_to
 
 __all__ = ["Kinds", "kinds", "make_layer"]
 
@@ -68,10 +50,10 @@ def kinds(dtype: str) -> Kinds:
 
 
 @cache  # block kernels and training steps share it
-def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
-    """Return ``layer(record, Y, Z, stride, inputs, live, overflow, mask)`` for one dtype.
+def make_layer(kind: Kinds, pair_lines: int, *, masked: bool = False):
+    """Return ``layer(record, block, inputs)`` for one dtype.
 
-    If `masked` is 1, a sum is stored where the block `mask` lies between the record's limits, and 0
+    If `masked`, a sum is stored where the block `mask` lies between the record's limits, and 0
     elsewhere.
     """
     lanes = kind.lanes
@@ -81,104 +63,103 @@ def make_layer(kind: Kinds, pair_lines: int, masked: int = 0):
     # Rows that exceed the L1 cache, and edges per neuron that amortize another pass over them.
     far_rows, many_edges = 256, 20
 
-    @njit(no_cpython_wrapper=True)
-    def layer(record, Y, Z, stride, inputs, live, overflow, mask):
+    @njit(**COMPILED)
+    def layer(record, block, inputs):
         """Compute all neurons of a layer for `inputs` inputs, rounded up to whole cache lines.
 
-        ``live[q]`` becomes the number of nonzero activations of input q if the record's DROPPABLE
-        is set. ``overflow[q]`` becomes nonzero if a sum of input q is not finite and CHECKED is
-        set. Either may be null if its flag is not set.
+        `block` is a `Strip`. Its `live` and `overflow` are set to 0 first, if the record asks for
+        them, and not read otherwise.
         """
         whole = -(-inputs // lanes) * lanes
-        if record[DROPPABLE]:
+        if record.droppable:
             for q in range(whole):
-                live[q] = 0
-        if record[CHECKED]:
+                block.live[q] = 0
+        if record.checked:
             for q in range(whole):
-                overflow[q] = 0
-        if record[DENSE]:
-            dense(record, Y, Z, stride, whole, live, overflow, mask)
+                block.overflow[q] = 0
+        if record.dense:
+            dense(record, block, whole)
             return
         most = 4 * lanes
-        many = record[EDGES] >= many_edges * record[NCOLS] and record[NROWS] > far_rows
-        if record[PAIRED] or (many and record[PANELS] == 1):
+        many = record.edges >= many_edges * record.ncols and record.nrows > far_rows
+        if record.paired or (many and record.panels == 1):
             most = widest_in_pairs
         t = 0
         while t < whole:
-            y, z = offset(Y, t), offset(Z, t)
-            a = offset(live, t if record[DROPPABLE] else 0)
-            o = offset(overflow, t if record[CHECKED] else 0)
-            m = offset(mask, t if masked else 0)
+            strip = _strip(block, t)
             width = min(most, whole - t)
             lines = 4 if width >= 4 * lanes else 2 if width >= 2 * lanes else 1
-            for panel in range(record[PANELS]):
+            for panel in range(record.panels):
                 if lines == 4:
-                    sweep4(record, panel, y, z, stride, a, o, m)
+                    sweep4(record, panel, strip)
                 elif lines == 2:
-                    sweep2(record, panel, y, z, stride, a, o, m)
+                    sweep2(record, panel, strip)
                 else:
-                    sweep1(record, panel, y, z, stride, a, o, m)
+                    sweep1(record, panel, strip)
             t += lines * lanes
 
     return layer
 
 
-def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: int):
-    """Return a function that computes one tile of inputs for one panel of a layer's rows."""
-    real, uint32, int64, uint8 = kind.real, types.uint32, types.int64, types.uint8
-    in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
+@njit(**INLINED)
+def _strip(block, t):
+    """Return the inputs of a block from t on."""
+    return Strip(
+        offset(block.Y, t), offset(block.Z, t), block.stride, offset(block.live, t),
+        offset(block.overflow, t), offset(block.mask, t),
+    )  # fmt: skip
 
-    @njit(no_cpython_wrapper=True)
-    def sweep(record, panel, Y, Z, stride, live, overflow, mask):
-        ncols = record[NCOLS]
-        indptr = offset(pointer_to(record[INDPTR], int64), panel * ncols)
-        rows = pointer_to(record[ROWS], uint32)
-        weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
-        bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
-        places, pairs = pointer_to(record[PLACES], uint32), pointer_to(record[PAIRS], uint8)
-        limits = pointer_to(record[LIMITS], real)
-        low, high = limits[0], limits[1]
-        begins, ends = int64(panel == 0), int64(panel == record[PANELS] - 1)
-        by_degree = record[PAIRED] == 0 and record[PANELS] == 1
+
+def _make_columns(kind: Kinds):
+    """Return a function that returns the pointers and numbers of a record."""
+    real, uint32 = kind.real, types.uint32
+
+    @njit(**INLINED)
+    def columns(record, step, begins, ends):
+        limits = pointer_to(record.limits, real)
+        return Columns(
+            pointer_to(record.rows, uint32), pointer_to(record.weights, real), step,
+            pointer_to(record.bias, real), record.bias_step, pointer_to(record.places, uint32),
+            limits[0], limits[1], begins, ends, record.droppable, record.checked,
+        )  # fmt: skip
+
+    return columns
+
+
+def _make_sweep(kind: Kinds, lines: int, pair_lines: int, masked: bool):
+    """Return a function that computes one tile of inputs for one panel of a layer's rows."""
+    in_pairs, several = lines <= pair_lines, max(1, 2 * pair_lines // lines)
+    columns = _make_columns(kind)
+    pair = make_tile(kind, lines, 2, "same", masked=masked)
+    some = make_tile(kind, lines, several, "own", masked=masked)
+    single = make_tile(kind, lines, 1, "own", masked=masked)
+
+    @njit(**COMPILED)
+    def sweep(record, panel, strip):
+        ncols, begins, ends = record.ncols, panel == 0, panel == record.panels - 1
+        layer = columns(record, record.weight_step, begins, ends)
+        indptr = offset(pointer_to(record.indptr, types.int64), panel * ncols)
+        pairs = pointer_to(record.pairs, types.uint8)
+        by_degree = several > 1 and record.paired == 0 and record.panels == 1
         j = 0
         while j < ncols:
-            first = indptr[j]
+            first, last = indptr[j], j + several
             edges = indptr[j + 1] - first
-            last = j + several
             if in_pairs and pairs[j]:
-                tile(
-                    lines, 2, SAME, masked, begins, ends, Y, stride, offset(rows, first),
-                    offset(weights, first * step), step, edges, offset(bias, j * bias_step),
-                    bias_step, low, high, Z, live, overflow, offset(places, j), mask,
-                )  # fmt: skip
+                pair(layer, strip, j, first, edges)
                 j += 2
-            elif (
-                several > 1
-                and by_degree
-                and last <= ncols
-                and indptr[last] - indptr[last - 1] == edges
-            ):
-                tile(
-                    lines, several, OWN, masked, begins, ends, Y, stride,
-                    offset(rows, first), offset(weights, first * step), step, edges,
-                    offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
-                    offset(places, j), mask,
-                )  # fmt: skip
+            elif by_degree and last <= ncols and indptr[last] - indptr[last - 1] == edges:
+                some(layer, strip, j, first, edges)
                 j += several
             else:
                 if edges or begins or ends:
-                    tile(
-                        lines, 1, SAME, masked, begins, ends, Y, stride,
-                        offset(rows, first), offset(weights, first * step), step, edges,
-                        offset(bias, j * bias_step), bias_step, low, high, Z, live, overflow,
-                        offset(places, j), mask,
-                    )  # fmt: skip
+                    single(layer, strip, j, first, edges)
                 j += 1
 
     return sweep
 
 
-def _make_dense(kind: Kinds, pair_lines: int, masked: int):
+def _make_dense(kind: Kinds, pair_lines: int, masked: bool):
     """Return a function that computes a dense layer for a block.
 
     Weights are read in groups that stay in the L2 cache for all tiles of the block.
@@ -190,63 +171,42 @@ def _make_dense(kind: Kinds, pair_lines: int, masked: int):
     widest = 4 * lanes if pair_lines == 4 else lanes
     group_bytes, size = 1 << 17, LINE // lanes
 
-    @njit(no_cpython_wrapper=True)
-    def dense(record, Y, Z, stride, whole, live, overflow, mask):
-        ncols = record[NCOLS]
-        group = max(1, group_bytes // (24 * size * max(1, record[NROWS]))) * 24
+    @njit(**COMPILED)
+    def dense(record, block, whole):
+        ncols = record.ncols
+        group = max(1, group_bytes // (24 * size * max(1, record.nrows))) * 24
         for first in range(0, ncols, group):
             last = min(ncols, first + group)
             t = 0
             while t < whole:
-                y, z = offset(Y, t), offset(Z, t)
-                a = offset(live, t if record[DROPPABLE] else 0)
-                o = offset(overflow, t if record[CHECKED] else 0)
-                m = offset(mask, t if masked else 0)
                 if whole - t >= widest:
-                    sweep4(record, first, last, y, z, stride, a, o, m)
+                    sweep4(record, first, last, _strip(block, t))
                     t += widest
                 else:
-                    sweep1(record, first, last, y, z, stride, a, o, m)
+                    sweep1(record, first, last, _strip(block, t))
                     t += lanes
 
     return dense
 
 
-def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: int):
+def _make_dense_sweep(kind: Kinds, lines: int, several: int, masked: bool):
     """Return a function that computes some neurons of a dense layer for one tile of inputs."""
-    real, uint32 = kind.real, types.uint32
+    columns = _make_columns(kind)
+    some, pair, single = (make_tile(kind, lines, n, "all", masked=masked) for n in (several, 2, 1))
 
-    @njit(no_cpython_wrapper=True)
-    def sweep(record, first, last, Y, Z, stride, live, overflow, mask):
-        rows, places = pointer_to(record[ROWS], uint32), pointer_to(record[PLACES], uint32)
-        weights = pointer_to(record[WEIGHTS], real)
-        bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
-        limits = pointer_to(record[LIMITS], real)
-        low, high, nrows = limits[0], limits[1], record[NROWS]
+    @njit(**COMPILED)
+    def sweep(record, first, last, strip):
+        layer, nrows = columns(record, 1, True, True), record.nrows
         j = first
         while j < last:
-            w, b, place = (
-                offset(weights, j * nrows),
-                offset(bias, j * bias_step),
-                offset(places, j),
-            )
             if last - j >= several:
-                tile(
-                    lines, several, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
-                    bias_step, low, high, Z, live, overflow, place, mask,
-                )  # fmt: skip
+                some(layer, strip, j, j * nrows, nrows)
                 j += several
             elif last - j >= 2:
-                tile(
-                    lines, 2, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
-                    bias_step, low, high, Z, live, overflow, place, mask,
-                )  # fmt: skip
+                pair(layer, strip, j, j * nrows, nrows)
                 j += 2
             else:
-                tile(
-                    lines, 1, ALL, masked, 1, 1, Y, stride, rows, w, 1, nrows, b,
-                    bias_step, low, high, Z, live, overflow, place, mask,
-                )  # fmt: skip
+                single(layer, strip, j, j * nrows, nrows)
                 j += 1
 
     return sweep

@@ -1,18 +1,43 @@
-"""Fields of the record that describes a layer to compiled code: integers, mostly addresses."""
+"""The record that describes a layer to compiled code, which reads its fields by name."""
 
 from __future__ import annotations
 
-FIELDS = (
-    "NROWS", "NCOLS", "EDGES", "INDPTR", "ROWS", "WEIGHTS", "WEIGHT_STEP", "BIAS", "BIAS_STEP",
-    "PLACES", "PAIRS", "PAIRED", "LIMITS", "DROPPABLE", "DENSE",
-    "CHECKED", "PANELS", "FIRST",
-)  # fmt: skip
-(
-    NROWS, NCOLS, EDGES, INDPTR, ROWS, WEIGHTS, WEIGHT_STEP, BIAS, BIAS_STEP,
-    PLACES, PAIRS, PAIRED, LIMITS, DROPPABLE, DENSE,
-    CHECKED, PANELS, FIRST,
-) = range(len(FIELDS))  # fmt: skip
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gbdnn.kernels.addresses import address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["LAYER", "NEAR", "filled", "stacked"]
+
+LAYER = np.dtype([
+    (name, np.int64)
+    for name in (
+        "nrows", "ncols", "edges",
+        "indptr", "rows", "weights", "bias", "places", "pairs", "limits",  # addresses
+        "weight_step", "bias_step",  # 1, or 0 if one number is valid for all
+        "paired", "dense",  # whether most columns are in pairs; whether all weights are stored
+        "droppable", "checked",  # whether to count activations, and to look for infinite sums
+        "panels",
+        "first",  # column of the layer that is the first of this record, for single inputs
+    )
+])  # fmt: skip
 
 NEAR = 1 << 16  # most neurons of a layer that single inputs address with uint16
 
-__all__ = ["FIELDS", "NEAR", *FIELDS]
+
+def filled(kind: np.dtype, known: Mapping[str, int | np.ndarray | None]) -> np.ndarray:
+    """Return a record of numbers and of addresses of arrays; missing fields are 0."""
+    return np.array(tuple(address(known.get(name)) for name in kind.names or ()), kind)
+
+
+def stacked(records: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Return an array of layers' records; the fields of missing ones are 0."""
+    found = np.zeros(len(records), LAYER)
+    for k, record in enumerate(records):  # np.array takes fifty times as long
+        if record is not None:
+            found[k] = record
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from numba import types
 
-from gbdnn.kernels.compiled.tile import offset, pointer_to
+from gbdnn.kernels.compiled.vectors import offset, pointer_to
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds

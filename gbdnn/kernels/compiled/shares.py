@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING
 from numba import njit, types
 
 from gbdnn.kernels.compiled.barrier import add, read, relax, wait_for
-from gbdnn.kernels.compiled.record import FIELDS, FIRST, NROWS
+from gbdnn.kernels.compiled.record import LAYER
 from gbdnn.kernels.compiled.single import make_single
-from gbdnn.kernels.compiled.tile import offset, pointer_to
+from gbdnn.kernels.compiled.tiles import Strip
+from gbdnn.kernels.compiled.vectors import COMPILED, offset, pointer_to, record_at
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
 
 __all__ = ["COUNTERS", "JOB", "make_shares"]
-
-NFIELDS = len(FIELDS)
 
 JOB = ("TABLE", "COUNT", "LAYERS", "Y", "Z", "STRIDE", "INPUTS", "LIVING", "NEURONS", "FAULTY")
 TABLE, COUNT, LAYERS, Y0, Z0, STRIDE, INPUTS, LIVING, NEURONS, FAULTY = range(len(JOB))
@@ -59,7 +58,7 @@ def make_shares(kind: Kinds, layer):
     real, i64 = kind.real, types.int64
     count_living, any_infinite, row_share = make_single(kind)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def work(job, number):
         none = pointer_to(0, kind.bits)
         Y, Z = pointer_to(job[Y0], real), pointer_to(job[Z0], real)
@@ -69,13 +68,13 @@ def make_shares(kind: Kinds, layer):
             begun, completed = offset(job, COUNTERS + 2 * k), offset(job, COUNTERS + 2 * k + 1)
             share, alive = add(begun, 1), i64(-1)
             while share < job[COUNT]:
-                record = offset(pointer_to(job[TABLE], i64), (k * job[COUNT] + share) * NFIELDS)
+                record = record_at(job[TABLE], LAYER, k * job[COUNT] + share)
                 if job[STRIDE] != 0:
-                    layer(record, Y, Z, job[STRIDE], job[INPUTS], none, none, Z)
+                    layer(record, Strip(Y, Z, job[STRIDE], none, none, Z), job[INPUTS])
                 else:
                     if alive < 0:
-                        alive = count_living(Y, record[NROWS], living)
-                    if row_share(record, living, alive, Y, offset(Z, record[FIRST])):
+                        alive = count_living(Y, record.nrows, living)
+                    if row_share(record, living, alive, Y, offset(Z, record.first)):
                         job[FAULTY] = k + 1
                 add(completed, 1)
                 share = add(begun, 1)
@@ -88,8 +87,8 @@ def make_shares(kind: Kinds, layer):
         """Compute a job; helpers may take part if there are several shares."""
         job[FAULTY] = 0
         if job[STRIDE] == 0:
-            record = pointer_to(job[TABLE], i64)
-            if any_infinite(pointer_to(job[Y0], real), record[NROWS]):
+            record = record_at(job[TABLE], LAYER, 0)
+            if any_infinite(pointer_to(job[Y0], real), record.nrows):
                 job[FAULTY] = job[LAYERS] + 1
                 return
         for k in range(2 * job[LAYERS]):

@@ -11,38 +11,12 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gbdnn.kernels.compiled.record import (
-    BIAS,
-    BIAS_STEP,
-    DENSE,
-    INDPTR,
-    LIMITS,
-    NCOLS,
-    NEAR,
-    ROWS,
-    WEIGHT_STEP,
-    WEIGHTS,
-)
-from gbdnn.kernels.compiled.tile import offset, pointer_to
+from gbdnn.kernels.compiled.record import NEAR
+from gbdnn.kernels.compiled.vectors import COMPILED, fma, offset, pointer_to
 
 __all__ = ["make_single"]
-
-
-@intrinsic
-def fma(typing, a, b, c):
-    """Return a * b + c, rounded once."""
-
-    def codegen(context, builder, signature, args):
-        real = args[0].type
-        bits = 32 if isinstance(real, ir.FloatType) else 64
-        kind = ir.FunctionType(real, [real] * 3)
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.f{bits}")
-        return builder.call(function, args)
-
-    return a(a, b, c), codegen
 
 
 @intrinsic
@@ -70,7 +44,7 @@ def make_single(kind):
     """Return functions that find living neurons, test for infinity, and compute a record."""
     real, i64 = kind.real, types.int64
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def add_row(columns, weights, step, first, last, v, z):
         """Compute z += v W(i, :) for the edges `first` to `last` of a row, which has no repeats."""
         e = first
@@ -85,14 +59,14 @@ def make_single(kind):
             z[j] = fma(weights[e * step], v, z[j])
             e += 1
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def any_infinite(z, count):
         found = kind.bits(0)  # unlike a sum, a count is vectorised
         for j in range(count):
             found += kind.bits(z[j] - z[j] != 0)
         return found != 0
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def count_living(y, nrows, living):
         """Write the numbers of the neurons whose activation is not 0; return how many."""
         alive = 0
@@ -101,24 +75,24 @@ def make_single(kind):
             alive += y[i] != 0
         return alive
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def sums(record, living, alive, y, z):
         """Compute z = b + y W for the columns of a record and the `alive` neurons in `living`."""
-        ncols = record[NCOLS]
-        weights, step = pointer_to(record[WEIGHTS], real), record[WEIGHT_STEP]
-        bias, bias_step = pointer_to(record[BIAS], real), record[BIAS_STEP]
+        ncols = record.ncols
+        weights, step = pointer_to(record.weights, real), record.weight_step
+        bias, bias_step = pointer_to(record.bias, real), record.bias_step
         for j in range(ncols):
             z[j] = bias[j * bias_step]
-        if record[DENSE]:
+        if record.dense:
             for n in range(alive):
                 i = types.intp(living[n])
                 v, row = y[i], offset(weights, i * ncols)
                 for j in range(ncols):
                     z[j] = fma(row[j], v, z[j])
             return
-        indptr = pointer_to(record[INDPTR], i64)
-        near = pointer_to(record[ROWS], types.uint16)
-        far = pointer_to(record[ROWS], types.uint32)
+        indptr = pointer_to(record.indptr, i64)
+        near = pointer_to(record.rows, types.uint16)
+        far = pointer_to(record.rows, types.uint32)
         for n in range(alive):
             i = types.intp(living[n])
             if ncols <= NEAR:
@@ -126,14 +100,14 @@ def make_single(kind):
             else:
                 add_row(far, weights, step, indptr[i], indptr[i + 1], y[i], z)
 
-    @njit(no_cpython_wrapper=True)
+    @njit(**COMPILED)
     def row_share(record, living, alive, y, z):
         """Compute the neurons of a record; return whether a sum is not finite."""
         sums(record, living, alive, y, z)
-        infinite = any_infinite(z, record[NCOLS])
-        limits = pointer_to(record[LIMITS], real)
+        infinite = any_infinite(z, record.ncols)
+        limits = pointer_to(record.limits, real)
         low, high = limits[0], limits[1]
-        for j in range(record[NCOLS]):
+        for j in range(record.ncols):
             total = z[j] if z[j] > low else low
             z[j] = total if total < high else high
         return infinite

@@ -25,16 +25,17 @@ from gbdnn.kernels.compiled import step_record as at
 from gbdnn.kernels.compiled.barrier import barrier, read, write
 from gbdnn.kernels.compiled.dots import dots, row_sum
 from gbdnn.kernels.compiled.layer import make_layer
-from gbdnn.kernels.compiled.record import FIELDS
-from gbdnn.kernels.compiled.tile import bits_of, offset, pointer_to
+from gbdnn.kernels.compiled.record import LAYER
+from gbdnn.kernels.compiled.tiles import Strip
 from gbdnn.kernels.compiled.transpose import SQUARE, transpose
+from gbdnn.kernels.compiled.vectors import bits_of, offset, pointer_to, record_at
 
 if TYPE_CHECKING:
     from gbdnn.kernels.compiled.layer import Kinds
 
 __all__ = ["make_steps"]
 
-NFIELDS, NEDGE_FIELDS = len(FIELDS), len(at.EDGE_FIELDS)
+NEDGE_FIELDS = len(at.EDGE_FIELDS)
 
 
 def make_steps(kind: Kinds, pair_lines: int):
@@ -44,7 +45,7 @@ def make_steps(kind: Kinds, pair_lines: int):
     """
     real, lanes = kind.real, kind.lanes
     int64 = types.int64
-    forward, backward = make_layer(kind, pair_lines), make_layer(kind, pair_lines, masked=1)
+    forward, backward = make_layer(kind, pair_lines), make_layer(kind, pair_lines, masked=True)
     block, gather = _make_block(kind), _make_gather(kind)
     loss_and_gradient = _make_loss(kind)
     gradient, update = _make_gradient(kind, pair_lines), _make_update(kind)
@@ -70,20 +71,20 @@ def make_steps(kind: Kinds, pair_lines: int):
             if passes & at.FORWARD:
                 gather(job, first, count, offset(block(job, at.Y_BLOCKS, share, 0), skip))
             for k in range(layers if passes & at.FORWARD else 0):
-                record = offset(pointer_to(job[at.Y_RECORDS], int64), k * NFIELDS)
+                record = record_at(job[at.Y_RECORDS], LAYER, k)
                 y = offset(block(job, at.Y_BLOCKS, share, k), skip)
                 z = offset(block(job, at.Y_BLOCKS, share, k + 1), skip)
-                forward(record, y, z, stride, count, null, null, z)
+                forward(record, Strip(y, z, stride, null, null, z), count)
             if passes & at.LOSS_GRADIENT:
                 loss_and_gradient(
                     job, first, count, inputs, offset(block(job, at.Y_BLOCKS, share, layers), skip)
                 )
             for k in range(layers - 1 if passes & at.BACKWARD else 0, 0, -1):
-                record = offset(pointer_to(job[at.D_RECORDS], int64), k * NFIELDS)
+                record = record_at(job[at.D_RECORDS], LAYER, k)
                 y = offset(block(job, at.Y_BLOCKS, share, k), skip)
                 d = offset(block(job, at.D_BLOCKS, share, k + 1), skip)
                 below = offset(block(job, at.D_BLOCKS, share, k), skip)
-                backward(record, d, below, stride, count, null, null, y)
+                backward(record, Strip(d, below, stride, null, null, y), count)
             line += some
 
     @njit(no_cpython_wrapper=True)

@@ -15,22 +15,7 @@ import numpy as np
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
 from gbdnn.kernels.compiled.functions import functions
-from gbdnn.kernels.compiled.record import (
-    BIAS,
-    BIAS_STEP,
-    CHECKED,
-    DENSE,
-    DROPPABLE,
-    EDGES,
-    FIELDS,
-    INDPTR,
-    NCOLS,
-    NEAR,
-    NROWS,
-    PAIRS,
-    PLACES,
-    WEIGHTS,
-)
+from gbdnn.kernels.compiled.record import LAYER, NEAR, filled, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,15 +31,15 @@ _TOGETHER = 24  # columns of a dense layer that are computed together, at most
 class FusedLayer(NamedTuple):
     """A layer for the fused kernel, with its columns in the order of computation.
 
-    ``arrays`` maps names of the record's fields to arrays: ``INDPTR`` (int64), ``ROWS`` (uint32)
-    and ``WEIGHTS`` (one per edge, or one for all) are the columns; ``BIAS`` has one value or one
-    per column; ``PLACES`` (uint32) is the neuron of each column; ``PAIRS`` is 1 where a column and
-    the next have the same rows and are computed together; ``LIMITS`` are the least and greatest
-    activation. A dense layer stores all weights by column and has no ``ROWS``. ``record`` holds the
+    ``arrays`` maps names of the record's fields to arrays: ``indptr`` (int64), ``rows`` (uint32)
+    and ``weights`` (one per edge, or one for all) are the columns; ``bias`` has one value or one
+    per column; ``places`` (uint32) is the neuron of each column; ``pairs`` is 1 where a column and
+    the next have the same rows and are computed together; ``limits`` are the least and greatest
+    activation. A dense layer stores all weights by column and has no ``rows``. ``record`` holds the
     addresses.
 
-    For single inputs the arrays hold the rows of some columns of W: ``FIRST`` is the first of these
-    columns, and ``ROWS`` (uint16 or uint32) are column numbers counted from it. One weight for all
+    For single inputs the arrays hold the rows of some columns of W: ``first`` is the first of these
+    columns, and ``rows`` (uint16 or uint32) are column numbers counted from it. One weight for all
     edges is stored four times.
     """
 
@@ -72,11 +57,11 @@ def prepare(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> Fuse
     arrays = _arranged("arrange", columns, 1, info, order, columns.nrows, pairs)
     bias = np.atleast_1d(np.asarray(b, info.dtype))
     arrays |= {
-        "BIAS": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
-        "PLACES": order.astype(np.uint32),
-        "PAIRS": pairs,
+        "bias": np.ascontiguousarray(bias[order] if len(bias) > 1 else bias),
+        "places": order.astype(np.uint32),
+        "pairs": pairs,
     }
-    return _layer(info, arrays, PAIRED=int(paired))
+    return _layer(info, arrays, paired=paired)
 
 
 def prepare_panels(
@@ -90,11 +75,11 @@ def prepare_panels(
     cursors = np.empty(ncols, np.int64)
     arrays = _arranged("panels", columns, panels, info, ncols, size, panels, cursors)
     arrays |= {
-        "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
-        "PLACES": np.arange(ncols, dtype=np.uint32),
-        "PAIRS": np.zeros(ncols, np.uint8),
+        "bias": np.atleast_1d(np.asarray(b, info.dtype)),
+        "places": np.arange(ncols, dtype=np.uint32),
+        "pairs": np.zeros(ncols, np.uint8),
     }
-    return _layer(info, arrays, PANELS=panels)
+    return _layer(info, arrays, panels=panels)
 
 
 def _order(columns: SparseRows, info: LayerInfo) -> tuple[np.ndarray, bool]:
@@ -114,9 +99,9 @@ def _arranged(
     """Return the edges in the order that a compiled function computes."""
     weights = columns.values[:1].copy() if columns.is_iso else np.ascontiguousarray(columns.values)
     made: dict[str, np.ndarray] = {
-        "INDPTR": np.empty(panels * columns.nrows + 1, np.int64),
-        "ROWS": np.empty(columns.nvals, np.uint32),
-        "WEIGHTS": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
+        "indptr": np.empty(panels * columns.nrows + 1, np.int64),
+        "rows": np.empty(columns.nvals, np.uint32),
+        "weights": weights if columns.is_iso else np.empty(columns.nvals, info.dtype),
     }
     functions(info.dtype.name)[name](
         *map(address, (columns.indptr, columns.columns, weights)), int(columns.is_iso),
@@ -128,7 +113,7 @@ def _arranged(
 def prepare_dense(columns: SparseRows, b: float | np.ndarray, info: LayerInfo) -> FusedLayer:
     """Return a dense layer, which stores zeros too, from its columns."""
     places = np.arange(info.ncols, dtype=np.uint32)
-    return _layer(info, _dense(columns, b, info) | {"PLACES": places})
+    return _layer(info, _dense(columns, b, info) | {"places": places})
 
 
 def prepare_rows(
@@ -143,38 +128,38 @@ def prepare_rows(
     else:
         weights = rows.values[:1].repeat(4) if rows.is_iso else rows.values  # four per load
         arrays = {
-            "INDPTR": rows.indptr.astype(np.int64),
-            "ROWS": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
-            "WEIGHTS": np.ascontiguousarray(weights),
-            "BIAS": np.atleast_1d(np.asarray(b, info.dtype)),
+            "indptr": rows.indptr.astype(np.int64),
+            "rows": rows.columns.astype(np.uint16 if rows.ncols <= NEAR else np.uint32),
+            "weights": np.ascontiguousarray(weights),
+            "bias": np.atleast_1d(np.asarray(b, info.dtype)),
         }
     step = int(not rows.is_iso)
-    return _layer(info, arrays, NCOLS=rows.ncols, FIRST=first, WEIGHT_STEP=step)
+    return _layer(info, arrays, ncols=rows.ncols, first=first, weight_step=step)
 
 
 def _dense(rows: SparseRows, b: float | np.ndarray, info: LayerInfo) -> dict[str, np.ndarray]:
     weights = np.zeros((rows.nrows, rows.ncols), info.dtype)
     at = np.repeat(np.arange(rows.nrows), rows.degrees)
     weights[at, rows.columns.view(np.int64)] = rows.values
-    return {"WEIGHTS": weights, "BIAS": np.atleast_1d(np.asarray(b, info.dtype))}
+    return {"weights": weights, "bias": np.atleast_1d(np.asarray(b, info.dtype))}
 
 
 def _layer(info: LayerInfo, arrays: dict[str, np.ndarray], **numbers: int) -> FusedLayer:
     """Return the arrays with a record of their addresses, 0 for missing ones."""
     low = 0 if info.activation == "relu" else -np.inf
     high = np.inf if info.clip is None else info.clip
-    arrays = arrays | {"LIMITS": np.array([low, high], info.dtype)}
-    known = dict.fromkeys(FIELDS, 0) | {
-        "NROWS": info.nrows,
-        "NCOLS": info.ncols,
-        "EDGES": info.edges,
-        "WEIGHT_STEP": int(arrays["WEIGHTS"].size > 1),
-        "BIAS_STEP": int(len(arrays["BIAS"]) > 1),
-        "DENSE": int("ROWS" not in arrays),
-        "PANELS": 1,
+    arrays = arrays | {"limits": np.array([low, high], info.dtype)}
+    numbers = {
+        "nrows": info.nrows,
+        "ncols": info.ncols,
+        "edges": info.edges,
+        "weight_step": arrays["weights"].size > 1,
+        "bias_step": len(arrays["bias"]) > 1,
+        "dense": "rows" not in arrays,
+        "panels": 1,
+        **numbers,
     }
-    known |= numbers | {name: address(array) for name, array in arrays.items()}
-    return FusedLayer(info.ncols, arrays, np.array([known[name] for name in FIELDS], np.int64))
+    return FusedLayer(info.ncols, arrays, filled(LAYER, {**arrays, **numbers}))
 
 
 def shares(layer: FusedLayer, count: int) -> np.ndarray:
@@ -183,22 +168,23 @@ def shares(layer: FusedLayer, count: int) -> np.ndarray:
     The records point to the layer's arrays. A layer in panels cannot be divided.
     """
     arrays, record, parts = layer.arrays, layer.record, np.arange(count + 1) / count
-    if record[DENSE]:
-        indptr = record[NROWS] * np.arange(layer.ncols + 1)
+    if record["dense"]:
+        indptr = record["nrows"] * np.arange(layer.ncols + 1)
         ends = np.rint(parts * layer.ncols / _TOGETHER).astype(np.int64) * _TOGETHER
         ends = np.minimum(ends, layer.ncols)
     else:
-        indptr = arrays["INDPTR"]
+        indptr = arrays["indptr"]
         ends = np.searchsorted(indptr, parts * indptr[-1])
-        ends -= (arrays["PAIRS"][ends - 1] != 0) & (ends > 0)  # a pair is in one share
+        ends -= (arrays["pairs"][ends - 1] != 0) & (ends > 0)  # a pair is in one share
     ends[-1] = layer.ncols
-    found = np.repeat(record[np.newaxis], count, axis=0)
-    found[:, NCOLS], found[:, EDGES] = np.diff(ends), np.diff(indptr[ends])
-    size = arrays["WEIGHTS"].itemsize
-    strides = {PLACES: 4, BIAS: size * record[BIAS_STEP]}
-    strides |= {WEIGHTS: size * record[NROWS]} if record[DENSE] else {INDPTR: 8, PAIRS: 1}
+    found = np.repeat(record, count)
+    found["ncols"], found["edges"] = np.diff(ends), np.diff(indptr[ends])
+    size = arrays["weights"].itemsize
+    strides = {"places": 4, "bias": size * int(record["bias_step"])}
+    dense = {"weights": size * int(record["nrows"])}
+    strides |= dense if record["dense"] else {"indptr": 8, "pairs": 1}
     for field, stride in strides.items():
-        found[:, field] += ends[:-1] * stride
+        found[field] += ends[:-1] * stride
     return found
 
 
@@ -216,7 +202,6 @@ def layer_table(
     checked : sequence of bool
         For each layer, whether to check that its sums are finite.
     """
-    none = np.zeros(len(FIELDS), np.int64)
-    found = np.array([none if layer is None else layer.record for layer in layers])
-    found[:, DROPPABLE], found[:, CHECKED] = list(droppable), list(checked)
+    found = stacked([None if layer is None else layer.record for layer in layers])
+    found["droppable"], found["checked"] = list(droppable), list(checked)
     return found

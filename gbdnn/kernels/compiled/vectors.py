@@ -1,0 +1,277 @@
+"""Vectors for compiled code: a numba type and a few operations, so that a kernel is a plain loop.
+
+    s = splat(bias[j], width)                      width numbers in registers
+    for e in range(first, last):
+        s = fma(weights[e], load(row(Y, rows[e], stride), width), s)
+    store(row(Z, j, stride), between(s, low, high))
+
+`Vec(real, width)` is an LLVM vector, which LLVM splits into registers: one of 64 bytes with
+AVX-512, two with AVX2, four with NEON.
+
+**Tuples.** Every operation applies to tuples, too, element by element; arguments that are not
+tuples are the same for all elements. `take` returns a tuple of numbers, `row` of these a tuple of
+pointers, and `load` a tuple of vectors: the loop above computes several neurons if it takes their
+weights, and their rows unless these are the same.
+
+Operations on whole vectors only access aligned memory, others say so.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+__all__ = [
+    "COMPILED", "INLINED", "LINE", "Vec", "between", "bits_of", "count", "fma", "inside",
+    "load", "note", "offset", "pointer_to", "record_at", "row", "splat", "store", "take",
+]  # fmt: skip
+
+LINE = 64  # bytes of a cache line
+COMPILED = {"no_cpython_wrapper": True}  # options of functions that compiled code calls
+INLINED = COMPILED | {"forceinline": True}
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+class Vec(types.Type):
+    """A vector of `width` numbers of type `real`."""
+
+    def __init__(self, real, width):
+        self.real, self.width = real, width
+        super().__init__(f"vec({real}, {width})")
+
+
+@register_model(Vec)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        real = manager.lookup(kind.real).get_value_type()
+        super().__init__(manager, kind, ir.VectorType(real, kind.width))
+
+
+def each(result, arguments, emit):
+    """Return what an intrinsic returns, for an operation on each element of tuples.
+
+    ``emit(context, builder, *values)`` returns the value for one element, of type `result`.
+    """
+    counts = [kind.count for kind in arguments if isinstance(kind, types.BaseTuple)]
+    is_tuple, n = bool(counts), counts[0] if counts else 1
+    whole = types.UniTuple(result, n) if is_tuple and result is not types.void else result
+
+    def generate(context, builder, signature, values):
+        found = []
+        for k in range(n):
+            some = [
+                builder.extract_value(value, k) if isinstance(kind, types.BaseTuple) else value
+                for kind, value in zip(arguments, values, strict=True)
+            ]
+            found.append(emit(context, builder, *some))
+        if result is types.void:
+            return context.get_dummy_value()
+        return context.make_tuple(builder, whole, found) if is_tuple else found[0]
+
+    return whole(*arguments), generate
+
+
+def one(kind):
+    """Return the type of a tuple's elements, or a type that is not a tuple."""
+    return kind.dtype if isinstance(kind, types.BaseTuple) else kind
+
+
+def as_vector(builder, x, vector):
+    """Return a vector with a number in all lanes; vectors are returned unchanged."""
+    if isinstance(x.type, ir.VectorType):
+        return x
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), x, _I32(0))
+    zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def access(builder, pointer, vector, align=LINE):
+    """Return a pointer to a vector, and its alignment in bytes, at most `align`."""
+    size = vector.count * (4 if vector.element in (ir.FloatType(), _I32) else 8)
+    return builder.bitcast(pointer, vector.as_pointer()), min(size, align)
+
+
+def integers_of(vector):
+    """Return the type of a vector of integers as large as the numbers of `vector`."""
+    bits = 32 if isinstance(vector.element, ir.FloatType) else 64
+    return ir.VectorType(ir.IntType(bits), vector.count)
+
+
+@intrinsic(prefer_literal=True)
+def take(typing, pointer, count, step):
+    """Return the tuple ``(pointer[0], pointer[step], ...)`` of `count` numbers."""
+    result = types.UniTuple(pointer.dtype, count.literal_value)
+
+    def generate(context, builder, signature, values):
+        steps = [builder.mul(values[2], _I64(n)) for n in range(result.count)]
+        found = [builder.load(builder.gep(values[0], [step])) for step in steps]
+        return context.make_tuple(builder, result, found)
+
+    return result(pointer, count, types.intp), generate
+
+
+@intrinsic(prefer_literal=True)
+def load(typing, pointer, width):
+    """Return `width` numbers."""
+    kind = Vec(one(pointer).dtype, width.literal_value)
+
+    def emit(context, builder, pointer, _):
+        place, align = access(builder, pointer, context.get_value_type(kind))
+        return builder.load(place, align=align)
+
+    return each(kind, (pointer, width), emit)
+
+
+@intrinsic
+def store(typing, pointer, vector):
+    """Write a vector."""
+
+    def emit(context, builder, pointer, vector):
+        place, align = access(builder, pointer, vector.type)
+        builder.store(vector, place, align=align)
+
+    return each(types.void, (pointer, vector), emit)
+
+
+@intrinsic(prefer_literal=True)
+def splat(typing, x, width):
+    """Return a vector of equal numbers."""
+    kind = Vec(one(x), width.literal_value)
+
+    def emit(context, builder, x, _):
+        return as_vector(builder, x, context.get_value_type(kind))
+
+    return each(kind, (x, width), emit)
+
+
+@intrinsic
+def fma(typing, w, y, s):
+    """Return ``w y + s`` with one rounding; w may be a number for all lanes."""
+
+    def emit(context, builder, w, y, s):
+        kind = s.type
+        bits = 32 if ir.FloatType() in (kind, getattr(kind, "element", None)) else 64
+        name = f"f{bits}"
+        if isinstance(kind, ir.VectorType):
+            w, name = as_vector(builder, w, kind), f"v{kind.count}f{bits}"
+        signature = ir.FunctionType(kind, [kind] * 3)
+        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.fma.{name}")
+        return builder.call(function, [w, y, s])
+
+    return each(one(s), (w, y, s), emit)
+
+
+@intrinsic
+def between(typing, z, low, high):
+    """Return ``min(max(z, low), high)``; NaN becomes `low`."""
+
+    def emit(context, builder, z, low, high):
+        # This order of comparison and select compiles to one instruction.
+        for sign, limit in ((">", low), ("<", high)):
+            limit = as_vector(builder, limit, z.type)
+            z = builder.select(builder.fcmp_ordered(sign, z, limit), z, limit)
+        return z
+
+    return each(one(z), (z, low, high), emit)
+
+
+@intrinsic
+def inside(typing, y, low, high, s):
+    """Return s where ``low < y < high``, else 0."""
+
+    def emit(context, builder, y, low, high, s):
+        for sign, limit in ((">", low), ("<", high)):
+            is_inside = builder.fcmp_ordered(sign, y, as_vector(builder, limit, y.type))
+            s = builder.select(is_inside, s, ir.Constant(s.type, None))
+        return s
+
+    return each(one(s), (y, low, high, s), emit)
+
+
+@intrinsic
+def count(typing, pointer, z):
+    """Add ``z != 0`` to integers as large as the numbers."""
+
+    def emit(context, builder, pointer, z):
+        kind = integers_of(z.type)
+        place, align = access(builder, pointer, kind)
+        differs = builder.fcmp_unordered("!=", z, ir.Constant(z.type, None))
+        # A true comparison is -1 when sign-extended.
+        found = builder.sub(builder.load(place, align=align), builder.sext(differs, kind))
+        builder.store(found, place, align=align)
+
+    return each(types.void, (pointer, z), emit)
+
+
+@intrinsic
+def note(typing, pointer, s):
+    """Set bits of integers as large as the numbers where s is not finite."""
+
+    def emit(context, builder, pointer, s):
+        kind = integers_of(s.type)
+        place, align = access(builder, pointer, kind)
+        nothing = builder.bitcast(builder.fsub(s, s), kind)  # 0, or NaN
+        found = builder.or_(builder.load(place, align=align), nothing)
+        builder.store(found, place, align=align)
+
+    return each(types.void, (pointer, s), emit)
+
+
+@intrinsic
+def row(typing, pointer, number, stride):
+    """Return a pointer to row `number` of a matrix whose rows are `stride` elements apart."""
+    kind = one(number)
+
+    def emit(context, builder, pointer, number, stride):
+        number = context.cast(builder, number, kind, types.intp)
+        return builder.gep(pointer, [builder.mul(number, stride)])
+
+    return each(one(pointer), (pointer, number, types.intp), emit)
+
+
+@intrinsic
+def offset(typing, pointer, count):
+    """Return the pointer advanced by `count` elements."""
+
+    def emit(context, builder, pointer, count):
+        return builder.gep(pointer, [count])
+
+    return each(pointer, (pointer, types.intp), emit)
+
+
+@intrinsic
+def pointer_to(typing, address, kind):
+    """Return an address as a pointer to numbers of type `kind`."""
+    result = types.CPointer(kind.instance_type if hasattr(kind, "instance_type") else kind.dtype)
+
+    def generate(context, builder, signature, values):
+        return builder.inttoptr(values[0], context.get_value_type(result))
+
+    return result(types.intp, kind), generate
+
+
+@intrinsic
+def record_at(typing, address, kind, number):
+    """Return record `number` of an array of a structured dtype."""
+    result = kind.dtype
+
+    def generate(context, builder, signature, values):
+        at = builder.add(values[0], builder.mul(values[2], _I64(result.size)))
+        return builder.inttoptr(at, context.get_value_type(result))
+
+    return result(types.intp, kind, types.intp), generate
+
+
+@intrinsic
+def bits_of(typing, pointer):
+    """Return a pointer to floats as a pointer to unsigned integers of the same size."""
+    result = types.CPointer(types.uint32 if pointer.dtype == types.float32 else types.uint64)
+
+    def generate(context, builder, signature, values):
+        return builder.bitcast(values[0], context.get_value_type(result))
+
+    return result(pointer), generate
