@@ -20,7 +20,7 @@ from gbdnn.distributed.executors import batches
 from gbdnn.engine import choice
 from gbdnn.kernels import costs, gather
 from gbdnn.kernels.blocks import AlignedBlock, Block
-from gbdnn.kernels.compiled import record, table
+from gbdnn.kernels.compiled import table
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.fused import FUSED
 from gbdnn.kernels.trainable import TrainableLayer, edges_of
@@ -58,10 +58,10 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
     layer = network([some_layer(11, ncols, density, seed, iso=iso)])[0]
     whole = FUSED.prepare(layer, None, None)
     records = table.shares(whole, count)
-    firsts = (records[:, record.PLACES] - whole.record[record.PLACES]) // 4
-    require_division(firsts, records[:, record.NCOLS], ncols)
-    edges = 11 * ncols if whole.record[record.DENSE] else layer.edges
-    assert records[:, record.EDGES].sum() == edges
+    firsts = (records["places"] - whole.record["places"]) // 4
+    require_division(firsts, records["ncols"], ncols)
+    edges = 11 * ncols if whole.record["dense"] else layer.edges
+    assert records["edges"].sum() == edges
 
 
 @FULLY
@@ -69,9 +69,7 @@ def test_shares_of_the_neurons_of_a_block(ncols, density, count, seed, iso):
 def test_shares_of_the_neurons_of_a_single_input(ncols, density, count, seed):
     layer = network([some_layer(11, ncols, density, seed)])[0]
     found = FUSED.prepare_single(layer, 0.4, count)
-    firsts, sizes = (
-        [int(share.record[at]) for share in found] for at in (record.FIRST, record.NCOLS)
-    )
+    firsts, sizes = ([int(share.record[at]) for share in found] for at in ("first", "ncols"))
     assert len(found) == count
     require_division(firsts, sizes, ncols)
 
