@@ -23,7 +23,7 @@ import papers
 
 
 def measure(study: papers.Study, neurons: int, layers: int) -> None:
-    """Time LAGraph's loop, the sparse kernel and gbdnn's default."""
+    """Time LAGraph's calls, the same with a mask, the sparse kernel and gbdnn's default."""
     study.published(neurons, layers, ["davis", "demo", "ellis"], "GraphBLAS")
     study.published(neurons, layers, ["ellis"], "LAGraph")
     problem = study.problem(neurons, layers)
@@ -36,6 +36,9 @@ def measure(study: papers.Study, neurons: int, layers: int) -> None:
         infer = partial(gbdnn.infer, net, X, nthreads=count)
         programs = {
             "LAGraph's calls from Python": partial(lagraph.categories, prepared, parts, count),
+            "with a Boolean mask": partial(
+                lagraph.categories, prepared, parts, count, lagraph.infer_masked
+            ),
             "gbdnn, sparse kernel": partial(infer, engine="sparse", deduplicate=False),
             "gbdnn, every input": partial(infer, deduplicate=False),
             "gbdnn, equal inputs once": infer,

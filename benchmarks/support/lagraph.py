@@ -20,7 +20,7 @@ import graphblas as gb
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # Maximum entries of a batch's activations; two such matrices take about 4 GiB. With 1024 and 4096
 # neurons, 60,000 inputs are one batch.
@@ -80,7 +80,27 @@ def infer(network: Prepared, X: gb.Matrix) -> gb.Matrix:
     return Y
 
 
-def categories(network: Prepared, parts: Sequence[gb.Matrix], nthreads: int) -> np.ndarray:
+def infer_masked(network: Prepared, X: gb.Matrix) -> gb.Matrix:
+    """Return the same with a Boolean mask: M = Z > 0, and Y'<M> = min(Z, clip)."""
+    from graphblas import binary, semiring
+
+    Y = X
+    for W, D in zip(network.weights, network.biases, strict=True):
+        Z = semiring.plus_times(Y @ W).new()
+        Z << semiring.min_plus(Z @ D)
+        M = binary.gt(Z, np.float32(0)).new()
+        Y = gb.Matrix(Z.dtype, *Z.shape)
+        Y(M.V) << binary.min(Z, network.clip)
+    Y.wait()
+    return Y
+
+
+def categories(
+    network: Prepared,
+    parts: Sequence[gb.Matrix],
+    nthreads: int,
+    infer: Callable[[Prepared, gb.Matrix], gb.Matrix] = infer,
+) -> np.ndarray:
     """Return the categories of all batches, the inputs with an entry after the last layer."""
     found, first = [], 0
     with gb.ss.Context(engage=False, nthreads=nthreads):
