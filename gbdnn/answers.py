@@ -61,7 +61,7 @@ def categories(Y: Any) -> np.ndarray:
         finite(values, None, "Y", place=lambda k: [ids[k] for ids in Y.to_coo(values=False)[:2]])
         Y = gb.select.valuene(Y, values.dtype.type(0)).new()
     else:
-        Y = as_matrix(Y, what="Y")
+        Y = as_matrix(Y, what="Y", dtype=np.dtype(np.float64))
     rows, _ = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)
     return rows.astype(np.int64)
 

@@ -24,7 +24,6 @@ import numpy as np
 from gbdnn.arrays.checks import (
     as_dtype,
     as_flag,
-    as_list,
     as_path,
     require_callable,
     whole_number,
@@ -35,7 +34,7 @@ from gbdnn.engine.choice import MEMORY, Engine
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
-from gbdnn.model.network import Network, as_network, dtypes_for
+from gbdnn.model.network import Network, as_items, as_network, dtypes_for
 from gbdnn.runtime.first_use import complete
 from gbdnn.runtime.threads import engaged
 
@@ -102,9 +101,9 @@ def infer(
     ----------
     layers : Network, list of Layer, or list of matrices of shape (neurons before, neurons)
         Matrices (graphblas, SciPy sparse, 2-D NumPy) become Layers with a ReLU.
-    features : Matrix, SciPy sparse or 2-D ndarray, shape (inputs, neurons of the first layer)
-        One row per input. A Vector is one input. Also accepts GraphBLAS expressions, data frames,
-        tensors and stored features (``gbdnn.io.open_features``).
+    features : Matrix, SciPy sparse or array_like, shape (inputs, neurons of the first layer)
+        One row per input. A Vector or 1-D array is one input. Also accepts GraphBLAS expressions,
+        data frames, tensors and stored features (``gbdnn.io.open_features``).
     bias, bias_rule, clip, last_activation : optional
         Properties of layers given as matrices, as for `Network`; not allowed with a Network.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
@@ -221,10 +220,12 @@ def infer_batches(
     [[2.0, 0.0], [2.0, 0.0]]
     """
     if not isinstance(layers, Network) and not is_matrix(layers):
-        layers = as_list(layers, "layers must be a Network or a list of matrices")
+        layers = as_items(layers)
     net, run, dtype = _with_options(layers, options, "infer_batches")
     workers = None if executor is None else _workers(executor, run, is_dealt=False)
     complete(batches)
+    if is_matrix(batches) and getattr(batches, "ndim", 2) == 2:
+        raise ArgumentTypeError("batches must be a list of matrices, not one matrix; pass [X]")
     try:
         each = iter(batches)
     except TypeError as err:
@@ -369,7 +370,7 @@ def _answer(
     if not isinstance(features, np.ndarray):
         with engaged(options["nthreads"]):
             features = as_features(features, "features")
-            hyper = HyperRows.of(features)
+            hyper = HyperRows.of(features, net.dtype)
         if len(net) and hyper is not None and not any(info.revives for info in net.infos):
             return hyper.expanded(_answer(net, hyper.rows, dtype, options, workers))
     if not len(net):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_array, as_nthreads, as_word
+from gbdnn.arrays.checks import as_nthreads, as_word
+from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine.answer import Answer
 from gbdnn.engine.choice import Engine
@@ -81,8 +82,8 @@ class CompiledNetwork:
 
         Parameters
         ----------
-        x : array_like, shape (inputs, neurons of the first layer) or (neurons of the first layer,)
-            Features; a single input may be a vector.
+        x : array, Matrix or other features, shape (inputs, neurons of the first layer)
+            As for `infer`. A 1-D array or a Vector is one input, whose result is 1-D.
         out : ndarray, optional
             Receives the result. C-ordered, with the shape of the result and the dtype of the
             network, not sharing memory with `x`. Its values are undefined after an error.
@@ -99,7 +100,7 @@ class CompiledNetwork:
         """
         if self._is_shallow is None:
             self._prepare()
-        x = as_array(x, "features") if type(x) is not np.ndarray else x
+        x = as_dense(x, "features", self._dtype) if type(x) is not np.ndarray else x
         rows = x[np.newaxis] if x.ndim == 1 else x
         if rows.ndim != 2 or rows.shape[1] != self._nrows:
             raise ShapeError(

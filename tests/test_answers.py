@@ -43,6 +43,7 @@ def test_argmax_of_one_row(row, best):
 def test_argmax_tells_large_integers_apart(make, dtype):
     A = np.array([[16777216, 16777217], [2**31 - 1, 2**31 - 2]], dtype)
     assert gbdnn.argmax(make(A)).tolist() == [1, 0]
+    assert gbdnn.categories(make(A)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("dtype", [bool, np.float16, ">f8"])

@@ -372,7 +372,7 @@ def test_no_error_shows_a_whole_array():
         lambda: gbdnn.infer([np.eye(3)], np.eye(3), nthreads=X.tolist()),
         lambda: gbdnn.infer([np.eye(3)], np.eye(3), executor=X),
         lambda: gbdnn.infer(X.tolist(), np.eye(3)),
-        lambda: gbdnn.infer([np.eye(3)], X.tolist()),
+        lambda: gbdnn.infer([np.eye(3)], ["a"] * 1000),
         lambda: gbdnn.infer([np.eye(3)], "features.tsv"),
     ):
         with pytest.raises(gbdnn.GbdnnError) as error:

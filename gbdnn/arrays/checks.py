@@ -175,7 +175,7 @@ def as_array(x: Any, what: str) -> np.ndarray:
         raise ArgumentError(
             f"{what}: an integer of {x.bit_length()} bits does not fit into FP64"
         ) from err
-    except (TypeError, ValueError) as err:
+    except Exception as err:  # any exception, raised by another library
         raise ArgumentTypeError(f"{what} must be an array of numbers: {err}") from err
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(f"{what} must contain real numbers, not {shown(x)}")
@@ -246,7 +246,8 @@ def _first_bad(values: np.ndarray, cast: np.ndarray, place: Any) -> str:
 
 def require_exact(values: np.ndarray, dtype: np.dtype | None, what: str) -> None:
     """Raise ArgumentError if FP32 does not represent all integers up to the largest of these."""
-    if values.dtype.kind in "iu" and values.itemsize > 2 and dtype != np.float64 and values.size:
+    rounds = dtype is None or dtype == np.float32
+    if rounds and values.size and values.dtype.kind in "iu" and values.itemsize > 2:
         bad = max(int(values.max()), int(values.min()), key=abs)
         if abs(bad) > _EXACT:
             raise ArgumentError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
-from gbdnn.arrays.checks import finite, require_exact, require_room
+from gbdnn.arrays.checks import as_array, finite, require_exact, require_room
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.first_use import complete, gb, is_object, shown
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MatrixLike",
     "as_columns",
+    "as_dense",
     "as_features",
     "as_held",
     "as_matrix",
@@ -36,6 +37,7 @@ __all__ = [
     "is_graphblas",
     "is_matrix",
     "is_scipy",
+    "is_vectors",
     "shape_of",
     "to_array",
 ]
@@ -101,11 +103,16 @@ def _numbers(array: np.ndarray, x: Any, what: str) -> np.ndarray:
 
 
 def as_features(x: Any, what: str) -> Any:
-    """Return features as `as_held` does; a Vector, or a list of them, becomes a matrix of rows."""
+    """Return features of any accepted type as a matrix or stored features.
+
+    As for `as_held`. A Vector, or a list of them, becomes a matrix of rows, and lists of numbers
+    become arrays. A 1-D array is one input.
+    """
     x = as_held(x, what)
-    vectors = x if isinstance(x, list | tuple) and x else [x]
-    if not all(is_object(v) and type(v).__module__ == "graphblas.core.vector" for v in vectors):
-        return x
+    if not is_vectors(x):
+        x = as_array(x, what) if isinstance(x, list | tuple) else x
+        return x[np.newaxis] if isinstance(x, np.ndarray) and x.ndim == 1 else x
+    vectors = x if isinstance(x, list | tuple) else [x]
     if len(sizes := sorted({v.size for v in vectors})) > 1:
         raise ShapeError(f"{what} are Vectors of different sizes: {sizes[0]} and {sizes[-1]}")
     columns, values = zip(*(v.to_coo() for v in vectors), strict=True)
@@ -113,6 +120,26 @@ def as_features(x: Any, what: str) -> Any:
     return gb.Matrix.from_coo(
         rows, np.concatenate(columns), np.concatenate(values), nrows=len(vectors), ncols=sizes[0]
     )
+
+
+def is_vectors(x: Any) -> bool:
+    """Whether `x` is a ``graphblas.Vector`` or a list of them."""
+    vectors = x if isinstance(x, list | tuple) and x else [x]
+    return all(is_object(v) and type(v).__module__ == "graphblas.core.vector" for v in vectors)
+
+
+def as_dense(x: Any, what: str, dtype: np.dtype) -> np.ndarray:
+    """Return features of any accepted type as an array; one input may be 1-D.
+
+    Arrays and lists keep their dtype; the others are cast to `dtype`.
+    """
+    x = as_held(x, what)
+    is_stored = hasattr(x, "sparse_rows")
+    if not (is_stored or is_vectors(x) or is_graphblas(x) or is_scipy(x)):
+        return as_array(x, what)
+    X = as_features(x, what)
+    rows = X.sparse_rows(0, X.nrows) if is_stored else as_rows(X, what=what, dtype=dtype)
+    return rows.dense()[0] if is_vectors(x) and not isinstance(x, list | tuple) else rows.dense()
 
 
 def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
@@ -123,8 +150,6 @@ def shape_of(x: MatrixLike, what: str) -> tuple[int, int]:
         remedy = ""
         if type(x).__module__ == "graphblas.core.infix":
             remedy = "; compute the expression with a monoid or semiring and .new()"
-        elif isinstance(x, list | tuple):
-            remedy = "; convert it with numpy.array"
         elif isinstance(x, str | os.PathLike):
             remedy = "; read the file with gbdnn.io.read_features or gbdnn.load"
         raise ArgumentTypeError(

@@ -202,6 +202,7 @@ class HyperRows(NamedTuple):
             return None
         A = held.dup() if held is features else features.new()
         found = A.ss.export("hypercsr", give_ownership=True, sort=True)
+        require_exact(found["values"], dtype, "features")
         columns, values = found["col_indices"], finite(found["values"], dtype, "features")
         rows = SparseRows(found["indptr"], columns, values, found["ncols"])
         return cls(rows.without_zeros(), found["rows"].view(np.int64), found["nrows"])
@@ -230,7 +231,7 @@ def as_source(
     with many entries, is copied to an array. Other matrices are converted. `layer` is the shape of
     the first layer, if the features must fit one.
     """
-    if isinstance(features, np.ndarray):
+    if isinstance(features, np.ndarray) and features.ndim == 2:
         shape_of(features, "features")
         X: RowSource = DenseRows(np.asarray(features), dtype)
     else:

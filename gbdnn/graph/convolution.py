@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gbdnn.arrays.checks import as_list
 from gbdnn.arrays.matrices import is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from gbdnn.kernels.full import FULL
 from gbdnn.model.layer import Layer
-from gbdnn.model.network import Network, as_network, dtypes_for
+from gbdnn.model.network import Network, as_items, as_network, dtypes_for
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -114,7 +113,7 @@ def as_convolutions(layers: Any, features: Any, dtype: Any) -> list[Convolution]
         found = [Convolution.of(layer) for layer in as_network(layers, dtype=dtype)]
     else:
         found = []
-        items = as_list(layers, "layers must be a Network or list of Convolutions")
+        items = as_items(layers, "a Network or list of Convolutions")
         dtypes = dtypes_for([getattr(item, "layer", item) for item in items], features, dtype)
         for k, (item, kind) in enumerate(zip(items, dtypes, strict=True)):
             with naming(f"layer {k}"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
@@ -360,7 +361,7 @@ def _as_layers(
     """Return the layers of a `Network` with these options."""
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
         raise ArgumentTypeError("layers must be a list of matrices, not one matrix; pass [W]")
-    items = as_list(layers, "layers must be a Network or a list of matrices")
+    items = as_items(layers)
     if items and all(isinstance(item, Layer) for item in items):
         given = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
         _require_matrices("Layers; they", given | {"last_activation": last_activation})
@@ -388,6 +389,25 @@ def _as_layers(
             else:
                 found.append(Layer(W, b, clip=clip, dtype=kind, **options))
     return found
+
+
+def as_items(layers: Any, what: str = "a Network or a list of matrices") -> list[Any]:
+    """Return a list of layers; for models of other kinds, raise an error that names a remedy."""
+    remedies = {
+        "read it with gbdnn.load": isinstance(layers, str | os.PathLike),
+        "pass its attribute network": isinstance(getattr(layers, "network", None), Network),
+        "pass its attribute network_": hasattr(type(layers), "network_"),
+        "pass gbdnn.Network(coefs_, bias=intercepts_, last_activation='identity')": (
+            hasattr(layers, "coefs_")
+        ),
+        "convert it with gbdnn.io.from_torch": (
+            isinstance(layers, Mapping) or hasattr(layers, "state_dict")
+        ),
+        "read its file with gbdnn.io.read_onnx": hasattr(layers, "ir_version"),
+    }
+    for remedy in (remedy for remedy, applies in remedies.items() if applies):
+        raise ArgumentTypeError(f"layers must be {what}, not {type(layers).__qualname__}; {remedy}")
+    return as_list(layers, f"layers must be {what}")
 
 
 def _require_matrices(what: str, options: dict[str, Any]) -> None:

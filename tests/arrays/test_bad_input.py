@@ -36,7 +36,7 @@ def test_layers_of_different_dtypes():
         "layer 1 is float64 but layer 0 is float32; pass dtype= to cast",
         lambda: Network(layers),
     )
-    bad(ValueError, "layer 1 is float32", lambda: infer([W, W.astype(np.int8)], X))
+    bad(ValueError, "layer 1 is float32", lambda: infer([W, W.astype(np.float32)], X))
     assert Network(layers, dtype="FP32").dtype == np.float32
 
 
@@ -177,12 +177,12 @@ def test_mixed_lists():
     bad(TypeError, "layer 0: weights must be .*, not str", lambda: Network(["W"]))
 
 
-@pytest.mark.parametrize("features", [[[1, 2, 3]], None, "X", {}])
+@pytest.mark.parametrize("features", [1, None, "X", {}])
 def test_features_of_the_wrong_kind(features):
     bad(TypeError, "features must be a graphblas.Matrix, a SciPy", lambda: infer([W], features))
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 1), ()])
+@pytest.mark.parametrize("shape", [(2, 3, 1), ()])
 def test_features_of_the_wrong_rank(shape):
     bad(ValueError, "features must have two dimensions", lambda: infer([W], np.ones(shape)))
 

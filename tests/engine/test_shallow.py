@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import warnings
 
 import graphblas as gb
 import numpy as np
@@ -550,17 +551,69 @@ def test_a_compiled_network_refuses_what_does_not_fit(shape):
         run(np.zeros(shape))
 
 
-def test_a_compiled_network_names_the_array_to_pass_instead_of_a_matrix():
-    run, X = gbdnn.compile([np.eye(3)]), np.eye(3)
-    A = gb.Matrix.from_dense(X)
-    for x in (A, A.T, A @ A):
-        with pytest.raises(
-            errors.ArgumentTypeError, match=r"features must .* to_dense\(fill_value=0\)"
+@pytest.mark.parametrize("engine", ["auto", "graphblas"])
+def test_a_compiled_network_takes_the_features_of_infer(engine, tmp_path):
+    """And infer takes those of a compiled network: lists, Series and single inputs."""
+    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
+    X = np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 0.5]])
+    W = np.array([[0.5, 0.0], [1.0, -1.0], [0.25, 2.0]])
+    run = gbdnn.compile([W], bias=-0.25, engine=engine)
+    expected = np.maximum(X @ W - 0.25, 0)
+    A, tensor = gb.Matrix.from_dense(X), torch.from_numpy(X.copy())
+    gbdnn.save(X, tmp_path / "X")
+    stored = gbdnn.io.open_features(tmp_path / "X")
+    rows = [gb.Vector.from_dense(x, missing_value=0) for x in X]
+    many = [
+        X, X.tolist(), tuple(X.tolist()), list(X), pandas.DataFrame(X), tensor, A, A.T.new().T,
+        A @ gb.Matrix.from_dense(np.eye(3)), sp.csr_array(X), sp.coo_matrix(X), stored, stored[:],
+        rows, X.astype(np.float32), np.asfortranarray(X),
+    ]  # fmt: skip
+    single = [X[0], X[0].tolist(), pandas.Series(X[0]), tensor[0], rows[0], 1.0 * rows[0]]
+    for given in many:
+        np.testing.assert_array_equal(run(given), expected)
+        Y = gbdnn.infer([W], given, bias=-0.25)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected)
+        out = np.empty((2, 2))
+        assert run(given, out=out) is out
+    for given in single:
+        np.testing.assert_array_equal(run(given), expected[0])
+        Y = gbdnn.infer([W], given, bias=-0.25)
+        np.testing.assert_array_equal(Y.to_dense(fill_value=0), expected[:1])
+    for wrong in (tensor.requires_grad_(), [["a"] * 3], np.ma.array(X), "X", None):
+        for call in (run, lambda X: gbdnn.infer([W], X)):
+            with pytest.raises(errors.ArgumentTypeError, match="features"):
+                call(wrong)
+    with pytest.raises(errors.ArgumentTypeError, match="bias must be an array of numbers"):
+        gbdnn.Layer(W, bias=torch.ones(2, requires_grad=True))
+    with pytest.raises(errors.ArgumentTypeError, match=r"pass \[X\]"):
+        gbdnn.infer_batches([W], X)
+
+
+def test_errors_name_what_converts_a_model(tmp_path):
+    torch, linear = pytest.importorskip("torch"), pytest.importorskip("sklearn.neural_network")
+    X, y = np.random.default_rng(0).random((20, 3)), np.arange(20) % 2
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    net = gbdnn.training.erdos_renyi([3, 2], 0.5)
+    model = gbdnn.training.SparseClassifier((4,), epochs=1).fit(X, y)
+    other = linear.MLPClassifier((4,), max_iter=1)
+    with warnings.catch_warnings(action="ignore"):
+        other.fit(X, y)
+    for given, remedy in (
+        (module, "gbdnn.io.from_torch"), (module.state_dict(), "gbdnn.io.from_torch"),
+        ("net.onnx", "gbdnn.load"), (tmp_path, "gbdnn.load"), (model, "attribute network_"),
+        (gbdnn.train(net, X, y, epochs=1), "attribute network"), (other, "bias=intercepts_"),
+        (gbdnn.compile(net), "attribute network"),
+    ):  # fmt: skip
+        for call in (
+            gbdnn.compile,
+            gbdnn.Network,
+            lambda given: gbdnn.infer(given, X),
+            lambda given: gbdnn.infer_batches(given, [X]),
+            lambda given: gbdnn.infer_to_store(given, X, tmp_path / "Y"),
+            lambda given: gbdnn.graph.infer(given, X, np.eye(20)),
         ):
-            run(x)
-    with pytest.raises(errors.ArgumentTypeError, match=r"features must .* toarray\(\)"):
-        run(sp.csr_array(X))
-    np.testing.assert_array_equal(run(A.to_dense(fill_value=0)), X)
+            with pytest.raises(errors.ArgumentTypeError, match=remedy):
+                call(given)
 
 
 def test_compile_takes_what_infer_takes(tmp_path):

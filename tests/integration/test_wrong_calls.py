@@ -27,7 +27,7 @@ FUNCTIONS = [3, "x", [], np.ones(2)]
 NETWORKS = [3, None, "x", [], object(), {}, W]
 LAYERS = [3, None, "x", object(), [3], ["x"], [None], W, [np.ones(3)], [np.ones((2, 2)) * 1j]]
 MATRICES = [
-    3, None, "x", object(), [[1.0]], np.ones(4), np.ones((3, 4, 1)), np.full((3, 4), "a"),
+    3, None, "x", object(), [[1.0]], np.ones(3), np.ones((3, 4, 1)), np.full((3, 4), "a"),
     np.full((3, 4), None), X * 1j, np.full((3, 4), np.nan),
 ]  # fmt: skip
 DTYPES = ["no", 3.5, object(), "INT8", [], complex, {}]

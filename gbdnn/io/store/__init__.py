@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gbdnn.arrays.checks import require_callable
-from gbdnn.arrays.matrices import as_features, is_matrix
+from gbdnn.arrays.matrices import as_features, as_held, is_matrix, is_vectors
 from gbdnn.errors import ArgumentError, ArgumentTypeError, FormatError
 from gbdnn.io.store.features import StoredFeatures, open_features, write_features
 from gbdnn.io.store.folder import Reader, Writer
@@ -85,7 +85,8 @@ def save(
     """
     require_callable(progress, "progress")
     complete(x)
-    x = as_features(x, "x")
+    x = as_held(x, "x")
+    x = as_features(x, "x") if is_vectors(x) else x
     if isinstance(x, np.ndarray) and x.ndim == 1:
         _write_categories(x, path)
     elif is_matrix(x):
