@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|graphblas|torch|onnx)(\..*)?"),
     (r"py:.*", r"(collections\.abc|typing)\..*"),
     # attributes named in the description of another attribute
-    (r"py:obj", r"deduplicate|live|begin|end|every|factor"),
+    (r"py:obj", r"deduplicate|alive|begin|end|every|factor"),
     # attributes of estimators, described in the docstrings of the estimators
     (r"py:obj", r"\w+_"),
 ]

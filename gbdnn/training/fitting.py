@@ -44,7 +44,8 @@ _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
     Neurons of the hidden layers; ``()`` for none.
 density : float, default 0.05; regressor: 0.1
-    Edges divided by possible edges, over the whole network; 1 is a dense network.
+    Edges divided by possible edges, over the whole network; 1 is a dense network. The default
+    suits the default `hidden`; narrower layers need a higher density, for example 0.2 for 256.
 distribution : {"erk", "uniform"}, default "erk"
     Distribution of the edges over the layers; see `erdos_renyi`.
 epochs : int, default 20; regressor: 100, fewer for more than 2,000 inputs
