@@ -107,7 +107,7 @@ def short(number: float | None) -> str:
 
 
 def _rate(rate: float) -> str:
-    return f"{rate:.3g}".replace("e+", "e")
+    return f"{rate:#.3g}".replace("e+", "e")
 
 
 def _times(ratio: float) -> str:
