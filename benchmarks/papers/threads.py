@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
 NEURONS = (1024, 4096, 16384, 65536)
-QUICK = {"networks": ["1024x12"], "inputs": 1024, "rounds": 1}
 DEGREE = 32  # edges into every neuron
 # Bytes that a process needs per edge, and per feature, about 20 % of which are not 0.
 EDGE, FEATURE = 24, 12 * 0.2
@@ -78,8 +77,7 @@ def main(
     machine = found["machine"]
     counts = sorted(problems.numbers(threads, "--threads", powers(machine["cores"])))
     if quick:
-        networks, rounds = networks or QUICK["networks"], QUICK["rounds"]
-        inputs = inputs or QUICK["inputs"]
+        networks, inputs, rounds = networks or ["1024x12"], inputs or 1024, 1
     memory = SHARE * machine["memory_gib"] * 2**30
     found |= {"rounds": rounds, "threads": counts, "networks": []}
     report.say_load(found)
@@ -93,13 +91,10 @@ def main(
         found["networks"].append(study(problem, counts, rounds))
         show(found["networks"][-1])
         report.write(json_file, found)
-    checks = [
-        row["check"]
-        for each in found["networks"]
-        for kind in ("rows", "weak", "operations")
-        for row in each[kind]
-    ] + [each["batches"]["check"] for each in found["networks"]]
-    if "FAILED" in checks:
+    kinds = ("rows", "weak", "operations")
+    rows = [row for each in found["networks"] for kind in kinds for row in each[kind]]
+    rows += [each["batches"] for each in found["networks"]]
+    if any(row["check"] == "FAILED" for row in rows):
         raise typer.Exit(1)
 
 

@@ -121,7 +121,8 @@ def command(part: Part, quick: bool) -> str:
 
 def run(words: str, limit: float) -> dict[str, Any]:
     """Run a command; return seconds, exit code (None if it was ended), output and results."""
-    environment = {"OMP_NUM_THREADS": str(os.cpu_count())} | os.environ | {"PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    environment = {"OMP_NUM_THREADS": str(os.cpu_count())} | os.environ | {"PYTHONPATH": path}
     with tempfile.TemporaryDirectory() as folder:
         file, log = Path(folder) / "results.json", Path(folder) / "output"
         options = [] if " -m pytest" in words else ["--json", str(file)]

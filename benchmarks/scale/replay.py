@@ -104,6 +104,7 @@ def simulated(
         "network": f"{found['neurons']} x {layers}",
         "program": f"gbdnn, {kind} batches",
         "on": f"{nodes} x {found['threads']} threads",
+        "inputs": inputs,
         "answer": "simulated" if found["check"] == "PASSED" else "WRONG",
         "seconds": float(busy.max()),
         "edges/s": inputs * found["edges"] / found["layers"] * layers / busy.max(),
@@ -124,21 +125,18 @@ def costs(
     runs = found["runs"]
     fine = {key: np.array(each) for key, each in runs[f"{order}, 64"].items()}
     answers = np.minimum(6 * fine["entries"] + 4 * fine["inputs"], fine["bytes"])
-    curves = [
-        fine["seconds"] / fine["seconds"].sum(),
-        fine["alive"] / max(1, fine["alive"].sum()),
-    ]
+    shares = [fine[key] / max(1e-12, fine[key].sum()) for key in ("seconds", "alive")]
     times = ceil(ends[-1] / found["inputs"])
     at, *sums = (
         np.append(0, np.cumsum(np.tile(each, times)))
-        for each in (fine["inputs"], *curves, fine["bytes"] - answers, answers)
+        for each in (fine["inputs"], *shares, fine["bytes"] - answers, answers)
     )
-    work, living, features, answers = (np.diff(np.interp(ends, at, each)) for each in sums)
+    work, alive, features, answers = (np.diff(np.interp(ends, at, each)) for each in sums)
     sizes, deeper = np.diff(ends), layers - found["layers"]
     whole, half = (per_input(runs, sizes, which) for which in ("given", "half"))
     layer = np.maximum(0, whole - half) / (found["layers"] - found["layers"] // 2)
     own = per_input(runs, sizes, order)
-    seconds = found["inputs"] * (work * own + deeper * living * layer)
+    seconds = found["inputs"] * (work * own + deeper * alive * layer)
     return seconds, features, answers
 
 

@@ -241,11 +241,7 @@ def run(
     networks: Sequence[tuple[int, int]] = ((1024, 120),),
     **options: tuple[Any, Any],
 ) -> None:
-    """Run a function as a command with the options of all papers, for each network.
-
-    `measure` is called with the study, neurons, layers, and `options`, whose annotation and default
-    are given.
-    """
+    """Call a function of study, neurons, layers and options (annotation, default) as a command."""
 
     def main(**given: Any) -> None:
         study = Study(title, **{name: given.pop(name) for name in names if name != "networks"})
