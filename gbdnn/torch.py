@@ -1,7 +1,10 @@
 """Acceleration of pruned PyTorch models: gbdnn computes their sparse linear layers.
 
-Sparse linear layers, and chains of them with ReLUs, are replaced by modules that pass the memory of
-a tensor to a compiled network (`gbdnn.compile`). PyTorch computes all other modules.
+`accelerate` changes the class of modules in a copy of a model: a `torch.nn.Linear` becomes a
+`SparseLinear`, and a `torch.nn.Sequential` becomes a `SparseSequential`. Parameters, buffers, hooks
+and attributes stay. The dense weights are the truth: a module compiles them, and again if they have
+changed, and passes the memory of ordinary tensors to the compiled network. PyTorch computes with
+the dense weights wherever it records or transforms operations.
 """
 
 from __future__ import annotations
@@ -9,16 +12,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import cache, partial, reduce
 from statistics import median
-from time import perf_counter
+from timeit import timeit
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from gbdnn.arrays.checks import as_number
-from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind
-from gbdnn.io.frameworks.chain import Chain
+from gbdnn.errors import ArgumentError, ForkError, NonFiniteError, ShapeError, require_kind
 from gbdnn.io.frameworks.torch_tensors import import_torch
 from gbdnn.kernels import costs
 from gbdnn.serving import CompiledNetwork
@@ -27,13 +27,19 @@ import_torch()
 
 import torch  # noqa: E402 -- a MissingPackageError if it is not installed
 from torch import nn  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.nn.functional import linear as dense_linear  # noqa: E402
+from torch.nn.modules import module as modules  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils.weak import WeakIdKeyDictionary  # noqa: E402
 
-from gbdnn.io.frameworks.torch_trace import is_elementwise, is_linear, trace  # noqa: E402
+from gbdnn.io.frameworks.torch_trace import FOLLOWING, LINEARS, network_of  # noqa: E402
 
 if TYPE_CHECKING:
-    from gbdnn.model.network import Network
+    from collections.abc import Sequence
 
-__all__ = ["Replacement", "Report", "SparseLinear", "accelerate"]
+__all__ = ["Replacement", "Report", "SparseLinear", "SparseSequential", "accelerate"]
 
 
 def __dir__() -> list[str]:
@@ -41,27 +47,34 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_ROUNDS = 15  # interleaved calls of both modules
-_DTYPES = (torch.float32, torch.float64)
+_DTYPES, _TENSORS = (torch.float32, torch.float64), (torch.Tensor, nn.Parameter)
+# The dispatch keys of a thread show tracing, vmap, grad and modes; no public function returns them.
+_modes = torch._C._dispatch_tls_local_include_set
+_QUIET = {torch.inference_mode(mode)(_modes)().raw_repr() for mode in (False, True)}
 
 
 class Replacement(NamedTuple):
-    """The decision of `accelerate` about a linear layer or a chain of them."""
+    """The decision of `accelerate` about a linear layer.
+
+    Attributes
+    ----------
+    name : str
+        Name of the module in the model.
+    shape : str
+        Numbers of neurons, such as ``"768-3072"``.
+    density : float
+        Fraction of nonzero weights; NaN if not determined.
+    is_replaced : bool
+        Whether gbdnn computes the module.
+    why : str
+        Why it was not replaced; or the modules computed in the same call, and measured times.
+    """
 
     name: str
-    """Name of the module in the model."""
-
     shape: str
-    """Numbers of neurons, such as ``"768-3072"``."""
-
     density: float
-    """Fraction of nonzero weights; NaN if not determined."""
-
     is_replaced: bool
-    """Whether gbdnn computes the module."""
-
     why: str
-    """Why it was not replaced, or both times if they were measured."""
 
 
 class Report(list[Replacement]):
@@ -79,156 +92,235 @@ class Report(list[Replacement]):
             by = "gbdnn" if x.is_replaced else "PyTorch"
             rows.append((x.name or "the model", x.shape, density, by, x.why))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        return "\n".join(lines) if len(self) else "no linear layer"
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-class SparseLinear(nn.Module):
-    """A linear layer, or a chain of them with ReLUs, computed by gbdnn on the CPU.
+def _is_ordinary(x: Any) -> bool:
+    """Whether `x` is a tensor and an operation on it does nothing but compute."""
+    is_plain = type(x) in _TENSORS and not torch.is_autocast_enabled("cpu")
+    return is_plain and forward_ad._current_level < 0 and _modes().raw_repr() in _QUIET
 
-    Maps tensors of shape ``(..., features)``. Has no parameters and no gradient, and uses
-    ``torch.get_num_threads()`` threads. It can be pickled and copied.
 
-    Parameters
-    ----------
-    network : Network
-        In memory.
+class _Chain:
+    """Consecutive modules as one compiled network, and their state when they were compiled."""
 
-    Attributes
-    ----------
-    network : Network
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        self.parts, self.linears = list(parts), [x for x in parts if type(x) in _KINDS]
+        self.note()
+        # PyTorch normalises the second axis.
+        self._ranks = range(2, 3) if nn.BatchNorm1d in map(type, parts) else range(1, 65)
+        try:
+            network = network_of(parts)
+        except (ArgumentError, ShapeError, RuntimeError) as err:
+            self.fault = str(err).partition(";")[0]
+        else:
+            self.shape, self._compiled = network.shape, cache(partial(CompiledNetwork, network))
+            self.dtype = torch.float64 if network.dtype == "f8" else torch.float32
+            is_suited = all(map(self._is_suited, self.tensors))
+            self.fault = "" if is_suited else "its tensors differ in dtype or device"
+
+    def _is_suited(self, x: torch.Tensor) -> bool:
+        is_held = x.device.type in ("cpu", "meta") and x.layout == torch.strided
+        return is_held and not x.is_inference() and x.dtype in (self.dtype, torch.int64)
+
+    def note(self) -> None:
+        """Remember the state of the modules."""
+        found = [(x, key) for y in self.parts for x in (y._parameters, y._buffers) for key in x]
+        found += [(vars(y), key) for y in self.parts for key in FOLLOWING.get(type(y), ())]
+        self._hooks = [x for y in self.parts for x in (y._forward_hooks, y._forward_pre_hooks)]
+        self._state = [(held, key, held[key], *_version(held[key])) for held, key in found]
+        self.tensors = [x for _, _, x, *_ in self._state if isinstance(x, torch.Tensor)]
+        self._aliases = [x.detach() for x in self.tensors]  # no other tensor gets their addresses
+        self._counts = [*map(len, self._hooks)]
+
+    def is_current(self, parts: Sequence[nn.Module]) -> bool:
+        """Whether it computes these modules; changes of ``x.data`` in place go unnoticed."""
+        for held, key, x, version, address in self._state:
+            if held.get(key) is not x:
+                return False
+            if version is not None and (x._version != version or x.data_ptr() != address):
+                return False
+        return self.parts == parts and [*map(len, self._hooks)] == self._counts
+
+    def result(self, x: torch.Tensor) -> torch.Tensor | None:
+        """Return the activations for an ordinary tensor, or None if PyTorch has to compute them."""
+        rank = x.ndim
+        if self.fault or x.dtype is not self.dtype or rank not in self._ranks:
+            return None
+        tensors = (x, *self.tensors) if torch.is_grad_enabled() else ()
+        if x.size(-1) != self.shape[0] or any(y.requires_grad for y in tensors):
+            return None
+        x = x.detach() if x.requires_grad else x
+        try:
+            rows = (x if rank == 2 else x.reshape(-1, self.shape[0])).numpy()
+        except (RuntimeError, TypeError):  # on another device, of another layout, negated
+            return None
+        try:
+            Y = torch.from_numpy(self._compiled(torch.get_num_threads())(rows))
+        except (ArgumentError, NonFiniteError, ForkError):  # not finite, or a forked process
+            return None
+        return Y if rank == 2 else Y.reshape(*x.shape[:-1], self.shape[1])
+
+    def dense(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the activations that PyTorch computes, without hooks."""
+        return reduce(lambda y, part: part.forward(y), self.parts, x)
+
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a copy is compiled again
+
+
+def _current(module: nn.Module, at: int, parts: Sequence[nn.Module]) -> _Chain:
+    """Return the chain of parts at a position of a module, compiled again if they have changed."""
+    chains: dict[int, _Chain | None] = vars(module).setdefault("_chains", {})
+    if (chain := chains.get(at)) is None or not chain.is_current(parts):
+        chain = chains[at] = _Chain(parts)
+    return chain
+
+
+class SparseLinear(nn.Linear):
+    """A `torch.nn.Linear` computed by gbdnn on the CPU, with ``torch.get_num_threads()`` threads.
+
+    Made by `accelerate`; its parameters, buffers and attributes are those of the original. PyTorch
+    computes with the dense weights if a gradient is required, under autocast, ``vmap`` and tracing,
+    for inputs that are not finite, and for other dtypes and devices.
 
     Examples
     --------
     >>> import torch, gbdnn.torch
-    >>> linear = torch.nn.Linear(4, 2)
+    >>> linear = torch.nn.Linear(4, 2).eval()
     >>> _ = linear.weight.data.copy_(torch.eye(2, 4)), linear.bias.data.zero_()
-    >>> sparse = gbdnn.torch.SparseLinear.from_linear(linear)
+    >>> sparse = gbdnn.torch.accelerate(linear, density=1)
     >>> sparse
-    SparseLinear(4 to 2, 2 edges, float32)
-    >>> with torch.no_grad():
-    ...     sparse(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    SparseLinear(in_features=4, out_features=2, bias=True)
+    >>> sparse(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     tensor([1., 2.])
     """
 
-    def __init__(self, network: Network) -> None:
-        super().__init__()
-        self.network, self._shape = network, network.shape
-        self._dtype = torch.float64 if network.dtype == "f8" else torch.float32
-        self._compiled: dict[int, CompiledNetwork] = {}
-        self._names: tuple[str, ...] | None = ("",)
-        self.eval()
+    sparse_weight: Any = None  # instead of a dense weight
 
-    @classmethod
-    def from_linear(cls, linear: nn.Module) -> SparseLinear:
-        """Return a module equivalent to a `torch.nn.Linear`.
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
+        """Return ``input @ weight.T + bias`` for an input of shape ``(..., in_features)``."""
+        if torch.jit.is_scripting():
+            return dense_linear(input, self.weight, self.bias)
+        else:  # noqa: RET505 -- TorchScript compiles one branch only
+            found = None
+            if torch.compiler.is_compiling():
+                found = _operator(input, self.weight, self.bias) if self._can(input) else None
+            elif _is_ordinary(input):
+                found = _current(self, 0, [self]).result(input)
+            if found is not None:
+                return found
+            if self.sparse_weight is not None and self.weight.is_meta:
+                raise ArgumentError(
+                    "this call needs the dense weight, which accelerate(keep_dense=False) dropped"
+                )
+            return dense_linear(input, self.weight, self.bias)
 
-        Parameters
-        ----------
-        linear : torch.nn.Linear
-            On the CPU, float32 or float64. Masks of ``torch.nn.utils.prune`` are applied, and
-            weights may be sparse tensors. The weights are copied.
+    def _can(self, x: torch.Tensor) -> bool:
+        """Whether a compiled graph may call gbdnn's operator."""
+        tensors = [each for each in (x, self.weight, self.bias) if each is not None]
+        needs_grad = torch.is_grad_enabled() and any(y.requires_grad for y in tensors)
+        is_other = torch.onnx.is_in_onnx_export() or torch.is_autocast_enabled("cpu")
+        return isinstance(self.weight, nn.Parameter) and not (needs_grad or is_other)
 
-        Raises
-        ------
-        ArgumentTypeError, ArgumentError
-            `linear` is not a Linear, has hooks, or has an unsupported dtype or device.
-        """
-        require_kind(linear, nn.Module, "linear must be a torch.nn.Linear")
-        if not is_linear(linear):
-            raise ArgumentTypeError(f"linear must be a torch.nn.Linear, not {_kind(linear)}")
-        if fault := _unsuited(linear):
-            raise ArgumentError(f"linear: {fault}")
-        return cls(trace(nn.Sequential(linear), Chain(None)).network())
+    def __getattr__(self, name: str) -> Any:
+        if name in ("weight", "bias") and f"{name}_mask" in self._buffers:
+            return self._parameters[f"{name}_orig"] * self._buffers[f"{name}_mask"]
+        return super().__getattr__(name)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the activations of the last layer; the last dimension contains the features."""
-        if self.training:
-            raise ArgumentError(
-                "accelerated modules do not support training mode; call model.eval()"
-            )
-        if x.device.type != "cpu" or x.dtype != self._dtype:
-            raise ArgumentError(
-                f"this accelerated module supports {self._dtype} tensors on the CPU, not {x.dtype}"
-                f" on {x.device}; convert the tensor, or accelerate a model of its dtype"
-            )
-        if x.requires_grad and torch.is_grad_enabled():
-            raise ArgumentError(
-                "accelerated modules do not support gradients; call the model under"
-                " torch.no_grad(), or train the original model"
-            )
-        nrows, ncols = self._shape
-        if not x.ndim or x.shape[-1] != nrows:
-            raise ShapeError(f"the tensor must have shape (..., {nrows}), not {tuple(x.shape)}")
-        threads = torch.get_num_threads()
-        if (run := self._compiled.get(threads)) is None:
-            run = self._compiled[threads] = CompiledNetwork(self.network, threads)
-        rows = x.detach() if x.requires_grad else x
-        if x.ndim == 2:
-            return torch.from_numpy(run(rows.numpy()))
-        return torch.from_numpy(run(rows.reshape(-1, nrows).numpy())).reshape(*x.shape[:-1], ncols)
+    def _drop_dense(self) -> None:
+        """Keep only the nonzero weights, and a weight on the device "meta"."""
+        for name in _masks(self):
+            prune.remove(self, name)
+        self.sparse_weight = network_of([self])[0].W
+        self.weight: Any = nn.Parameter(self.weight.to("meta"), requires_grad=False)
 
     def extra_repr(self) -> str:
         """Return the text in the parentheses of the representation."""
-        nrows, ncols = self.network.shape
-        dtype = str(self._dtype).removeprefix("torch.")
-        return f"{nrows} to {ncols}, {self.network.edges} edges, {dtype}"
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """The weights of a single layer as a new dense tensor, outputs x inputs."""
-        return self._dense(0)["weight"]
-
-    @property
-    def bias(self) -> torch.Tensor | None:
-        """The bias of a single layer."""
-        return self._dense(0)["bias"]
-
-    def _dense(self, k: int) -> dict[str, torch.Tensor]:
-        layer = self.network[k]
-        weight = torch.from_numpy(layer.W.to_dense(fill_value=0, dtype=layer.W.dtype))
-        bias = torch.empty(layer.ncols, dtype=self._dtype)
-        bias[:] = torch.as_tensor(np.array(layer.bias))
-        return {"weight": weight.T.contiguous(), "bias": bias}
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Add dense weights under the names of the original."""
-        if self._names is None:
-            raise ArgumentError(
-                f"{prefix.removesuffix('.')}: has no state_dict because a BatchNorm was merged into"
-                " its weights; save the original's state_dict, or pickle the module"
-            )
-        whole = prefix.removesuffix(prefix.removesuffix(".").rpartition(".")[2] + ".")
-        for k, name in enumerate(self._names):
-            for key, tensor in self._dense(k).items():
-                destination[f"{whole}{name}.{key}" if name else f"{prefix}{key}"] = tensor
-
-    def _load_from_state_dict(self, state: Any, prefix: str, *arguments: Any) -> None:
-        arguments[-1].append(  # errors
-            f"{prefix.removesuffix('.')}: cannot load weights into an accelerated module; load them"
-            " into the original model and accelerate it again"
-        )
+        return super().extra_repr() + ", keep_dense=False" * (self.sparse_weight is not None)
 
 
-class _Chained(nn.Module):
-    """An `nn.Sequential` with merged modules; not indexable, since positions have changed."""
-
-    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self._modules.update(parts)
-        self.eval()
-
-    def forward(self, input: Any) -> Any:  # noqa: A002 -- as `nn.Sequential` has it
-        for _, part in _children(self):
-            input = part(input)  # noqa: A001
-        return input
+_KINDS = nn.Linear, SparseLinear
+LINEARS.add(SparseLinear.forward)
 
 
-def accelerate(model: nn.Module, example: Any = None, *, density: float | None = None) -> nn.Module:
+class SparseSequential(nn.Sequential):
+    """A `torch.nn.Sequential` in which gbdnn computes chains of modules in one call each.
+
+    Made by `accelerate`. The modules of a chain are called one by one if any of them has hooks or
+    is in training mode, and for inputs that `SparseLinear` leaves to PyTorch. A slice has no
+    chains.
+
+    Examples
+    --------
+    >>> import torch, gbdnn.torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
+    >>> _ = model[0].weight.data[:, 25:].zero_()
+    >>> type(gbdnn.torch.accelerate(model)).__name__
+    'SparseSequential'
+    """
+
+    _stops: Mapping[int, int] = {}  # the end of each chain by its start
+
+    def forward(self, input: Any) -> Any:  # noqa: A002 -- PyTorch's name
+        """Return the output of the last module."""
+        if torch.jit.is_scripting():
+            for part in self:
+                input = part(input)  # noqa: A001
+            return input
+        else:  # noqa: RET505 -- TorchScript compiles one branch only
+            is_watched = modules._global_forward_hooks or modules._global_forward_pre_hooks
+            stops = {} if is_watched or torch.compiler.is_compiling() else self._stops
+            parts, at = [*self._modules.values()], 0
+            while at < len(parts):
+                found, stop = None, stops.get(at, 0)
+                if stop and _is_ordinary(input):
+                    found = _current(self, at, parts[at:stop]).result(input)
+                input = parts[at](input) if found is None else found  # noqa: A001
+                at = at + 1 if found is None else stop
+            return input
+
+
+_layers: Any = WeakIdKeyDictionary()
+_LINEAR = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
+
+
+@torch.library.custom_op("gbdnn::linear", mutates_args=(), schema=_LINEAR)
+def _operator(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Compute a layer in a compiled or exported graph."""
+    if (layer := _layers.get(weight)) is None:
+        layer = _layers[weight] = SparseLinear(0, 0, bias=False, device="meta")
+        layer._parameters["weight"] = weight.detach()  # shares the counter of changes
+    found = _current(layer, 0, [layer]).result(x)
+    found = dense_linear(x, weight) if found is None else found
+    return found if bias is None else found.add_(bias)
+
+
+@_operator.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+
+
+class _Pruning(prune.Identity):
+    """The hook of a pruned SparseLinear, whose weight applies the mask when it is needed."""
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        if not isinstance(module, SparseLinear):
+            super().__call__(module, inputs)
+
+    def remove(self, module: nn.Module) -> None:
+        super().__call__(module, ())  # `remove` deletes the attribute
+        super().remove(module)
+
+
+def accelerate(
+    model: nn.Module, example: Any = None, *, density: float | None = None, keep_dense: bool = True
+) -> nn.Module:
     """Return a copy of a pruned model whose sparse linear layers are computed by gbdnn.
 
-    Replaces each ``nn.Linear``, and in an ``nn.Sequential`` each chain of Linear, BatchNorm1d,
-    ReLU, ReLU6, ``Hardtanh(0, c)``, Dropout and Identity, by a `SparseLinear` if that is faster.
+    Each ``nn.Linear`` that gains becomes a `SparseLinear`, a subclass. In an ``nn.Sequential``,
+    each chain of Linear, BatchNorm1d, ReLU, ReLU6, ``Hardtanh(0, c)``, Dropout and Identity that
+    gains is computed in one call; the container becomes a `SparseSequential`.
 
     Parameters
     ----------
@@ -236,269 +328,200 @@ def accelerate(model: nn.Module, example: Any = None, *, density: float | None =
         In evaluation mode (``model.eval()``). It is not modified.
     example : tensor, tuple of arguments or dict of keyword arguments, optional
         Arguments of the model. If given, each replacement is timed against the original on the
-        tensor that reaches it, and reverted if it is slower.
+        tensor that reaches it, and reverted if it is slower. Then the outputs are compared.
     density : float, optional
         Replace layers whose fraction of nonzero weights is at most this. Default: a cost model
         decides, assuming 32 inputs per call.
+    keep_dense : bool, default True
+        Keep the dense weights. Without them a `SparseLinear` needs less memory, but raises where
+        the weights are required: ``state_dict``, gradients, tracing, export, autocast.
 
     Returns
     -------
     torch.nn.Module
-        A copy, for inference on the CPU. ``copy.gbdnn_report`` is a `Report`; print it. Its
-        ``state_dict`` has the original's keys and dense weights.
+        A copy whose parameters require no gradient. ``copy.gbdnn_report`` is a `Report` with a line
+        for each linear layer; print it.
 
     Raises
     ------
     ArgumentTypeError, ArgumentError
-        `model` is not a module or is in training mode; `density` is not between 0 and 1.
+        `model` is not a module or is in training mode; `density` is not between 0 and 1; the
+        outputs for `example` differ by more than rounding.
 
     Notes
     -----
-    Layers are not replaced if they are dense, have hooks, are not float32 or float64, are not on
-    the CPU, or belong to an ``nn.MultiheadAttention``; the report states the reason. Unlike in
-    PyTorch, activations that are not finite raise an error. A module that is used in several places
-    is replaced in all of them.
+    Weights that are replaced or changed in place are compiled again by the next call; after
+    changes of the values of ``weight.data``, call `accelerate` again. Sparse tensors become dense.
 
     Examples
     --------
     >>> import torch, gbdnn.torch
-    >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
+    >>> model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh()).eval()
     >>> _ = model[0].weight.data[:, 25:].zero_()
     >>> fast = gbdnn.torch.accelerate(model)
     >>> print(fast.gbdnn_report)
     module  neurons  density  computed by
     0       512-512  4.9 %    gbdnn
     >>> x = torch.rand(3, 512)
-    >>> with torch.no_grad():
-    ...     torch.allclose(fast(x), model(x), atol=1e-5)
+    >>> torch.allclose(fast(x), model(x), atol=1e-5)
     True
     """
     require_kind(model, nn.Module, "model must be a torch.nn.Module")
-    if any(part.training for part in model.modules()):
-        raise ArgumentError("model is in training mode; call model.eval() first")
+    if names := [name for name, part in model.named_modules() if part.training]:
+        raise ArgumentError(f"{names[-1] or 'model'} is in training mode; call model.eval() first")
     if density is not None and not 0 <= as_number(density, "density") <= 1:
         raise ArgumentError(f"density must be between 0 and 1, not {density}")
-    work = _Replacing(density)
-    made = work.replaced(copy.deepcopy(model, _uncopied(model)), "")
-    if example is not None:
-        made = work.timed(made, example)
-    object.__setattr__(made, "gbdnn_report", work.report)
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        made = _copied(model)
+        work = _Replacing(made, density, example)
+        for part in reversed([*made.modules()]):
+            if hasattr(part, "activation_relu_or_gelu") and SparseLinear in map(
+                type, part.children()
+            ):
+                part.activation_relu_or_gelu = 0  # TransformerEncoderLayer reads no weights then
+            if isinstance(part, SparseLinear) and not keep_dense:
+                part._drop_dense()
+            for chain in vars(part).get("_chains", {}).values():
+                chain.note()
+        outputs = [[], []] if example is None else [_outputs(x, example) for x in (model, made)]
+        for x, y in zip(*outputs, strict=True):
+            if not _is_close(x, y):
+                most = f"{(x - y).abs().max():.2g}; omit the example if the model is random"
+                raise ArgumentError(f"the accelerated model's output differs by up to {most}")
+    object.__setattr__(made, "gbdnn_report", Report(work.rows.values()))
     return made
+
+
+def _outputs(model: nn.Module, example: Any) -> list[torch.Tensor]:
+    """Return the floating-point tensors that a model returns."""
+    args = example if isinstance(example, tuple) else (example,)
+    found = model(**example) if isinstance(example, Mapping) else model(*args)
+    return [x for x in tree_leaves(found) if type(x) is torch.Tensor and x.is_floating_point()]
 
 
 class _Replacing:
     """Replaces the modules of one model."""
 
-    def __init__(self, density: float | None) -> None:
-        self._most = density
-        self.report = Report()
-        self._done: dict[int, nn.Module] = {}
-        self._originals: dict[
-            nn.Module, tuple[int, dict[str, nn.Module]]
-        ] = {}  # index in the report
+    def __init__(self, model: nn.Module, most: float | None, example: Any) -> None:
+        self._most = most
+        self._names = {part: name for name, part in model.named_modules()}
+        self._entries, self.rows = dict[Any, int](), dict[Any, Replacement]()
+        self._inputs = dict[nn.Module, Any]()
+        for part, name in self._names.items():
+            if isinstance(part, nn.Linear):
+                n, m, why = part.in_features, part.out_features, _fault(part)
+                if not why:
+                    self._entries[part] = int(torch.count_nonzero(part.weight))
+                density = self._entries.get(part, math.nan) / max(n * m, 1)
+                self.rows[part] = Replacement(name, f"{n}-{m}", density, False, why)
+        if example is not None:
+            keep = [x.register_forward_pre_hook(self._inputs.__setitem__) for x in self._entries]
+            _outputs(model, example)
+            for hook in keep:
+                hook.remove()
+        for part in self._names:
+            if type(part) in (nn.Sequential, SparseSequential) and "forward" not in vars(part):
+                self._fuse(part)
+        for part in [x for x in self._entries if not self.rows[x].is_replaced]:
+            self._try(_Chain([part]), part, 0)
 
-    def replaced(self, module: nn.Module, name: str) -> nn.Module:
-        """Return the replacement of a module: the module, possibly modified, or a new one."""
-        if id(module) in self._done:
-            return self._done[id(module)]
-        found = module
-        if is_linear(module):
-            found = self._linear(module, name)
-        elif isinstance(module, nn.MultiheadAttention):
-            pass  # reads the weights of its children
-        elif type(module).forward is nn.Sequential.forward and not _hooks(module):
-            found = self._sequence(module, name)
-        else:
-            for key, part in _children(module):
-                setattr(module, key, self.replaced(part, _join(name, key)))
-            if isinstance(module, nn.TransformerEncoderLayer) and any(
-                isinstance(part, SparseLinear) for part in module.children()
-            ):
-                module.activation_relu_or_gelu = 0  # disables the path that reads weights
-        self._done[id(module)] = found
-        return found
+    def _fuse(self, module: Any) -> None:
+        """Let a Sequential compute chains in one call each, if that gains."""
+        parts, at = [*module._modules.values()], 0
+        while at < len(parts):
+            ends = range(len(parts), at + 1, -1) if parts[at] in self._entries else ()
+            spans = [parts[at:end] for end in ends]
+            known = [x for x in spans if all(y in self._entries or type(y) in FOLLOWING for y in x)]
+            chain = next((x for x in map(_Chain, known) if not x.fault), None)
+            at += len(chain.parts) if chain and self._try(chain, module, at) else 1
 
-    def _sequence(self, module: nn.Module, name: str) -> nn.Module:
-        """Return a Sequential with its chains replaced."""
-        given, at = _children(module), 0
-        parts: dict[str, nn.Module] = {}
-        while at < len(given):
-            key, part = given[at]
-            stop = at + 1
-            if is_linear(part):
-                while stop < len(given) and _follows(given[stop][1]):
-                    stop += 1
-                parts[key], stop = self._longest_chain(given[at:stop], at, name)
-            else:
-                parts[key] = self.replaced(part, _join(name, key))
-            at = stop
-        if len(parts) < len(given):
-            return _Chained(parts)
-        for key, part in parts.items():
-            setattr(module, key, part)
-        return module
-
-    def _longest_chain(
-        self, given: list[tuple[str, nn.Module]], at: int, name: str
-    ) -> tuple[nn.Module, int]:
-        """Return the module for the longest chain that begins here, and the chain's end."""
-        for count in range(len(given), 1, -1):
-            parts = [part for _, part in given[:count]]
-            with suppress(ArgumentError):
-                found = self._chain(parts, _join(name, given[0][0]), [key for key, _ in given])
-                if isinstance(found, SparseLinear):
-                    return found, at + count
-                break
-        return self.replaced(given[0][1], _join(name, given[0][0])), at + 1
-
-    def _chain(self, parts: list[nn.Module], name: str, keys: list[str]) -> nn.Module:
-        """Return the module for a chain, or its first module if the chain is not replaced."""
-        linears = [part for part in parts if is_linear(part)]
-        sizes = [(_entries(x), x.in_features, x.out_features) for x in linears]
-        entries, dense = (sum(x) for x in zip(*((e, n * m) for e, n, m in sizes), strict=True))
-        made, why = parts[0], ""
-        if self._most is not None and entries > self._most * dense:
+    def _try(self, chain: _Chain, module: Any, at: int) -> bool:
+        """Let gbdnn compute a chain if that gains and gives the same result."""
+        sizes = [(self._entries[x], x.in_features, x.out_features) for x in chain.linears]
+        entries, _, _ = map(sum, zip(*sizes, strict=True))
+        why = times = ""
+        if self._most is not None and entries > self._most * sum(n * m for _, n, m in sizes):
             why = "too dense"
         elif self._most is None and not costs.accelerating_pays(sizes):
             why = "dense products take less time"
-        else:
-            made = SparseLinear(trace(nn.Sequential(*parts), Chain(None)).network())
-            norms = any(isinstance(part, nn.BatchNorm1d) for part in parts)
-            given = dict(zip(keys, parts, strict=False))
-            made._names = None if norms else tuple(key for key, x in given.items() if is_linear(x))
-            self._originals[made] = len(self.report), given
-        if why and len(linears) > 1:  # consider each layer separately
-            return made
-        neurons = "-".join(map(str, (sizes[0][1], *(m for _, _, m in sizes))))
-        self._note(name, neurons, entries / max(dense, 1), why)
-        return made
-
-    def _linear(self, module: nn.Module, name: str) -> nn.Module:
-        """Return the module for a Linear, or the Linear if it is not replaced."""
-        why = _unsuited(module)
-        try:
-            return self._chain([module], name, [""]) if not why else self._left(module, name, why)
-        except ArgumentError as err:
-            return self._left(module, name, str(err).partition(";")[0])
-
-    def _left(self, module: Any, name: str, why: str) -> nn.Module:
-        self._note(name, f"{module.in_features}-{module.out_features}", math.nan, why)
-        return module
-
-    def _note(self, name: str, shape: str, density: float, why: str) -> None:
-        self.report.append(Replacement(name, shape, density, not why, why))
-
-    def timed(self, model: nn.Module, example: Any) -> nn.Module:
-        """Revert replacements that are slower than the original on the tensors of an example."""
-        inputs: dict[nn.Module, Any] = {}
-
-        def keep(part: nn.Module, given: tuple[torch.Tensor]) -> None:
-            inputs.setdefault(part, given[0])
-
-        hooks = [part.register_forward_pre_hook(keep) for part in self._originals]
-        try:
-            with torch.inference_mode():
-                if isinstance(example, Mapping):
-                    model(**example)
-                else:
-                    model(*(example if isinstance(example, tuple) else (example,)))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        back: dict[nn.Module, dict[str, nn.Module]] = {}
-        for part, (at, original) in self._originals.items():
-            why, is_slower = "not reached by the example", False
-            if part in inputs:
-                ours, theirs = _seconds(part, _Chained(original), inputs[part])
-                is_slower = ours > theirs
-                why = f"{ours * 1e6:.0f} us, PyTorch {theirs * 1e6:.0f} us"
-            if is_slower:
-                back[part] = original
-            self.report[at] = self.report[at]._replace(is_replaced=not is_slower, why=why)
-        if model in back:  # a single Linear
-            return next(iter(back[model].values()))
-        for module in list(model.modules()):
-            _put_back(module, back)
-        return model
+        why = why or chain.fault or _differs(chain)
+        x = [*self._inputs.get(chain.parts[0], ()), None][0]
+        if not why and _is_ordinary(x) and chain.result(x) is not None:
+            calls = partial(chain.result, x), partial(chain.dense, x)
+            rounds = [[timeit(each, number=1) for each in calls] for _ in range(15)]
+            ours, theirs = (1e6 * median(each) for each in zip(*rounds, strict=True))
+            times = f"{ours:.0f} us, PyTorch {theirs:.0f} us"
+            why = times if ours > theirs else ""
+        if not why:
+            for part in chain.linears:
+                part.__class__ = SparseLinear
+                for name, hook in _masks(part).items():
+                    hook.__class__ = _Pruning
+                    vars(part).pop(name, None)
+            if len(chain.parts) > 1:
+                first, last = (self._names[chain.parts[k]] for k in (0, -1))
+                times = f"fused: {first} to {last}{times and ', '}{times}"
+                module.__class__ = SparseSequential
+                module._stops = {**module._stops, at: at + len(chain.parts)}
+            vars(module).setdefault("_chains", {})[at] = chain
+        if not why or len(chain.parts) == 1:  # else the layers are tried one by one
+            for part in chain.linears:
+                self.rows[part] = self.rows[part]._replace(is_replaced=not why, why=why or times)
+        return not why
 
 
-def _put_back(module: nn.Module, back: Mapping[nn.Module, Mapping[str, nn.Module]]) -> None:
-    """Restore originals in a module, those of a chain under their own names."""
-    children = list(module._modules.items())
-    module._modules.clear()
-    for key, part in children:
-        originals = back.get(part, {}) if part is not None else {}
-        if len(originals) > 1:
-            module._modules.update(originals)
-        else:
-            module._modules[key] = next(iter(originals.values()), part)
-
-
-def _seconds(part: nn.Module, original: nn.Module, x: torch.Tensor) -> tuple[float, float]:
-    """Return the median seconds of interleaved calls of both modules."""
-    seconds: tuple[list[float], list[float]] = ([], [])
-    with torch.inference_mode():
-        for k in range(_ROUNDS + 1):
-            for each, to in zip((part, original), seconds, strict=True):
-                began = perf_counter()
-                each(x)
-                if k:  # the first call prepares
-                    to.append(perf_counter() - began)
-    return median(seconds[0]), median(seconds[1])
-
-
-def _uncopied(model: nn.Module) -> dict[int, Any]:
-    """Return deepcopy's memo for tensors that PyTorch cannot copy: substitutes by id."""
-    found: dict[int, Any] = {}
-    for part in model.modules():
-        for x in (*part.parameters(recurse=False), *vars(part).values()):
-            if isinstance(x, torch.Tensor):
-                if not x.is_leaf:  # a pruned weight
-                    found[id(x)] = x.detach()
-                elif x.layout != torch.strided:
-                    found[id(x)] = x
-    return found
-
-
-def _follows(module: nn.Module) -> bool:
-    """Whether a module may continue a chain."""
-    return (is_linear(module) or is_elementwise(module)) and not _unsuited(module)
-
-
-def _entries(linear: Any) -> int:
-    """Return the approximate number of nonzero weights."""
-    if hasattr(linear, "weight_mask"):
-        return int(torch.count_nonzero(linear.weight_mask * linear.weight_orig))
-    weight = linear.weight.detach()
-    return int(torch.count_nonzero(weight if weight.layout == torch.strided else weight.values()))
-
-
-def _unsuited(module: nn.Module) -> str:
-    """Return why gbdnn cannot compute a module, or an empty string."""
-    if _hooks(module):
-        return "it has hooks"
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.device.type != "cpu":
-            return f"it is on {tensor.device}; call model.cpu()"
-        if tensor.dtype.is_floating_point and tensor.dtype not in _DTYPES:
-            return f"it is {tensor.dtype}; call model.float()"
+def _differs(chain: _Chain) -> str:
+    """Compare a chain with PyTorch, which prepares it; return what is wrong or an empty string."""
+    generator, n = torch.Generator().manual_seed(0), chain.shape[0]
+    for shape in ((3, n), (2, 3, n)):
+        x = torch.randn(shape, generator=generator, dtype=chain.dtype)
+        if (found := chain.result(x)) is not None and not _is_close(chain.dense(x), found):
+            return "the results differ by more than rounding"
     return ""
 
 
-def _children(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the children by name, with repetitions, unlike ``named_children``."""
-    return [(key, part) for key, part in module._modules.items() if part is not None]
+def _is_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
+    largest = expected[expected.isfinite()].abs().amax() if expected.isfinite().any() else 0.0
+    within = 1000 * torch.finfo(expected.dtype).eps * float(largest)
+    return torch.allclose(found, expected, rtol=0, atol=within, equal_nan=True)
 
 
-def _hooks(module: nn.Module) -> bool:
-    pruning = nn.utils.prune.BasePruningMethod
-    given = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    return any(not isinstance(hook, pruning) for hook in given) or "forward" in vars(module)
+def _fault(linear: Any) -> str:
+    """Return why gbdnn cannot compute a Linear, or an empty string."""
+    if type(linear) not in _KINDS:
+        return f"its class {type(linear).__name__} is not torch.nn.Linear"
+    known = {*linear._parameters, *_masks(linear)}
+    if "forward" in vars(linear) or not known >= {"weight", "bias"}:
+        return "other code computes its output or its weight"
+    for x in (*linear.parameters(), *linear.buffers()):
+        if x.device.type != "cpu" or (x.is_floating_point() and x.dtype not in _DTYPES):
+            return f"{x.dtype} on {x.device}; use float32 or float64 on the CPU"
+    return ""
 
 
-def _join(*names: str) -> str:
-    return ".".join(filter(None, names))
+def _copied(model: nn.Module) -> Any:
+    """Return a copy that requires no gradient, with masks applied and without sparse tensors."""
+    memo: dict[int, Any] = {}
+    for part in model.modules():
+        for x in (*part.parameters(recurse=False), *vars(part).values()):
+            if isinstance(x, torch.Tensor) and not x.is_leaf:  # a pruned weight
+                memo[id(x)] = x.detach()
+            elif isinstance(x, nn.Parameter) and x.layout != torch.strided:  # cannot be copied
+                memo[id(x)] = nn.Parameter(x.detach().to_dense(), requires_grad=False)
+    made = copy.deepcopy(model, memo).requires_grad_(False)
+    for part, hook in [(x, hook) for x in made.modules() for hook in _masks(x).values()]:
+        hook(part, ())
+    return made
 
 
-def _kind(x: object) -> str:
-    return type(x).__qualname__
+def _version(x: Any) -> tuple[Any, Any]:
+    """Return a tensor's number of changes in place and its address, or None for both."""
+    if not isinstance(x, torch.Tensor) or x.is_inference() or x.layout != torch.strided:
+        return None, None
+    return x._version, x.data_ptr()
+
+
+def _masks(module: nn.Module) -> dict[str, Any]:
+    """Return the pruning hooks by the name of their parameter."""
+    hooks = module._forward_pre_hooks.values()
+    return {x._tensor_name: x for x in hooks if isinstance(x, prune.BasePruningMethod)}

@@ -87,6 +87,8 @@ def _as_weights(weight: Any, name: str) -> Any:
     """Return a weight of shape (outputs, inputs) as a matrix of shape (inputs, outputs)."""
     if isinstance(weight, np.ndarray):
         return weight.T
+    if isinstance(weight, gb.Matrix):
+        return weight
     if weight.ndim != 2:
         raise unsupported(f"weight of {name}", f"its shape is {tuple(weight.shape)}")
     if str(weight.layout) == "torch.strided":

@@ -6,7 +6,7 @@ This module imports PyTorch; `from_torch` imports it only for PyTorch modules.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.fx
@@ -15,11 +15,13 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from gbdnn.errors import ArgumentError
-from gbdnn.io.frameworks.chain import unsupported
+from gbdnn.io.frameworks.chain import Chain, unsupported
 from gbdnn.io.frameworks.torch_tensors import add_linear
 
 if TYPE_CHECKING:
-    from gbdnn.io.frameworks.chain import Chain
+    from collections.abc import Sequence
+
+    from gbdnn.model.network import Network
 
 # The parameters after the input, in order, and their defaults.
 _CLAMPS: dict[str, dict[str, Any]] = {
@@ -37,8 +39,19 @@ _FUNCTIONS_ALONE = {
     each.forward
     for each in (nn.ReLU, nn.Hardtanh, nn.Flatten, nn.Identity, nn.Dropout, nn.AlphaDropout)
 }
-
-_NORMS = {nn.BatchNorm1d.forward}
+# What may follow a Linear in a chain, with the attributes that matter. All but BatchNorm1d compute
+# each number alone, so they accept any shape (..., features). A BatchNorm1d computes the second
+# axis, which is the last one of two dimensions only.
+FOLLOWING: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.ReLU: (),
+    nn.Identity: (),
+    nn.ReLU6: ("min_val", "max_val"),
+    nn.Hardtanh: ("min_val", "max_val"),
+    nn.Dropout: ("training",),
+    nn.AlphaDropout: ("training",),
+    nn.BatchNorm1d: ("training", "eps"),
+}
+LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of SparseLinear
 
 
 class _Tracer(torch.fx.Tracer):
@@ -48,7 +61,7 @@ class _Tracer(torch.fx.Tracer):
         forward = type(m).forward
         if forward in _FUNCTIONS_ALONE:
             return False
-        return forward is nn.Linear.forward or super().is_leaf_module(m, module_qualified_name)
+        return forward in LINEARS or super().is_leaf_module(m, module_qualified_name)
 
 
 def trace(module: nn.Module, chain: Chain) -> Chain:
@@ -84,7 +97,7 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             part = module.get_submodule(str(node.target))
             if is_linear(part):
                 _add_linear(chain, part, name)
-            elif isinstance(part, nn.BatchNorm1d) and type(part).forward in _NORMS:
+            elif type(part) is nn.BatchNorm1d:
                 _add_norm(chain, part, name)
             else:
                 raise unsupported(name)
@@ -98,12 +111,32 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
 
 def is_linear(module: nn.Module) -> bool:
     """Whether a module is a Linear, or a subclass with its forward."""
-    return type(module).forward is nn.Linear.forward
+    return type(module).forward in LINEARS
 
 
-def is_elementwise(module: nn.Module) -> bool:
-    """Whether a module may be between Linears of a chain, for any number of dimensions."""
-    return type(module).forward in (_FUNCTIONS_ALONE | _NORMS) - {nn.Flatten.forward}
+def network_of(parts: Sequence[nn.Module]) -> Network:
+    """Return the network of Linears and modules of `FOLLOWING`.
+
+    Unlike `trace`, it does not replace ``nn.Module.__call__`` meanwhile, which other threads use.
+    """
+    chain = Chain(None)
+    for part in parts:
+        name, module = type(part).__qualname__, cast("Any", part)
+        if len(parts) > 1:
+            _require_visible(name, part)
+        if is_linear(part):
+            _add_linear(chain, part, name)
+        elif type(part) not in FOLLOWING:
+            raise unsupported(name)
+        elif part.training and "training" in FOLLOWING[type(part)]:
+            raise unsupported(name, "it is in training mode")
+        elif isinstance(part, nn.BatchNorm1d):
+            _add_norm(chain, part, name)
+        elif isinstance(part, nn.ReLU):
+            chain.clamp(0, None, name)
+        elif isinstance(part, nn.Hardtanh):
+            chain.clamp(module.min_val, module.max_val, name)
+    return chain.network()
 
 
 def _shapes(nodes: list[torch.fx.Node]) -> tuple[set[torch.fx.Node], set[torch.fx.Node]]:
@@ -150,6 +183,10 @@ def _add_linear(chain: Chain, module: Any, name: str) -> None:
     for key in ("weight", "bias"):  # may be computed at each access (torch.nn.utils.parametrize)
         if f"{key}_orig" not in tensors:
             tensors[key] = getattr(module, key)
+    weight: Any
+    weight, kept = tensors.get("weight"), vars(module).get("sparse_weight")
+    if kept is not None and weight.is_meta and not weight._version:  # a SparseLinear's
+        tensors["weight"] = kept
     add_linear(chain, tensors, name)
 
 
