@@ -101,8 +101,8 @@ def setup(app):
 
 
 def _signature(app, what, name, thing, options, signature, return_annotation):
-    """Replace the signature that a class has from its imitation of `torch.nn.Module`."""
-    return ("(network)", None) if name == "gbdnn.torch.SparseLinear" else None
+    """Remove the signatures of classes that only `gbdnn.torch.accelerate` makes."""
+    return ("", None) if name.startswith("gbdnn.torch.Sparse") else None
 
 
 def _generate():
