@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -210,12 +210,7 @@ def floating(dtype: np.dtype, what: str) -> np.dtype:
 
 
 def finite(
-    values: np.ndarray,
-    dtype: np.dtype | None,
-    what: str,
-    *,
-    copy: bool = True,
-    place: Callable[[int], Iterable[Any]] | None = None,
+    values: np.ndarray, dtype: np.dtype | None, what: str, *, copy: bool = True, place: Any = None
 ) -> np.ndarray:
     """Return `values` as a new array of `dtype`; refuse NaN, infinities and overflow.
 
@@ -224,9 +219,8 @@ def finite(
     """
     own = floating(values.dtype, what)
     if values.dtype.kind == "f" and not _are_finite(values):
-        raise ArgumentError(
-            f"{what}: contains {_first_bad(values, values, place)}; all values must be finite"
-        )
+        bad = _first_bad(values, values, place)
+        raise ArgumentError(f"{what}: contains {bad}; all values must be finite")
     dtype = own if dtype is None else dtype
     with np.errstate(over="ignore"):
         cast = values.astype(dtype, copy=copy)

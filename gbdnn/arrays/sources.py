@@ -126,12 +126,8 @@ class DenseRows:
 
     def require_finite(self, start: int, stop: int) -> None:
         """Raise if a value in these rows is not finite or does not fit the dtype."""
-        rows = self.array[start:stop]
-
-        def place(k: int) -> tuple[int, int]:
-            return start + k // self.ncols, k % self.ncols
-
-        finite(rows, self.dtype, "features", place=place)
+        rows, n = self.array[start:stop], self.ncols
+        finite(rows, self.dtype, "features", place=lambda k: (start + k // n, k % n))
 
     def sparse_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop` (exclusive)."""

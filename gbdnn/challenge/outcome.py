@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 _FEW = 10  # inputs
 
+_none = partial(np.empty, 0, np.int64)
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Outcome:
@@ -72,6 +74,8 @@ class Outcome:
     borderline : ndarray of int64
         0-based ids of inputs whose category depends on rounding in the network's dtype, and is in
         either `categories` or `truth` only. They do not fail the check.
+    missing, unexpected : ndarray of int64
+        0-based ids in `truth` only, and in `categories` only, without those in `borderline`.
     nthreads : int
         Threads available to the run, or to each worker.
     engine : str
@@ -114,7 +118,9 @@ class Outcome:
     kernels: dict[str, float] = field(default_factory=dict)
     compiling: float = 0.0
     check_seconds: float | None = None
-    borderline: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    borderline: np.ndarray = field(default_factory=_none)
+    missing: np.ndarray = field(default_factory=_none)
+    unexpected: np.ndarray = field(default_factory=_none)
     processed: int | None = None
     balances: list[Balance] | None = None
     records: list[LayerStats] | None = None
@@ -122,22 +128,7 @@ class Outcome:
     versions: dict[str, str] = field(default_factory=versions)
 
     def __repr__(self) -> str:
-        return (
-            f"Outcome({self.problem.name}: {self.check}, {len(self.categories)} categories,"
-            f" {self.seconds_median:.3g} s, {self.edge_rate:.3g} edges/s)"
-        )
-
-    @property
-    def missing(self) -> np.ndarray:
-        """0-based ids of inputs in `truth` that are neither in `categories` nor `borderline`."""
-        truth = self.categories if self.truth is None else self.truth
-        return np.setdiff1d(truth, np.union1d(self.categories, self.borderline))
-
-    @property
-    def unexpected(self) -> np.ndarray:
-        """0-based ids of inputs in `categories` that are neither in `truth` nor `borderline`."""
-        truth = self.categories if self.truth is None else self.truth
-        return np.setdiff1d(self.categories, np.union1d(truth, self.borderline))
+        return f"Outcome({self.problem.name}: {self.check}, {self.edge_rate:.3g} edges/s)"
 
     @property
     def check(self) -> str:
@@ -170,9 +161,11 @@ class Outcome:
         """
         began = perf_counter()
         truth, source = _truth(self.problem, progress)
-        borderline = _borderline(self.problem, self.categories, truth)
+        found, borderline = self.categories, _borderline(self.problem, self.categories, truth)
         return replace(
             self, truth=truth, checked_against=source, borderline=borderline,
+            missing=np.setdiff1d(truth, np.union1d(found, borderline)),
+            unexpected=np.setdiff1d(found, np.union1d(truth, borderline)),
             check_seconds=perf_counter() - began,
         )  # fmt: skip
 

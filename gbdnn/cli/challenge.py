@@ -36,18 +36,9 @@ def challenge(
         int, Option(min=1, help="Number of layers; 120, 480 or 1920 in the challenge.")
     ] = 120,
     images: Annotated[
-        Path | None,
-        Option(
-            metavar="PATH",
-            help="IDX file, or folder with those of MNIST (default: scikit-learn's digits).",
-        ),
+        Path | None, Option(metavar="PATH", help="IDX file, or folder of MNIST (default: digits).")
     ] = None,
-    inputs: Annotated[
-        int | None,
-        Option(
-            min=1, help="Number of inputs; if there are fewer images, shifted copies are added."
-        ),
-    ] = None,
+    inputs: options.Inputs = None,
     seed: Annotated[
         int | None, Option(min=0, help="Seed of the generated network (default: 0).")
     ] = None,
@@ -55,11 +46,7 @@ def challenge(
     memory: options.Memory = "512MiB",
     nthreads: options.ThreadCounts = None,
     deduplicate: Annotated[
-        bool,
-        Option(
-            "--deduplicate",
-            help="Compute equal inputs once; the edge rate is then an effective one.",
-        ),
+        bool, Option("--deduplicate", help="Compute equal inputs once: an effective edge rate.")
     ] = False,
     repeat: Annotated[
         int, Option(min=0, help="Runs after the first; their median is reported.")
@@ -67,19 +54,11 @@ def challenge(
     check: Annotated[bool, Option(help="Compare the categories with the expected ones.")] = True,
     json_file: Annotated[
         Path | None,
-        Option(
-            "--json",
-            metavar="FILE",
-            callback=outputs.named,
-            help="Write the outcome as JSON; - for standard output.",
-        ),
+        Option("--json", metavar="FILE", callback=outputs.named, help="Write the outcome as JSON."),
     ] = None,
     plot: Annotated[
         Path | None,
-        Option(
-            metavar="FILE",
-            help="Plot an additional, untimed run, or the speed-up by threads: .png, .svg or .pdf.",
-        ),
+        Option(metavar="FILE", help="Plot another run, or speed-up by threads: .png, .svg, .pdf."),
     ] = None,
     workers: pools.Workers = None,
     scheduler: pools.Scheduler = None,
@@ -88,8 +67,8 @@ def challenge(
     """Run a Graph Challenge problem and check its categories.
 
     By default, runs a generated network of 1024 neurons and 120 layers on scikit-learn's 1,797
-    digits and compares with SciPy in FP64. Workers read the network from a temporary folder (in
-    TMPDIR) before timing starts.
+    digits and compares with SciPy in FP64. With --json -, standard output is JSON.
+    Workers read the network from a temporary folder (in TMPDIR) before timing starts.
 
     \b
     Examples:

@@ -24,11 +24,7 @@ def convert(
     source: Annotated[Path, Argument(metavar="IN", help="Network: a folder or a file.")],
     out: Annotated[
         Path,
-        Argument(
-            metavar="OUT",
-            callback=outputs.named,
-            help="Output: a file, a folder or a store; - for standard output (onnx, torch).",
-        ),
+        Argument(metavar="OUT", callback=outputs.named, help="A store, a file, a folder or -."),
     ],
     from_: Annotated[
         Name | None, Option("--from", help="Format of IN (default: detected).")
@@ -61,7 +57,7 @@ def convert(
 
     The format tsv is a folder of the challenge's files, torch a file written by
     torch.save(model.state_dict()). Options supply properties that the format of IN does not store.
-    OUT is written atomically.
+    OUT is written atomically; - is standard output (onnx, torch).
 
     \b
     Examples:

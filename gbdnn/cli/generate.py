@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 import gbdnn
-from gbdnn.cli import outputs
+from gbdnn.cli import options, outputs
 from gbdnn.cli.terminal import Bar, say
 from gbdnn.errors import ArgumentError
 from gbdnn.gallery import digits, features_from_images
@@ -21,11 +21,7 @@ from gbdnn.io.store.network import STORE
 def generate(
     out: Annotated[
         Path,
-        Argument(
-            metavar="OUT",
-            callback=outputs.named,
-            help="Output: a store, a file or a folder; - for features on standard output.",
-        ),
+        Argument(metavar="OUT", callback=outputs.named, help="A store, a file, a folder or -."),
     ],
     neurons: Annotated[int, Option(help="Neurons per layer: 1024, 4096, 16384 or 65536.")] = 1024,
     layers: Annotated[int | None, Option(min=1, help="Number of layers (default: 120).")] = None,
@@ -33,24 +29,16 @@ def generate(
         int | None, Option(min=0, help="Seed of the permutations (default: 0).")
     ] = None,
     features: Annotated[
-        str | None,
-        Option(
-            metavar="IMAGES",
-            help="Generate features from these images: an IDX file, or 'digits' (scikit-learn).",
-        ),
+        str | None, Option(metavar="IMAGES", help="Features of an IDX file, or of the word digits.")
     ] = None,
-    inputs: Annotated[
-        int | None,
-        Option(
-            min=1, help="Number of inputs; if there are fewer images, shifted copies are added."
-        ),
-    ] = None,
+    inputs: options.Inputs = None,
     to: outputs.To = None,
     force: outputs.Force = False,
 ) -> None:
     """Generate a network of the Graph Challenge, or features for one.
 
-    The network may be larger than memory. Use `gbdnn convert` for formats other than store and tsv.
+    The network may be larger than memory. The OUT - writes features to standard output. Use
+    `gbdnn convert` for formats other than store and tsv.
 
     \b
     Examples:

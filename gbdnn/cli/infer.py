@@ -30,13 +30,7 @@ def infer(
     features: Annotated[Path, Argument(metavar="FEATURES", help=f"Features: {KINDS}.")],
     out: Annotated[
         Path,
-        Option(
-            "--out",
-            "-o",
-            metavar="OUT",
-            callback=outputs.named,
-            help="Output: a store, a text file, or - for text on standard output.",
-        ),
+        Option("-o", "--out", metavar="OUT", callback=outputs.named, help="A store, a file or -."),
     ],
     to: outputs.To = None,
     inputs: Annotated[
@@ -58,11 +52,7 @@ def infer(
     scheduler: pools.Scheduler = None,
     mpi: pools.Mpi = False,
     pipeline: Annotated[
-        bool,
-        Option(
-            "--pipeline",
-            help="Split the layers over MPI ranks: mpiexec -n 4 gbdnn infer ... --pipeline",
-        ),
+        bool, Option("--pipeline", help="Split the layers over MPI ranks; needs mpiexec -n 4 ...")
     ] = False,
     force: Annotated[
         bool, Option("--force", "--restart", help="Replace other existing output, complete or not.")
@@ -72,7 +62,8 @@ def infer(
 
     Networks and features in stores may be larger than memory. A store is written part by part;
     after an interruption, the same command computes the missing parts. Text output is tab-separated
-    as in the challenge's files, with one line per entry, category or label.
+    as in the challenge's files, with one line per entry, category or label; with -o - it goes to
+    standard output.
 
     \b
     Examples:

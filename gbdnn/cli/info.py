@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 def info(
     path: Annotated[
         Path | None,
-        Argument(
-            metavar="PATH",
-            help="A network in any format, a store, a training run, or features as tsv.",
-        ),
+        Argument(metavar="PATH", help="A network, a store, a training run, or features as tsv."),
     ] = None,
     inputs: Annotated[
         int | None, Option(min=1, help="Inputs, to estimate memory (default: 60000).")

@@ -74,6 +74,9 @@ Memory = Annotated[
         parser=size, metavar="SIZE", help="Memory budget, in bytes or with a unit: 512MiB, 8GiB."
     ),
 ]
+Inputs = Annotated[
+    int | None, Option(min=1, help="Number of inputs; more than images: shifted copies, too.")
+]
 Layers = Annotated[
     int | None, Option(min=1, help="Read only the first layers (default: all layers).")
 ]
@@ -110,12 +113,11 @@ def in_shell(message: str, parameters: Container[str]) -> str:
 
     def option(match: re.Match[str]) -> str:
         before, name, value = match.groups()
-        parameter, spelled = _RENAMED.get(name, (name, name))
-        found = f"{before}--{spelled.replace('_', '-')}"
-        if value not in (None, "True", "False"):
-            found += f" {value}"
-        if parameter in parameters:
-            return found
-        return f"{found} (an option of gbdnn convert)" if name in _OF_CONVERT else match[0]
+        parameter, spelled = _RENAMED.get(name, (name, name.replace("_", "-")))
+        if parameter not in parameters and name not in _OF_CONVERT:
+            return match[0]
+        given = "" if value in (None, "True", "False") else f" {value}"
+        where = "" if parameter in parameters else " (an option of gbdnn convert)"
+        return f"{before}--{spelled}{given}{where}"
 
     return _ARGUMENT.sub(option, message)

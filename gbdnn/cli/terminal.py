@@ -36,15 +36,11 @@ def say_error(message: str) -> None:
 
 def show_compiling() -> None:
     """Print a line to a terminal when the fused kernel is compiled."""
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if sys.stderr is not None and sys.stderr.isatty():
-                say_error(record.getMessage())
-
     log = logging.getLogger("gbdnn.compiled")
     log.setLevel(logging.INFO)
-    log.handlers = [Handler()]
+    if sys.stderr is not None and sys.stderr.isatty():
+        log.handlers = [logging.StreamHandler()]
+        log.handlers[0].setFormatter(logging.Formatter("gbdnn: %(message)s"))
 
 
 def lines_of(facts: Mapping[str, object]) -> str:

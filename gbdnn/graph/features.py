@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
 from gbdnn.engine.answer import Answer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
-from gbdnn.runtime.first_use import gb, shown
 from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
+    import graphblas as gb
+
     from gbdnn.arrays.sources import RowSource
 
 __all__ = ["aligned", "as_answer", "as_array", "as_graph", "is_shared", "kind_of"]
@@ -39,10 +39,7 @@ def as_graph(
     if labels == list(range(len(labels))):
         return as_held(G, what), None
     if labels != list(G.columns):
-        raise ArgumentError(
-            f"{what}: the rows and columns of the DataFrame have different labels; pass"
-            f" {what}[{what}.index], or {what}.to_numpy()"
-        )
+        raise ArgumentError(f"{what}: the index and the columns of the DataFrame differ")
     return as_held(G, what), labels
 
 
@@ -53,13 +50,9 @@ def _from_networkx(networkx: Any, G: Any, what: str, weight: str | None) -> Any:
     try:
         return networkx.to_scipy_sparse_array(G, weight=weight)
     except (TypeError, ValueError) as err:
-        for u, v, value in G.edges(data=weight, default=1):
-            if not isinstance(value, Real):
-                raise ArgumentTypeError(
-                    f"{what}: the attribute {weight!r} of the edge from {u!r} to {v!r} must be a"
-                    f" number, not {shown(value)}"
-                ) from err
-        raise ArgumentError(f"{what}: cannot convert the attribute {weight!r}: {err}") from err
+        edges = list(G.edges(data=weight, default=1))
+        bad = [edge for edge in edges if np.asarray(edge[2]).dtype.kind not in "biuf"] or edges
+        raise ArgumentTypeError(f"{what}: {weight} of edge {bad[0]!r} is not a number") from err
 
 
 def aligned(X: Any, labels: list[Any] | None, what: str) -> Any:
@@ -76,10 +69,7 @@ def aligned(X: Any, labels: list[Any] | None, what: str) -> Any:
         return X.iloc[[place[label] for label in labels]]
     if given == list(range(len(given))):
         return X
-    raise ArgumentError(
-        f"{what}: the index of the {type(X).__name__} differs from the nodes of the graph; use"
-        f" the nodes as its index, or pass {what}.to_numpy() with rows in the order of the nodes"
-    )
+    raise ArgumentError(f"{what}: the index differs from the graph's nodes; reindex it, or drop it")
 
 
 def kind_of(X: Any, nodes: int) -> tuple[int, np.dtype]:

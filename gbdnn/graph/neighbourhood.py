@@ -47,10 +47,8 @@ def as_nodes(nodes: Any, count: int, labels: list[Any] | None) -> np.ndarray:
             place = {label: k for k, label in enumerate(labels)}
             try:
                 return np.array([place[each] for each in given], np.int64)
-            except KeyError as err:
-                raise ArgumentError(f"nodes: {err.args[0]!r} is not a node of the graph") from err
-            except TypeError as err:
-                raise ArgumentTypeError(f"{what}: {err}") from err
+            except (KeyError, TypeError) as err:
+                raise ArgumentError(f"{what} of the graph, which does not have {err}") from err
         nodes = aligned(nodes, labels, "nodes")
     ids = as_array(nodes, "nodes")
     if ids.dtype.kind == "b":

@@ -79,9 +79,7 @@ def test_problems_and_outcomes_are_shown_in_a_line(problem):
     assert repr(problem) == f"Problem({problem.name})"
     assert str(problem).startswith("Problem(1024 neurons x 12 layers, generated (seed 2), on 300")
     outcome = challenge.run(problem, record=True)
-    shown = f"Outcome({problem.name}: PASSED, {len(outcome.categories)} categories, "
-    assert repr(outcome).startswith(shown)
-    assert repr(outcome).endswith(" edges/s)")
+    assert repr(outcome) == f"Outcome({problem.name}: PASSED, {outcome.edge_rate:.3g} edges/s)"
 
 
 def test_official_layout(files, problem):
