@@ -83,9 +83,8 @@ def info(
 
 
 def _require_none(given: dict[str, Any], what: str) -> None:
-    for name, value in given.items():
-        if value:
-            raise ArgumentError(f"{name} does not apply to {what}")
+    for name in filter(given.get, given):
+        raise ArgumentError(f"{name} does not apply to {what}")
 
 
 def _described(

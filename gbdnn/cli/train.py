@@ -31,8 +31,7 @@ def train(
         Path, Argument(metavar="LABELS", help="IDX, .npy, .npz, or text with one label per line.")
     ],
     out: Annotated[
-        Path,
-        Option("--out", "-o", metavar="NET", callback=outputs.named, help="Output: a store."),
+        Path, Option("--out", "-o", metavar="NET", callback=outputs.named, help="Output: a store.")
     ],
     begin: Annotated[
         Path | None,
