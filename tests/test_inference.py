@@ -51,7 +51,7 @@ def stored(net, path):
 
 
 def as_text(net, path):
-    gbdnn.io.write_matrix_market(net, path)
+    gbdnn.io.write_matrix_market(net, path, lossy=True)
     return gbdnn.io.read_matrix_market(path, bias_rule="entries", clip=0.7, dtype="FP32")
 
 

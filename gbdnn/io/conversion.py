@@ -1,28 +1,25 @@
-"""Conversion of networks between formats, and the properties that a format cannot store."""
+"""Conversion of networks between formats."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-
 from gbdnn.arrays.checks import as_flag, as_path, as_word, require_callable
 from gbdnn.errors import ArgumentError
-from gbdnn.io.challenge.network import challenge_bias
 from gbdnn.io.files import require_writable, whole_folder
-from gbdnn.io.format import FORMATS, Assumed, Format
+from gbdnn.io.format import FORMATS, Format
 from gbdnn.io.formats import ReadOptions, chosen, read_network, target_format
+from gbdnn.io.losses import losses
 from gbdnn.io.store.network import STORE
 from gbdnn.io.store.network import write_network as write_store
 from gbdnn.model.network import Network
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from gbdnn.model.layer import Layer
-    from gbdnn.model.layer_info import LayerInfo
 
     Progress = Callable[[int, int | None], object] | None
 
@@ -93,14 +90,9 @@ def convert(
         return []
     reading = None if form is STORE else progress
     net = read_network(source, progress=reading, **options)
-    lost = losses(net, form)
-    if lost and not lossy:
-        raise ArgumentError(
-            f"{target}: the format {form.name} cannot store {', '.join(lost.values())}; a store"
-            f" can. Pass lossy=True to drop it{_restoring(lost, form)}."
-        )
+    lost = losses(net, form, target, lossy=lossy)
     write(net, target, form, progress=progress)
-    return list(lost.values())
+    return lost
 
 
 def write(net: Network, path: Path, form: Format, *, progress: Progress = None) -> None:
@@ -121,41 +113,6 @@ def write(net: Network, path: Path, form: Format, *, progress: Progress = None) 
     else:
         require_writable(path)
         form.write(net.loaded(), path)
-
-
-def losses(net: Network, form: Format) -> dict[str, str]:
-    """Return the properties that a format cannot store, as ``{"dtype": "FP64 (layer 0)"}``."""
-    found: dict[str, str] = {}
-    if assumed := form.assumed:
-        for k, info in enumerate(net.infos):
-            for kind, what in _lost(info, assumed, last=k == len(net) - 1):
-                found.setdefault(kind, f"{what} (layer {k})")
-    return found
-
-
-def _restoring(lost: Iterable[str], form: Format) -> str:
-    """Return advice on the options of `load` that restore lost properties."""
-    options = [f"{name}=" for name in lost if form.takes(name) and name != "dtype"]
-    return f", and {' and '.join(options)} to gbdnn.load to restore it" if options else ""
-
-
-def _lost(info: LayerInfo, assumed: Assumed, *, last: bool) -> Iterator[tuple[str, str]]:
-    """Yield kind and description of each property that differs from what a reader assumes."""
-    low, high = info.lowest_bias, info.highest_bias
-    if assumed.weights_only:
-        if not low == high == info.dtype.type(challenge_bias(info.ncols)):
-            several = "" if low == high else f" to {high:g}"
-            yield "bias", f"a bias of {low:g}{several}"
-        if info.dtype != np.float32:
-            yield "dtype", "FP64"
-    # With a ReLU and biases of at most 0, both rules give the same result.
-    same = info.activation == "relu" and high <= 0
-    if not same and (low or high) and info.bias_rule != assumed.bias_rule:
-        yield "bias_rule", f"the bias rule {info.bias_rule}"
-    if info.clip != assumed.clip:
-        yield "clip", "unbounded activations" if info.clip is None else f"clip {info.clip:g}"
-    if info.activation != (assumed.last_activation if last else "relu"):
-        yield "last_activation" if last else "activation", f"the activation {info.activation}"
 
 
 def _reporting(net: Network, progress: Callable[[int, int], object]) -> Network:

@@ -23,7 +23,9 @@ __all__ = ["FORMATS", "Assumed", "Format", "of_suffix", "register"]
 class Assumed:
     """What a reader assumes for properties that a format does not store."""
 
-    weights_only: bool = False  # bias and dtype are not stored: the challenge's bias, FP32
+    weights_only: bool = False  # bias and dtype are not stored
+    bias: float | None = None  # the challenge's
+    dtype: str = "float32"
     bias_rule: str = "all"
     clip: float | None = None
     last_activation: str = "relu"

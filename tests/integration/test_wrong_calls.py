@@ -112,8 +112,8 @@ def calls(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calls")
     net = gbdnn.Network([gbdnn.Layer(W, -0.25, clip=1), gbdnn.Layer(W)])
     square = gbdnn.radixnet(1024, 1)
-    io.write_network(square, folder / "DNN" / "neuron1024")
-    io.write_matrix_market(net, folder / "mm")
+    io.write_network(square, folder / "DNN" / "neuron1024", lossy=True)
+    io.write_matrix_market(net, folder / "mm", lossy=True)
     gbdnn.save(net, folder / "net")
     gbdnn.save(X, folder / "X")
     io.write_tsv(gbdnn.infer([W], X), folder / "x.tsv")
@@ -242,8 +242,10 @@ def calls(tmp_path_factory):
             "batches": [X], "path": folder / "d", "ncols": 4, "dtype": "FP32", "progress": None},
             {}),
         "gbdnn.io.write_matrix_market": (
-            io.write_matrix_market, {"net": net, "directory": folder / "e"}, {}),
-        "gbdnn.io.write_network": (io.write_network, {"net": net, "directory": folder / "f"}, {}),
+            io.write_matrix_market,
+            {"net": net, "directory": folder / "e", "lossy": True}, {}),
+        "gbdnn.io.write_network": (
+            io.write_network, {"net": net, "directory": folder / "f", "lossy": True}, {}),
         "gbdnn.io.write_tsv": (
             io.write_tsv, {"matrix": gbdnn.infer([W], X), "path": folder / "g"}, {}),
         "gbdnn.gallery.features_from_images": (gbdnn.gallery.features_from_images, {
@@ -312,14 +314,16 @@ def calls(tmp_path_factory):
             for name in ("SparseClassifier", "SparseRegressor")
         }  # fmt: skip
     if importlib.util.find_spec("torch"):
-        io.write_torch(net, folder / "net.pt")  # to be read, in whatever order tests run
+        io.write_torch(
+            net, folder / "net.pt", lossy=True
+        )  # to be read, in whatever order tests run
         found |= {
             "gbdnn.io.from_torch": (io.from_torch, {
                 "source": {"a.weight": W}, "clip": 1, "last_activation": "relu",
                 "dtype": "FP32"}, {}),
             "gbdnn.io.to_torch": (io.to_torch, {"net": net, "layout": "strided"}, {}),
             "gbdnn.io.write_torch": (
-                io.write_torch, {"net": net, "path": folder / "net.pt"}, {}),
+                io.write_torch, {"net": net, "path": folder / "net.pt", "lossy": True}, {}),
             "gbdnn.io.read_torch": (io.read_torch, {
                 "path": folder / "net.pt", "clip": 1, "last_activation": "relu",
                 "dtype": "FP32"}, {}),

@@ -1,6 +1,7 @@
 """`gbdnn.load` and `gbdnn.io.convert`: networks in any format."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,54 @@ def test_what_a_format_cannot_store_is_named(tmp_path):
         "unbounded activations (layer 0)",
     ]
     assert lost("clips", "matrix-market") == ["clip 6 (layer 1)"]
+
+
+WRITERS = {
+    "torch": lambda net, path, **given: io.write_torch(net, path / "net.pt", **given),
+    "matrix-market": lambda net, path, **given: io.write_matrix_market(net, path, **given),
+    "tsv": lambda net, path, **given: io.write_network(net, path, **given),
+}
+
+
+def named(*layers):
+    return gbdnn.Network([gbdnn.Layer(np.eye(3), **given) for given in layers])
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize(
+    ("net", "restoring"),
+    [
+        (named({"clip": 6}, {"clip": 6}), True),
+        (named({"clip": 6}, {"clip": 6}, {"activation": "identity"}), True),
+        (named({"clip": 6}, {}), False),
+        (named({"clip": 6}, {"clip": 5}), False),
+        (named({"activation": "identity"}, {"clip": 6}), False),
+    ],
+)
+def test_writers_drop_nothing_in_silence(form, net, restoring, tmp_path):
+    """And the options of `load` that an error or `convert` advises restore the whole network."""
+    pytest.importorskip("torch")
+    gbdnn.save(net, tmp_path / "net")
+    calls = (
+        lambda **given: WRITERS[form](net, tmp_path / "files", **given),
+        lambda **given: io.convert(tmp_path / "net", target, to=form, **given),
+    )
+    (tmp_path / "files").mkdir()
+    for number, call in enumerate(calls):
+        target = tmp_path / f"converted{number}"
+        with pytest.raises(errors.ArgumentError, match=r"cannot store .*Pass lossy=True") as error:
+            call()
+        assert not list((tmp_path / "files").iterdir())
+        advised = re.findall(r"(\w+)=", str(error.value).partition("lossy=True")[2])
+        assert bool(advised) == (restoring and (form != "tsv" or len(net) == 2))
+    calls[0](lossy=True)
+    if advised:
+        path = tmp_path / "files" / ("net.pt" if form == "torch" else "")
+        given = {"clip": 6, "last_activation": net[-1].activation, "bias": 0, "dtype": "FP64"}
+        given |= {"bias_rule": "all"}
+        found = gbdnn.load(path, format=form, **{name: given[name] for name in advised})
+        X = np.diag([9.0, 1.0, -5.0])
+        assert gbdnn.infer(found, X).isequal(gbdnn.infer(net, X))
 
 
 TOY = """

@@ -84,7 +84,9 @@ def test_too_many_open_files_are_not_a_fault_of_the_file(tmp_path):
 def test_files_that_are_not_of_the_framework(tmp_path, name):
     pytest.importorskip(name)
     path = tmp_path / f"net.{name}"
-    getattr(io, f"write_{name}")(gbdnn.Network([gbdnn.Layer(np.eye(4), 0.5)]), path)
+    getattr(io, f"write_{name}")(
+        gbdnn.Network([gbdnn.Layer(np.eye(4), 0.5, activation="identity")]), path
+    )
     data = path.read_bytes()
     for bad in (b"", data[: len(data) // 2], b"\x80\x02" + data, b"\x80\x02l\n.", bytes(100)):
         path.write_bytes(bad)

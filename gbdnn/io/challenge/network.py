@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial, wraps
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from gbdnn.io.challenge.layout import find_layers, find_neurons, layers_in
 from gbdnn.io.challenge.tsv import read_tsv, write_tsv
 from gbdnn.io.files import made_folder
 from gbdnn.io.format import Assumed, Format
+from gbdnn.io.losses import challenge_bias, losses
 from gbdnn.io.reading import as_limit
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -166,7 +168,7 @@ def read_challenge_network(
     )
 
 
-def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
+def write_network(net: Network, directory: str | os.PathLike[str], *, lossy: bool = False) -> None:
     """Write a network's weights as ``n{neurons}-l1.tsv`` and so on.
 
     Parameters
@@ -175,11 +177,14 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
         Square layers of one size. Biases, bias rules and clips are not stored.
     directory : path-like
         Created if it does not exist. Each file is written atomically.
+    lossy : bool, default False
+        Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
+        otherwise they raise an error.
 
     Raises
     ------
-    ShapeError
-        A layer is not square; the format does not store shapes. Nothing is written.
+    ShapeError, ArgumentError
+        A layer is not square, or the format does not store a property. Nothing is written.
     OutputError
         A file cannot be written, or the folder contains more layers.
 
@@ -196,6 +201,7 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
     for k, layer in enumerate(net.infos):
         if layer.shape != (n, n):
             raise ShapeError(f"layer {k}: weights are {layer.nrows} x {layer.ncols}, not {n} x {n}")
+    losses(net, TSV, directory, lossy=lossy)
     folder = made_folder(directory)
     if further := [k for k in layers_in(folder, n) if k > len(net)]:
         raise OutputError(
@@ -204,11 +210,6 @@ def write_network(net: Network, directory: str | os.PathLike[str]) -> None:
         )
     for k, layer in enumerate(net, 1):
         write_tsv(layer.W, folder / f"n{n}-l{k}.tsv")
-
-
-def challenge_bias(neurons: int) -> float:
-    """Return the challenge's bias for a number of neurons, 0 for other sizes."""
-    return CHALLENGE[neurons].bias if neurons in CHALLENGE else 0.0
 
 
 def _layers(
@@ -228,7 +229,7 @@ TSV = Format(
     name="tsv",
     read=Network,
     layers=_layers,
-    write=write_network,
+    write=wraps(write_network)(partial(write_network, lossy=True)),
     options="neurons bias bias_rule clip",
     mark=r"n[1-9][0-9]*-l[1-9][0-9]*\.tsv(\.gz)?",
     files=_files,

@@ -23,6 +23,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ from gbdnn.io.challenge.table import MAX_INDEX, Index, first_fault, parsed_colum
 from gbdnn.io.files import made_folder, whole_file
 from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.scipy import as_csc, require_activation, scipy_sparse
+from gbdnn.io.losses import losses
 from gbdnn.io.reading import as_limit, first_duplicate, read_unzipped
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -120,7 +122,7 @@ def read_matrix_market(
     --------
     >>> import tempfile, gbdnn
     >>> folder, net = tempfile.mkdtemp(), gbdnn.radixnet(1024, 2)
-    >>> gbdnn.io.write_matrix_market(net, folder)
+    >>> gbdnn.io.write_matrix_market(net, folder, lossy=True)
     >>> gbdnn.io.read_matrix_market(folder, bias_rule="entries", clip=32).isequal(net)
     True
     """
@@ -159,7 +161,9 @@ def read_matrix_market(
     return Network(layers)
 
 
-def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None:
+def write_matrix_market(
+    net: Network, directory: str | os.PathLike[str], *, lossy: bool = False
+) -> None:
     """Write a network's weights and biases as ``n1024-l1.mtx``, ``n1024-l1-bias.mtx`` and so on.
 
     Parameters
@@ -169,9 +173,14 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
         number of inputs.
     directory : path-like
         Created if it does not exist. Each file is written atomically.
+    lossy : bool, default False
+        Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
+        otherwise they raise an error.
 
     Raises
     ------
+    ArgumentError
+        The format does not store a property. Nothing is written.
     OutputError, MissingPackageError
         A file cannot be written, or the folder has more layers; SciPy is not installed.
 
@@ -188,6 +197,7 @@ def write_matrix_market(net: Network, directory: str | os.PathLike[str]) -> None
     ['n3-l1-bias.mtx', 'n3-l1.mtx']
     """
     require_kind(net, Network, "net must be a Network")
+    losses(net, MATRIX_MARKET, directory, lossy=lossy)
     scipy_sparse()
     folder, prefix = made_folder(directory), f"n{net.shape[0]}-l"
     old = numbered(folder, _LAYER).get(prefix, {})
@@ -375,7 +385,7 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
 MATRIX_MARKET = Format(
     name="matrix-market",
     read=lambda path, **given: read_matrix_market(path if path.is_dir() else [path], **given),
-    write=write_matrix_market,
+    write=wraps(write_matrix_market)(partial(write_matrix_market, lossy=True)),
     options="prefix bias bias_rule clip last_activation",
     suffixes=(".mtx", ".mtx.gz"),
     mark=r".*[0-9]\.mtx(\.gz)?",

@@ -10,6 +10,7 @@ import pickle
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gbdnn.io.format import Assumed, Format
 from gbdnn.io.frameworks.chain import Chain, add_everywhere, unsupported
 from gbdnn.io.frameworks.scipy import require_activation
 from gbdnn.io.frameworks.torch_tensors import add_linear, import_torch, nbytes
+from gbdnn.io.losses import losses
 from gbdnn.io.reading import open_checked, require_unpacked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
@@ -209,7 +211,7 @@ def read_torch(
     >>> import pathlib, tempfile, numpy as np, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> net = gbdnn.Network([gbdnn.Layer(np.eye(3), clip=6)])
-    >>> gbdnn.io.write_torch(net, folder / "net.pt")
+    >>> gbdnn.io.write_torch(net, folder / "net.pt", lossy=True)
     >>> gbdnn.io.read_torch(folder / "net.pt", clip=6, last_activation="relu").isequal(net)
     True
     """
@@ -241,7 +243,7 @@ def read_torch(
         return from_torch(state, clip=clip, last_activation=last_activation, dtype=dtype)
 
 
-def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
+def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = False) -> None:
     """Write a network's weights and biases as the ``state_dict`` of its `to_torch`.
 
     Parameters
@@ -250,11 +252,14 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
         As for `to_torch`. Activations and clips are not stored.
     path : path-like
         Written atomically.
+    lossy : bool, default False
+        Whether to drop properties that the format does not store and `gbdnn.load` does not assume;
+        otherwise they raise an error.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, TooLargeError, MissingPackageError
-        As for `to_torch`.
+        As for `to_torch`, or the format does not store a property.
     OutputError
         The file cannot be written.
 
@@ -262,11 +267,14 @@ def write_torch(net: Network, path: str | os.PathLike[str]) -> None:
     --------
     >>> import pathlib, tempfile, numpy as np, gbdnn
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> gbdnn.io.write_torch(gbdnn.Network([gbdnn.Layer(np.eye(3))]), folder / "net.pt")
+    >>> net = gbdnn.Network([np.eye(3)], last_activation="identity")
+    >>> gbdnn.io.write_torch(net, folder / "net.pt")
     >>> gbdnn.io.read_torch(folder / "net.pt").shape
     (3, 3)
     """
     as_path(path)
+    require_kind(net, Network, "net must be a Network")
+    losses(net, TORCH, path, lossy=lossy)
     torch = import_torch()
     state = to_torch(net).state_dict()
     with whole_file(path) as file:
@@ -297,7 +305,7 @@ def _from_state(
 TORCH = Format(
     name="torch",
     read=read_torch,
-    write=write_torch,
+    write=wraps(write_torch)(partial(write_torch, lossy=True)),
     options="clip last_activation",
     suffixes=(".pt", ".pth"),
     assumed=Assumed(last_activation="identity"),
