@@ -5,6 +5,9 @@ remains an edge, since new edges start at 0 and a regulariser may set weights to
 
 Edges are numbered ``column * nrows + row``. Columns are stored in the order of computation, by
 degree; values of edges and neurons are stored in the same order.
+
+The activations of a wide layer exceed the L2 cache. Its rows are divided into panels, and edges are
+stored by panel, then by column, so that a panel's activations are read from the cache.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainableLayer", "edges_of", "layer_of"]
 
+# Rows of a panel, whose activations of a share of inputs fit the L2 cache; and the least number of
+# edges of a column in a panel that pay for storing its sums in between.
+_PANEL, _EDGES = 2048, 6
 _PART = 1 << 18  # edges for which 64-bit numbers are created at a time
 
 
@@ -52,7 +58,7 @@ class TrainableLayer:
     compact_numbers : ndarray, shape (nedges,)
         Edge numbers, ascending, as uint32 if they fit, otherwise int64.
     indptr, rows : ndarray of int64, of uint32
-        Start of each stored column's edges, and the source neuron of each edge.
+        Start of each stored column's edges in each panel, and the source neuron of each edge.
     places : ndarray of uint32, shape (ncols,)
         Neuron of each stored column.
     weights, gradient : ndarray, shape (nedges,)
@@ -81,15 +87,16 @@ class TrainableLayer:
         numbers = edges.astype(_number_type(info), copy=False)
         self.compact_numbers = numbers
         self.is_dense = len(edges) == nrows * ncols
-        starts = _starts(info, numbers)
-        degrees = np.diff(starts)
-        order = np.argsort(degrees, kind="stable")
-        if self.is_dense:
+        self._panels = 1 if self.is_dense else _panels(nrows, ncols, len(edges))
+        starts = _starts(info, numbers, self._panels)
+        degrees = np.diff(starts).reshape(ncols, self._panels)
+        order = np.argsort(degrees[:, 0], kind="stable")
+        if self.is_dense or self._panels > 1:
             order = np.arange(ncols)
         self.places = order.astype(np.uint32)
-        self.indptr = np.zeros(ncols + 1, np.int64)
-        np.cumsum(degrees[order], out=self.indptr[1:])
-        self._starts = starts[order]
+        self.indptr = np.zeros(self._panels * ncols + 1, np.int64)
+        np.cumsum(degrees[order].T, out=self.indptr[1:])
+        self._starts = starts[:-1].reshape(ncols, self._panels)[order].T.ravel()
         self.rows = np.empty(len(edges), np.uint32)
         for part, place in self._parts():
             self.rows[part] = numbers[place] % nrows
@@ -117,7 +124,7 @@ class TrainableLayer:
     @property
     def columns(self) -> np.ndarray:
         """Target neuron of each edge, int64, in the order of `rows`."""
-        return np.repeat(self.places.astype(np.int64), np.diff(self.indptr))
+        return np.repeat(np.tile(self.places.astype(np.int64), self._panels), np.diff(self.indptr))
 
     @property
     def edges(self) -> np.ndarray:
@@ -164,8 +171,9 @@ class TrainableLayer:
 
     def cuts(self, nthreads: int) -> np.ndarray:
         """Return the first column of each thread, with about the same number of edges each."""
-        wanted = np.linspace(0, self.nedges + self.ncols, nthreads + 1)
-        found = np.searchsorted(self.indptr + np.arange(self.ncols + 1), wanted)
+        degrees = np.diff(self.indptr).reshape(self._panels, self.ncols).sum(axis=0)
+        ends = np.append(0, np.cumsum(degrees + 1))
+        found = np.searchsorted(ends, np.linspace(0, ends[-1], nthreads + 1))
         found[0], found[-1] = 0, self.ncols
         return found.astype(np.int64)
 
@@ -174,7 +182,7 @@ class TrainableLayer:
         return self._record(
             nrows=self.nrows, ncols=self.ncols, indptr=self.indptr, rows=self.rows,
             weights=self.weights, bias=self.bias, bias_step=1, places=self.places,
-            pairs=self._no_pairs, limits=self.limits,
+            pairs=self._no_pairs, limits=self.limits, panels=self._panels,
         )  # fmt: skip
 
     def backward_record(self, limits: np.ndarray) -> np.ndarray:
@@ -183,6 +191,7 @@ class TrainableLayer:
             nrows=self.ncols, ncols=self.nrows, indptr=self._transposed_indptr,
             rows=self._transposed_rows, weights=self._transposed, bias=self._no_bias, bias_step=0,
             places=self._transposed_places, pairs=self._no_pairs, limits=limits,
+            panels=self._transposed_panels,
         )  # fmt: skip
 
     def edge_record(self, cuts: np.ndarray) -> np.ndarray:
@@ -195,17 +204,21 @@ class TrainableLayer:
             "BIAS": self.bias, "BIAS_GRADIENT": self.bias_gradient, "BIAS_FIRST": bias_moments[0],
             "BIAS_SECOND": bias_moments[1], "TRANSPOSED": self._transposed,
             "TRANSPOSED_EDGES": self._transposed_edges, "DENSE": self.is_dense, "CUTS": cuts,
-            "SQUARES": self._squares,
+            "SQUARES": self._squares, "PANELS": self._panels,
         }  # fmt: skip
         return np.array([address(known[name]) for name in at.EDGE_FIELDS], np.int64)
 
     def _transpose(self) -> None:
         """Create the arrays of the transposed matrix, whose columns are the rows of this one."""
-        degrees = np.zeros(self.nrows, np.int64)
+        panels = 1 if self.is_dense else _panels(self.ncols, self.nrows, self.nedges)
+        columns = np.repeat(np.tile(self.places, self._panels), np.diff(self.indptr))
+        degrees = np.zeros(panels * self.nrows, np.int64)
         for first in range(0, self.nedges, _PART):
-            degrees += np.bincount(self.rows[first : first + _PART], minlength=self.nrows)
-        order = np.argsort(degrees, kind="stable")
-        if self.is_dense:
+            part = slice(first, first + _PART)
+            groups = columns[part] // np.uint32(_PANEL) * self.nrows if panels > 1 else 0
+            degrees += np.bincount(groups + self.rows[part], minlength=len(degrees))
+        order = np.argsort(degrees[: self.nrows], kind="stable")
+        if self.is_dense or panels > 1:
             order = np.arange(self.nrows)
         rank = np.empty(self.nrows, np.int64)
         rank[order] = np.arange(self.nrows)
@@ -213,11 +226,15 @@ class TrainableLayer:
         small = np.uint16 if self.nrows <= 1 << 16 else np.uint32
         ranks = _take(rank.astype(small), self.rows, np.empty(self.nedges, small))
         self._transposed_edges = np.argsort(ranks, kind="stable").astype(np.uint32)
-        columns = np.repeat(self.places, np.diff(self.indptr))
+        if panels > 1:
+            of_edges = (columns // np.uint32(_PANEL)).astype(np.uint16)[self._transposed_edges]
+            by_panel = np.argsort(of_edges, kind="stable")
+            self._transposed_edges = self._transposed_edges[by_panel]
+        self._transposed_panels = panels
         self._transposed_rows = _take(columns, self._transposed_edges, np.empty_like(columns))
         self._transposed_places = order.astype(np.uint32)
-        self._transposed_indptr = np.zeros(self.nrows + 1, np.int64)
-        np.cumsum(degrees[order], out=self._transposed_indptr[1:])
+        self._transposed_indptr = np.zeros(len(degrees) + 1, np.int64)
+        np.cumsum(degrees.reshape(panels, -1)[:, order], out=self._transposed_indptr[1:])
         self._no_bias = np.zeros(1, self.info.dtype)
         self._squares = np.zeros(self.ncols)
         self._no_pairs = np.zeros(max(self.nrows, self.ncols) + 1, np.uint8)
@@ -226,13 +243,13 @@ class TrainableLayer:
         self.limits = np.array([low, high], self.info.dtype)
 
     def _record(self, **known: int | np.ndarray) -> np.ndarray:
-        numbers = {"edges": self.nedges, "weight_step": 1, "panels": 1, "dense": self.is_dense}
+        numbers = {"edges": self.nedges, "weight_step": 1, "dense": self.is_dense}
         return filled(LAYER, {**known, **numbers})
 
     def _parts(self) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield ranges of edges, and their positions in the order of edge numbers."""
         cuts = np.searchsorted(self.indptr, np.arange(0, self.nedges + _PART, _PART))
-        for first, end in pairwise(np.minimum(cuts, self.ncols).tolist()):
+        for first, end in pairwise(np.minimum(cuts, len(self._starts)).tolist()):
             starts = self.indptr[first : end + 1]
             moved = self._starts[first:end] - starts[:-1]
             place = np.repeat(moved, np.diff(starts))
@@ -273,9 +290,19 @@ def _number_type(info: LayerInfo) -> type[np.uint32 | np.int64]:
     return np.uint32 if info.nrows * info.ncols < 2**32 else np.int64
 
 
-def _starts(info: LayerInfo, numbers: np.ndarray) -> np.ndarray:
-    """Return the index of each column's first edge, and the number of edges."""
-    return np.searchsorted(numbers, np.arange(info.ncols + 1, dtype=numbers.dtype) * info.nrows)
+def _panels(nrows: int, ncols: int, nedges: int) -> int:
+    """Return the number of panels of a layer's rows; 1 if they do not pay off."""
+    panels = -(-nrows // _PANEL)
+    return panels if panels > 2 and nedges >= _EDGES * panels * ncols else 1
+
+
+def _starts(info: LayerInfo, numbers: np.ndarray, panels: int = 1) -> np.ndarray:
+    """Return the index of each column's first edge in each panel, and the number of edges."""
+    columns = np.arange(info.ncols + 1, dtype=numbers.dtype) * info.nrows
+    if panels == 1:
+        return np.searchsorted(numbers, columns)
+    firsts = columns[:-1, np.newaxis] + np.arange(panels, dtype=numbers.dtype) * _PANEL
+    return np.searchsorted(numbers, np.append(firsts.ravel(), columns[-1]))
 
 
 def _take(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> np.ndarray:

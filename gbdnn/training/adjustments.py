@@ -219,14 +219,12 @@ def require_adjustment(x: Any, what: str) -> None:
 
 def _shrink_columns(layer: TrainableLayer, threshold: float, least: float) -> None:
     """Shrink each neuron's incoming weights."""
-    degrees = np.diff(layer.indptr)
     if layer.is_dense:
         W = layer.weights.reshape(layer.ncols, layer.nrows)
+        degrees = np.full(layer.ncols, layer.nrows)
         W *= _factors(np.einsum("cr,cr->c", W, W), degrees, threshold, least)[:, None]
         return
-    some = degrees > 0  # `reduceat` gives an empty group the next value
-    squares = np.add.reduceat(np.square(layer.weights), layer.indptr[:-1][some])
-    layer.weights *= np.repeat(_factors(squares, degrees[some], threshold, least), degrees[some])
+    _shrink(layer, layer.columns, layer.ncols, threshold, least)
 
 
 def _shrink_rows(layer: TrainableLayer, threshold: float, least: float) -> None:
@@ -236,10 +234,17 @@ def _shrink_rows(layer: TrainableLayer, threshold: float, least: float) -> None:
         degrees = np.full(layer.nrows, layer.ncols)
         W *= _factors(np.einsum("cr,cr->r", W, W), degrees, threshold, least)
         return
-    degrees = np.bincount(layer.rows, minlength=layer.nrows)
-    squares = np.bincount(layer.rows, np.square(layer.weights), layer.nrows)
+    _shrink(layer, layer.rows, layer.nrows, threshold, least)
+
+
+def _shrink(
+    layer: TrainableLayer, groups: np.ndarray, count: int, threshold: float, least: float
+) -> None:
+    """Shrink the weights of each group, given the group of each edge."""
+    degrees = np.bincount(groups, minlength=count)
+    squares = np.bincount(groups, np.square(layer.weights), count)
     factors = _factors(squares, degrees, threshold, least).astype(layer.weights.dtype)
-    layer.weights *= factors[layer.rows]
+    layer.weights *= factors[groups]
 
 
 def _factors(

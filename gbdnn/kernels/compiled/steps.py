@@ -270,8 +270,9 @@ def _make_gradient(kind: Kinds, pair_lines: int):
     most = int(largest.view(f"u{largest.itemsize}"))
 
     @njit(no_cpython_wrapper=True)
-    def sparse_columns(record, Y, D, stride, lines, first, last, add):
-        indptr, rows = pointer_to(record[at.INDPTR], int64), pointer_to(record[at.ROWS], uint32)
+    def sparse_columns(record, panel, Y, D, stride, lines, first, last, add):
+        indptr = offset(pointer_to(record[at.INDPTR], int64), panel * record[at.NCOLS])
+        rows = pointer_to(record[at.ROWS], uint32)
         places = pointer_to(record[at.PLACES], uint32)
         g = pointer_to(record[at.GRADIENT], real)
         for j in range(first, last):
@@ -347,11 +348,15 @@ def _make_gradient(kind: Kinds, pair_lines: int):
             if record[at.DENSE]:
                 dense_columns(record, Y, D, stride, some, first, last, int64(share > 0))
             else:
-                sparse_columns(record, Y, D, stride, some, first, last, int64(share > 0))
-        start = indptr[first]
-        return within_reason(bits_of(offset(g, start)), indptr[last] - start) and within_reason(
-            bits_of(offset(gb, first)), last - first
-        )
+                for panel in range(record[at.PANELS]):
+                    add = int64(share > 0)
+                    sparse_columns(record, panel, Y, D, stride, some, first, last, add)
+        found = within_reason(bits_of(offset(gb, first)), last - first)
+        for panel in range(record[at.PANELS]):
+            start = indptr[panel * record[at.NCOLS] + first]
+            count = indptr[panel * record[at.NCOLS] + last] - start
+            found = found and within_reason(bits_of(offset(g, start)), count)
+        return found
 
     return gradient
 
@@ -370,8 +375,10 @@ def _make_norm(kind: Kinds):
         g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
         for j in range(first, last):
             total = float64(gb[j]) * float64(gb[j])
-            for e in range(indptr[j], indptr[j + 1]):
-                total += float64(g[e]) * float64(g[e])
+            for panel in range(record[at.PANELS]):
+                k = panel * record[at.NCOLS] + j
+                for e in range(indptr[k], indptr[k + 1]):
+                    total += float64(g[e]) * float64(g[e])
             squares[j] = total
 
     @njit(no_cpython_wrapper=True)
@@ -388,8 +395,10 @@ def _make_norm(kind: Kinds):
     def scale(record, first, last, factor):
         indptr = pointer_to(record[at.INDPTR], int64)
         g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
-        for e in range(indptr[first], indptr[last]):
-            g[e] *= factor
+        for panel in range(record[at.PANELS]):
+            k = panel * record[at.NCOLS]
+            for e in range(indptr[k + first], indptr[k + last]):
+                g[e] *= factor
         for j in range(first, last):
             gb[j] *= factor
 
@@ -429,23 +438,26 @@ def _make_update(kind: Kinds):
     @njit(no_cpython_wrapper=True)
     def update(record, first, last, optimizer, rates, constants):
         """Update columns; `rates` are lr and Adam's bias corrections for this step."""
-        indptr = pointer_to(record[at.INDPTR], int64)
-        e, edges, columns = indptr[first], indptr[last] - indptr[first], last - first
+        indptr, columns = pointer_to(record[at.INDPTR], int64), last - first
         w, b = pointer_to(record[at.WEIGHTS], real), pointer_to(record[at.BIAS], real)
         g, gb = pointer_to(record[at.GRADIENT], real), pointer_to(record[at.BIAS_GRADIENT], real)
         m, mb = pointer_to(record[at.FIRST], real), pointer_to(record[at.BIAS_FIRST], real)
-        w, g, m = offset(w, e), offset(g, e), offset(m, e)
-        b, gb, mb = offset(b, first), offset(gb, first), offset(mb, first)
+        v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
+        b, gb, mb, vb = offset(b, first), offset(gb, first), offset(mb, first), offset(vb, first)
         lr, c1, c2 = rates[0], rates[1], rates[2]
         beta1, beta2, eps, decay = constants[0], constants[1], constants[2], constants[3]
+        nesterov = optimizer == at.NESTEROV
+        for panel in range(record[at.PANELS]):
+            e = indptr[panel * record[at.NCOLS] + first]
+            edges = indptr[panel * record[at.NCOLS] + last] - e
+            x, d, p, q = offset(w, e), offset(g, e), offset(m, e), offset(v, e)
+            if optimizer == at.ADAM:
+                adam(x, d, p, q, edges, lr, beta1, beta2, c1, c2, eps, decay)
+            else:
+                sgd(x, d, p, edges, lr, beta1, decay, nesterov)
         if optimizer == at.ADAM:
-            v, vb = pointer_to(record[at.SECOND], real), pointer_to(record[at.BIAS_SECOND], real)
-            v, vb = offset(v, e), offset(vb, first)
-            adam(w, g, m, v, edges, lr, beta1, beta2, c1, c2, eps, decay)
             adam(b, gb, mb, vb, columns, lr, beta1, beta2, c1, c2, eps, real(0))
         else:
-            nesterov = optimizer == at.NESTEROV
-            sgd(w, g, m, edges, lr, beta1, decay, nesterov)
             sgd(b, gb, mb, columns, lr, beta1, real(0), nesterov)
 
     return update
