@@ -242,15 +242,6 @@ class Steps:
             left -= inputs
         return found
 
-    def first_dead(self) -> int:
-        """Return the first hidden layer that is 0 for all inputs of the last minibatch; or -1."""
-        for k in range(len(self.layers) - 1):
-            blocks, width = [row[k + 1].array for row in self._blocks], self._share
-            left = [self._last - n * width for n in range(len(blocks))]
-            if not any(Y[:, : max(0, n)].any() for Y, n in zip(blocks, left, strict=True)):
-                return k
-        return -1
-
     def first_not_finite(self) -> int:
         """Return the first layer with non-finite activations, or else gradients; or -1."""
         for k in range(len(self.layers) - 1):

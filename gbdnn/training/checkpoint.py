@@ -7,8 +7,7 @@ the description and all arrays.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, is_dataclass, replace
-from pickle import PickleError
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,19 +144,12 @@ def identity(x: Any, seen: dict[int, Any] | None = None) -> str:
         text = f"({', '.join(identity(each, seen) for each in x)})"
     elif x is None or isinstance(x, bool | int | float | str | np.generic | np.dtype):
         return repr(x)
-    elif is_dataclass(x) and not isinstance(x, type):
-        text = type(x).__qualname__ + identity(
-            {each.name: getattr(x, each.name) for each in fields(x)}, seen
-        )
     elif isinstance(x, type) or id(x) in seen:
         return getattr(x, "__qualname__", type(x).__qualname__)
     else:
         seen[id(x)] = x
-        try:
-            state = x.__reduce_ex__(2)[1:]  # as pickle and copy read the fields
-        except (TypeError, PickleError):
-            state = ()
-        text = f"{type(x).__qualname__}{identity(state, seen)}"
+        name = getattr(x, "__qualname__", type(x).__qualname__)  # of a function, or its class
+        text = f"{name}{identity(x.__getstate__(), seen)}"
     return text if len(text) <= _LONG else f"hash {_digest(text.encode()).hexdigest()}"
 
 

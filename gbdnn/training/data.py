@@ -177,10 +177,10 @@ class TrainingData(NamedTuple):
         return self._replace(rows=kept), self._replace(rows=tested)
 
     def is_constant(self, net: Network, nthreads: int) -> bool:
-        """Return whether a network has the same answer to several inputs."""
+        """Return whether a network has the same answer to different inputs."""
         X = np.empty((min(_BLOCK, len(self.rows)), net.shape[0]), net.infos[0].dtype)
         self.inputs.take(self.rows[: len(X)], X)
-        return len(X) > 1 and not np.ptp(answers(net, X, nthreads), axis=0).any()
+        return np.ptp(X, axis=0).any() and not np.ptp(answers(net, X, nthreads), axis=0).any()
 
     def evaluate(self, net: Network, loss: Loss, nthreads: int) -> tuple[float, float | None]:
         """Return mean loss and accuracy of a network (None if the loss does not define hits)."""

@@ -27,7 +27,6 @@ from gbdnn.training.fitting import (
     with_parameters_of,
 )
 from gbdnn.training.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
-from gbdnn.training.optimizers import Adam, AnyOptimizer
 
 __all__ = ["SparseClassifier", "SparseRegressor"]
 
@@ -81,7 +80,7 @@ class SparseClassifier(ClassifierMixin, SparseEstimator):
 
     @with_parameters_of(SparseEstimator)
     def __init__(
-        self, hidden: Any = (1024, 1024), density: float = 0.05, *, class_weight: Any = None,
+        self, hidden: Any = (1024, 1024), density: float | None = None, *, class_weight: Any = None,
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(hidden, density, **options)
@@ -299,7 +298,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     @with_parameters_of(SparseEstimator)
     def __init__(
-        self, hidden: Any = (128, 64), density: float = 0.1, *, epochs: int | None = None,
+        self, hidden: Any = (128, 64), density: float | None = None, *, epochs: int | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(hidden, density, epochs=epochs, **options)
@@ -314,11 +313,7 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         b = last.bias * self.y_scale_ + self.y_mean_
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
-    def _optimizer(self) -> AnyOptimizer:
-        if not isinstance(self.optimizer, str) or self.optimizer != "adam":
-            return super()._optimizer()
-        rate, decay = self.learning_rate, self.weight_decay
-        return Adam(0.005 if rate is None else rate, weight_decay=0.3 if decay is None else decay)
+    _defaults = (0.005, 0.3)
 
     def _epochs(self, inputs: int) -> int:
         return min(100, max(20, 200_000 // inputs)) if self.epochs is None else self.epochs

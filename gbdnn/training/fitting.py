@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from gbdnn.errors import ArgumentError
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.runtime.first_use import COMPLETION, gb
+from gbdnn.runtime.optional import warn
 from gbdnn.runtime.threads import available
 from gbdnn.training.adjustments import input_dropout
 from gbdnn.training.data import answers
@@ -40,12 +42,16 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 __all__ = ["SparseEstimator", "all_or_nothing", "described", "with_parameters_of"]
 
+# Edges of a layer per neuron on both sides, by default; and edges into a neuron that are too few.
+_DEGREE, _FEW = 20, 4
+
 _PARAMETERS = """
 hidden : sequence of int, default (1024, 1024); regressor: (128, 64)
     Neurons of the hidden layers; ``()`` for none.
-density : float, default 0.05; regressor: 0.1
-    Edges divided by possible edges, over the whole network; 1 is a dense network. The default
-    suits the default `hidden`; narrower layers need a higher density, for example 0.2 for 256.
+density : float, optional
+    Edges divided by possible edges, over the whole network; 1 is a dense network. Default:
+    20 (n + m) edges for a layer of n x m, or all if that is more: about 20 edges per neuron in
+    large networks, and dense small ones.
 distribution : {"erk", "uniform"}, default "erk"
     Distribution of the edges over the layers; see `erdos_renyi`.
 epochs : int, default 20; regressor: 100, fewer for more than 2,000 inputs
@@ -54,7 +60,7 @@ batch_size : int, optional
     Inputs per minibatch. Default: 128, fewer for less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: that of the optimizer; regressor with "adam": 0.005.
+    Default: that of the optimizer; with "adam": 0.003, regressor 0.005.
 weight_decay : float, optional
     Default: that of the optimizer, 0; regressor with "adam": 0.3.
 schedule : Constant, Cosine or Stepwise, optional
@@ -121,13 +127,14 @@ def with_parameters_of(base: type) -> Callable[[F], F]:
 class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor."""
 
+    _defaults = (0.003, 0.0)  # learning rate and weight decay of Adam
     run_: TrainingRun
     scaler_: StandardScaler
 
     def __init__(
         self,
         hidden: Any = (1024, 1024),
-        density: float = 0.05,
+        density: float | None = None,
         *,
         distribution: str = "erk",
         epochs: int | None = 20,
@@ -213,12 +220,11 @@ class SparseEstimator(BaseEstimator):
         found = validate_data(
             self, **given, reset=reset, accept_sparse="csr", dtype=either, **options
         )
-        held = found[0] if isinstance(found, tuple) else found
-        if not hasattr(held, "sum_duplicates") or held.has_canonical_format:
-            return found
-        held = held.copy()  # the caller's; scikit-learn counts duplicate entries
-        held.sum_duplicates()
-        return (held, *found[1:]) if isinstance(found, tuple) else held
+        held, *others = found if isinstance(found, tuple) else (found,)
+        if hasattr(held, "sum_duplicates") and not held.has_canonical_format:
+            held = held.copy()  # the caller's; scikit-learn would count duplicate entries
+            held.sum_duplicates()
+        return (held, *others) if others else held
 
     def _standardised(self, X: Any, weights: np.ndarray, *, first: bool) -> Any:
         """Return features with mean 0 and variance 1; the first ones define the scale."""
@@ -229,13 +235,20 @@ class SparseEstimator(BaseEstimator):
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
         require_iterable(self.hidden, "hidden must be a list of integers")
         hidden = [whole_number(n, "hidden", least=1) for n in self.hidden]
-        return erdos_renyi(
-            [inputs, *hidden, outputs],
-            self.density,
-            distribution=self.distribution,  # type: ignore[arg-type]
-            seed=seed,
-            dtype=self.dtype,
-        )
+        sizes, density = [inputs, *hidden, outputs], self.density
+        if density is None:
+            shapes = list(pairwise(sizes))
+            most = sum(n * m for n, m in shapes)
+            density = min(1.0, _DEGREE * sum(n + m for n, m in shapes) / most)
+        distribution: Any = self.distribution
+        net = erdos_renyi(sizes, density, distribution=distribution, seed=seed, dtype=self.dtype)
+        for k, info in enumerate(net.infos):
+            if info.edges < min(_FEW, info.nrows) * info.ncols:
+                warn(
+                    f"layer {k} has {info.edges / info.ncols:.2g} edges per neuron, too few to"
+                    " learn from most features; pass a larger density"
+                )
+        return net
 
     def _fit(
         self, X: Any, y: np.ndarray, weights: np.ndarray, outputs: int, loss: Loss,
@@ -281,7 +294,11 @@ class SparseEstimator(BaseEstimator):
         }
 
     def _optimizer(self) -> AnyOptimizer:
-        return optimizer_named(self.optimizer, self.learning_rate, self.weight_decay)
+        rate, decay = self.learning_rate, self.weight_decay
+        if isinstance(self.optimizer, str) and self.optimizer == "adam":
+            rate = self._defaults[0] if rate is None else rate
+            decay = self._defaults[1] if decay is None else decay
+        return optimizer_named(self.optimizer, rate, decay)
 
     def _epochs(self, inputs: int) -> Any:
         return self.epochs

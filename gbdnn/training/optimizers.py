@@ -66,7 +66,7 @@ class Optimizer(Protocol):
 
     @property
     def moments(self) -> int:
-        """Number of arrays kept for each layer's weights and biases: 0, 1 or 2."""
+        """Number of arrays kept for a layer's weights, and for its biases."""
         ...
 
     def update(
@@ -338,8 +338,6 @@ def require_optimizer(x: Any, what: str = "optimizer") -> None:
             " a method update (subclasses of Adam and SGD also need it)",
         )
         whole_number(getattr(x, "moments", None), "moments", least=0)
-        if x.moments > 2:
-            raise ArgumentError(f"moments must be at most 2, not {x.moments}")
         _require_rate(getattr(x, "learning_rate", None))
 
 

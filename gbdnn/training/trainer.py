@@ -165,7 +165,7 @@ class Trainer:
             self._most = max(1, int(_INTERVAL * count / max(seconds, 1e-6)))
             done += count
             self._adjust(start + done)
-        if losses.mean() > self._first_loss and not self.adjustments:
+        if losses.mean() > 2 * self._first_loss and not self.adjustments:
             self._require_alive(epoch, rates[0, 0])
         accuracy = None if result.hits is None else float(hits.mean())
         seconds = time.perf_counter() - begun
@@ -185,13 +185,12 @@ class Trainer:
         )
 
     def _require_alive(self, epoch: int, rate: float) -> None:
-        """Raise DivergenceError if a hidden layer is 0 for all inputs of a sample."""
-        layer, layers = self._steps.first_dead(), states_of(self._layers)
-        if layer >= 0 and self.data.is_constant(network_of(layers), self.nthreads):
+        """Raise DivergenceError if all outputs are equal: a hidden layer is 0 for all inputs."""
+        layers = states_of(self._layers)
+        if self.data.is_constant(network_of(layers), self.nthreads):
             raise DivergenceError(
-                f"epoch {epoch}, layer {layer}: all activations have become 0, and the loss has"
-                f" grown; try a learning rate below {rate:.3g} (err.run has the weights after this"
-                " epoch)",
+                f"epoch {epoch}: all outputs have become equal, and the loss has grown; try a"
+                f" learning rate below {rate:.3g} (err.run has the weights after this epoch)",
                 replace(self._run, layers=layers, best=None),
             )
 
