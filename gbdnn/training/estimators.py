@@ -298,10 +298,9 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
 
     @with_parameters_of(SparseEstimator)
     def __init__(
-        self, hidden: Any = (128, 64), density: float | None = None, *, epochs: int | None = None,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(hidden, density, epochs=epochs, **options)
+        self, hidden: Any = (128, 64), density: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(hidden, density, **options)
 
     @property
     def network_(self) -> Network:
@@ -314,9 +313,6 @@ class SparseRegressor(RegressorMixin, SparseEstimator):
         return Network([*before, Layer(W, b, activation="identity", dtype=last.dtype)])
 
     _defaults = (0.005, 0.3)
-
-    def _epochs(self, inputs: int) -> int:
-        return min(100, max(20, 200_000 // inputs)) if self.epochs is None else self.epochs
 
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseRegressor:

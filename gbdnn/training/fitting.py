@@ -42,6 +42,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 __all__ = ["SparseEstimator", "all_or_nothing", "described", "with_parameters_of"]
 
+_INPUTS = 200_000  # of all epochs, by default
 # Edges of a layer per neuron on both sides, by default; and edges into a neuron that are too few.
 _DEGREE, _FEW = 20, 4
 
@@ -54,13 +55,14 @@ density : float, optional
     large networks, and dense small ones.
 distribution : {"erk", "uniform"}, default "erk"
     Distribution of the edges over the layers; see `erdos_renyi`.
-epochs : int, default 20; regressor: 100, fewer for more than 2,000 inputs
-    Number of passes of `fit` over the inputs.
+epochs : int, optional
+    Number of passes of `fit` over the inputs. Default: 100, fewer for more than 2,000 inputs, and
+    20 for 10,000 and more.
 batch_size : int, optional
     Inputs per minibatch. Default: 128, fewer for less than 4,096 inputs.
 optimizer : {"adam", "sgd"}, `SGD` or `Adam`, default "adam"
 learning_rate : float, optional
-    Default: that of the optimizer; with "adam": 0.003, regressor 0.005.
+    Default: that of the optimizer; with "adam": 0.01, regressor 0.005.
 weight_decay : float, optional
     Default: that of the optimizer, 0; regressor with "adam": 0.3.
 schedule : Constant, Cosine or Stepwise, optional
@@ -127,7 +129,7 @@ def with_parameters_of(base: type) -> Callable[[F], F]:
 class SparseEstimator(BaseEstimator):
     """Base class of the classifier and the regressor."""
 
-    _defaults = (0.003, 0.0)  # learning rate and weight decay of Adam
+    _defaults = (0.01, 0.0)  # learning rate and weight decay of Adam
     run_: TrainingRun
     scaler_: StandardScaler
 
@@ -137,7 +139,7 @@ class SparseEstimator(BaseEstimator):
         density: float | None = None,
         *,
         distribution: str = "erk",
-        epochs: int | None = 20,
+        epochs: int | None = None,
         batch_size: int | None = None,
         optimizer: Any = "adam",
         learning_rate: float | None = None,
@@ -300,8 +302,8 @@ class SparseEstimator(BaseEstimator):
             decay = self._defaults[1] if decay is None else decay
         return optimizer_named(self.optimizer, rate, decay)
 
-    def _epochs(self, inputs: int) -> Any:
-        return self.epochs
+    def _epochs(self, inputs: int) -> int:
+        return min(100, max(20, _INPUTS // inputs)) if self.epochs is None else self.epochs
 
     def _batch(self, inputs: int) -> int:
         """Return the minibatch size; few inputs have small ones, for about 32 steps per epoch."""

@@ -56,7 +56,6 @@ def checks(*estimators):
 OPTIONS = {
     "check_sample_weight_equivalence_on_dense_data": {"batch_size": 1000, "dtype": "FP64"},
     "check_sample_weight_equivalence_on_sparse_data": {"batch_size": 1000, "dtype": "FP64"},
-    "check_class_weight_classifiers": {"epochs": 100},
     "check_estimator_sparse_matrix": {"epochs": 2},
     "check_estimator_sparse_array": {"epochs": 2},
 }
@@ -102,7 +101,7 @@ def test_digits(model):
     E = np.exp(Z)
     np.testing.assert_allclose(proba, E / E.sum(axis=1, keepdims=True), rtol=1e-5)
     assert model.network_.edges == pytest.approx(0.3 * (64 * 128 + 128 * 10), abs=1)
-    assert model.n_iter_ == len(model.history_) == 20
+    assert model.n_iter_ == len(model.history_) == 100
 
 
 def test_equal_seeds_equal_bits(model):
@@ -115,7 +114,7 @@ def test_equal_seeds_equal_bits(model):
 def test_pickle(model):
     again = pickle.loads(pickle.dumps(model))  # noqa: S301
     np.testing.assert_array_equal(again.predict_proba(X_TEST), model.predict_proba(X_TEST))
-    assert again.partial_fit(X, Y).n_iter_ == 21
+    assert again.partial_fit(X, Y).n_iter_ == 101
 
 
 def test_pipeline_scores_and_grid():
@@ -209,7 +208,7 @@ def test_regression_does_not_depend_on_units(kind):
         dense = X.toarray() if kind is sp.csr_array else X
         answers = gbdnn.infer(model.network_, dense[200:]).to_dense(fill_value=0)[:, 0]
         assert np.abs(answers - model.predict(X[200:])).max() < 1e-6 * np.ptp(y)
-    assert scores[0] == pytest.approx(scores[1], abs=0.02)  # rounding grows in training
+    assert scores[0] == pytest.approx(scores[1], abs=0.03)  # rounding grows in training
     assert scores[0] > 0.8
 
 
