@@ -4,9 +4,9 @@
     GBDNN_DATA=data python benchmarks/learning/estimators.py --mnist --only mnist
 
 Both use default options, and scikit-learn's networks get standardised features. The table shows the
-mean score of five-fold cross-validation, the least and the largest mean of a seed, and the time of
-all folds on one thread. A seed determines both the folds and the networks; seeds are 0, 1, ... MNIST
-is trained once, and tested on its test images.
+mean score of five-fold cross-validation, the least and largest mean of a seed, and the time of all
+folds on one thread. A seed determines both the folds and the networks; seeds are 0, 1, ... MNIST is
+trained once, and tested on its test images.
 """
 
 from __future__ import annotations
