@@ -85,7 +85,7 @@ PARTS = {
     ),
     "replay": Part(6, "scale/replay.py", "--network 4096x480 --inputs 15000"),
     "replay-65536": Part(
-        8, "scale/replay.py", f"--network 65536x120 --inputs 6000 --rounds 2 {_DEEP} --nthreads"
+        8, "scale/replay.py", f"--network 65536x120 --inputs 4000 --rounds 1 {_DEEP} --nthreads"
         " {cores}", f"--quick {_DEEP}",
     ),
 }  # fmt: skip

@@ -18,7 +18,7 @@ import gbdnn
 if TYPE_CHECKING:
     from gbdnn.challenge import Problem
 
-PARTS = (64, 16, 4)
+PARTS = (64, 16, 4, 1)
 KINDS = {"static": (1, "given"), "hashed": (1, "hashed"), "dynamic": (4, "given")}
 _KEPT = ("inputs", "alive", "entries", "bytes")
 
@@ -31,15 +31,16 @@ def measure(
     truth: np.ndarray | None = None,
     pool: str = "spawned",
 ) -> dict[str, Any]:
-    """Return the median seconds of batches: the inputs in 64, 16 and 4 parts, interleaved.
+    """Return the median seconds of batches: the inputs in 64, 16, 4 parts and 1, interleaved.
 
-    All workers compute at the same time. Both orders are measured, the first half of the layers,
-    and the batches of `KINDS`, which have one or four parts per worker. Categories are compared
-    with `truth`, by default those of one process.
+    All workers compute at the same time; several do not compute one part. Both orders are measured,
+    the first half of the layers, and the batches of `KINDS`, which have one or four parts per
+    worker. Categories are compared with `truth`, by default those of one process.
     """
     layers = len(problem.network)
-    cases = {f"{order}, {n}": (n, order, layers) for order in ("given", "hashed") for n in PARTS}
-    cases |= {f"half, {n}": (n, "given", max(1, layers // 2)) for n in PARTS}
+    parts = PARTS if workers == 1 else PARTS[:3]
+    cases = {f"{order}, {n}": (n, order, layers) for order in ("given", "hashed") for n in parts}
+    cases |= {f"half, {n}": (n, "given", max(1, layers // 2)) for n in parts}
     cases |= {kind: (n * workers, order, layers) for kind, (n, order) in KINDS.items()}
     if truth is None:
         options: dict[str, Any] = {"deduplicate": False, "nthreads": workers * nthreads}

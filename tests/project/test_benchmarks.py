@@ -132,7 +132,8 @@ def measured(batch, *, workers=2, inputs=640, own=0.0):
     One input in ten is alive at the end, and has four entries; an input has 100 bytes.
     """
     runs = {}
-    cases = {f"{which}, {n}": n for which in ("given", "hashed", "half") for n in (64, 16, 4)}
+    parts = (64, 16, 4, 1) if workers == 1 else (64, 16, 4)
+    cases = {f"{which}, {n}": n for which in ("given", "hashed", "half") for n in parts}
     for name, n in (cases | {"static": workers, "hashed": workers, "dynamic": 4 * workers}).items():
         ends = np.linspace(0, inputs, n + 1).astype(int)
         pairs = list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
@@ -178,10 +179,11 @@ def test_machines_play_batches(script):
 
 @pytest.mark.parametrize("machines", [1, 2, 3, 5, 64, 300])
 @pytest.mark.parametrize("kind", ["static", "hashed", "dynamic"])
-def test_a_linear_machine_is_simulated_exactly(script, kind, machines):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_linear_machine_is_simulated_exactly(script, kind, machines, workers):
     """Even with smaller batches, more inputs and more layers than those that were measured."""
     replay = script("replay")
-    found = measured(linear)
+    found = measured(linear, workers=workers)
     row = replay.simulated(found, kind, machines, 640, 120, np.inf, 0.0)
     count = min(640, machines * (4 if kind == "dynamic" else 1))
     sizes = np.diff(np.linspace(0, 640, count + 1))
