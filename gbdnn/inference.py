@@ -390,12 +390,10 @@ def _by_first(
     for first in batches:
         with naming("batch 0"):
             kind = dtypes_for(layers, first, dtype)[0]
+        net = net if kind is None else net.astype(kind)
         held = [first]
         del first  # the list gives it away
-        yield from compute(
-            net if kind is None else net.astype(kind),
-            chain((held.pop() for _ in range(1)), batches),
-        )
+        yield from compute(net, chain((held.pop() for _ in range(1)), batches))
 
 
 def _answers(

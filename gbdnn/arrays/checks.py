@@ -164,10 +164,12 @@ def as_array(x: Any, what: str) -> np.ndarray:
     complete(x)
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{what}: masked arrays are not supported; use filled(0)")
-    if type(x).__module__.startswith("graphblas."):
-        raise _needs_array(x, what, "to_dense(fill_value=0)")
-    if hasattr(x, "toarray"):  # SciPy's sparse arrays
-        raise _needs_array(x, what, "toarray()")
+    is_object = type(x).__module__.startswith("graphblas.")
+    if is_object or hasattr(x, "toarray"):  # SciPy's sparse arrays
+        raise ArgumentTypeError(
+            f"{what} must be a dense array, not a {type(x).__qualname__}; pass its"
+            f" {'to_dense(fill_value=0)' if is_object else 'toarray()'}"
+        )
     try:
         # An int of any size is a number; NumPy makes an object of one beyond 64 bits.
         array = np.asarray(float(x) if type(x) is int else x)
@@ -180,11 +182,6 @@ def as_array(x: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(f"{what} must contain real numbers, not {shown(x)}")
     return array
-
-
-def _needs_array(x: Any, what: str, method: str) -> ArgumentTypeError:
-    kind = type(x).__qualname__
-    return ArgumentTypeError(f"{what} must be a dense array, not a {kind}; pass its {method}")
 
 
 def as_dtype(dtype: Any, what: str = "dtype") -> np.dtype:

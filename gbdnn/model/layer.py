@@ -152,19 +152,20 @@ class Layer(LayerInfo):
         """
         layer = cls.__new__(cls)
         layer.__dict__.update({each.name: getattr(info, each.name) for each in fields(LayerInfo)})
-        layer.__dict__["_unrounded"] = info.unrounded
+        layer.__dict__["unrounded"] = info.unrounded
         layer._hold(columns, bias)
         return layer
 
     def _hold(self, columns: SparseRows, bias: float | np.ndarray) -> None:
-        low, high = (float(f(bias)) for f in (np.min, np.max)) if self.ncols else (0.0, 0.0)
-        self._keep(low, high, self.unrounded["clip"])
         own = np.array(bias, self.dtype)
         own += self.dtype.type(0)  # -0.0 becomes 0.0, with which sums start in all kernels
-        low, high = (float(own.min()), float(own.max())) if self.ncols else (0.0, 0.0)
-        self._set(lowest_bias=low, highest_bias=high, given_bias=bias, _prepared=Prepared())
+        given, rounded = (
+            {"lowest_bias": float(np.min(b)), "highest_bias": float(np.max(b))}
+            for b in ((bias, own) if self.ncols else (0.0, 0.0))
+        )
+        self._set(**rounded, unrounded=self.unrounded | given, given_bias=bias)
         self._set(edges=columns.nvals, gain=_gain(columns), bias=own if own.ndim else float(own))
-        self._set(W=columns.matrix(transposed=True))
+        self._set(W=columns.matrix(transposed=True), _prepared=Prepared())
         own.flags.writeable = False
 
     @property

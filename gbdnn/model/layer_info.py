@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -66,6 +66,9 @@ class LayerInfo:
     activation: Activation = "relu"
     clip: float | None = None
 
+    unrounded: ClassVar[dict[str, Any]]
+    """Biases and clip of each instance before they were rounded to the dtype, as arguments."""
+
     def __post_init__(self) -> None:
         as_word(self.bias_rule, "bias_rule", get_args(BiasRule))
         as_word(self.activation, "activation", get_args(Activation))
@@ -82,8 +85,8 @@ class LayerInfo:
         if low > high:
             raise ArgumentError(f"the lowest bias, {low:g}, is above the highest, {high:g}")
         clip = _as_clip(self.clip, dtype)
-        given = None if self.clip is None else float(self.clip)
-        self._keep(float(biases.min()), float(biases.max()), given)
+        given: dict[str, Any] = {"clip": None if self.clip is None else float(self.clip)}
+        given |= {"lowest_bias": float(biases.min()), "highest_bias": float(biases.max())}
         self._set(
             shape=(int(nrows), int(ncols)),
             edges=int(self.edges),
@@ -92,17 +95,8 @@ class LayerInfo:
             lowest_bias=low,
             highest_bias=high,
             clip=clip,
+            unrounded=given,
         )
-
-    def _keep(self, lowest_bias: float, highest_bias: float, clip: float | None) -> None:
-        given = {"lowest_bias": lowest_bias, "highest_bias": highest_bias, "clip": clip}
-        self._set(_unrounded=given)
-
-    @property
-    def unrounded(self) -> dict[str, Any]:
-        """Biases and clip before they were rounded to the dtype, as arguments."""
-        found: dict[str, Any] = self.__dict__["_unrounded"]
-        return found
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():

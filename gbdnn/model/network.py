@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 import numpy as np
 
-from gbdnn.arrays.checks import (
-    as_dtype,
-    as_list,
-    as_word,
-    require_callable,
-    whole_number,
-)
+from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, whole_number
 from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
@@ -91,8 +85,7 @@ class Network(Sequence[Layer]):
         last_activation: Activation | None = None,
         dtype: Any = None,
     ) -> None:
-        found = _as_layers(layers, None, bias, bias_rule, clip, last_activation, dtype)
-        self._take(tuple(found), None)
+        self._take(_as_layers(layers, None, dtype, bias, bias_rule, clip, last_activation), None)
 
     @classmethod
     def lazy(
@@ -321,8 +314,7 @@ def as_network(
     all matrices contain bool and integers.
     """
     if not isinstance(layers, Network):
-        options = dict.fromkeys(("bias", "bias_rule", "clip", "last_activation")) | of_matrices
-        return Network._made(tuple(_as_layers(layers, features, **options, dtype=dtype)), None)
+        return Network._made(_as_layers(layers, features, dtype, **of_matrices), None)
     _require_matrices("a Network; its layers", of_matrices)
     return layers if dtype is None else layers.astype(dtype)
 
@@ -350,14 +342,9 @@ def _dtype_or_none(x: Any) -> Any:
 
 
 def _as_layers(
-    layers: Any,
-    features: Any,
-    bias: Any,
-    bias_rule: Any,
-    clip: Any,
-    last_activation: Any,
-    dtype: Any,
-) -> list[Layer]:
+    layers: Any, features: Any, dtype: Any, bias: Any = None, bias_rule: Any = None,
+    clip: Any = None, last_activation: Any = None,
+) -> tuple[Layer, ...]:  # fmt: skip
     """Return the layers of a `Network` with these options."""
     if is_matrix(layers) and getattr(layers, "ndim", 2) == 2:
         raise ArgumentTypeError("layers must be a list of matrices, not one matrix; pass [W]")
@@ -365,8 +352,7 @@ def _as_layers(
     if items and all(isinstance(item, Layer) for item in items):
         given = {"bias": bias, "bias_rule": bias_rule, "clip": clip}
         _require_matrices("Layers; they", given | {"last_activation": last_activation})
-        wanted = None if dtype is None else as_dtype(dtype)
-        return items if wanted is None else [layer.astype(wanted) for layer in items]
+        return tuple(layer if dtype is None else layer.astype(dtype) for layer in items)
     biases = _one_bias_per_layer(bias, len(items))
     last = "relu" if last_activation is None else last_activation
     as_word(last, "last_activation", get_args(Activation))
@@ -380,34 +366,29 @@ def _as_layers(
             )
         with naming(f"layer {k}"):
             items[k] = as_held(W, "weights")
-    dtypes = dtypes_for(items, features, dtype)
     found = []
+    dtypes = dtypes_for(items, features, dtype)
     for k, (W, b, kind) in enumerate(zip(items, biases, dtypes, strict=True)):
+        ends = last == "identity" and k == len(items) - 1
+        form = {"activation": "identity"} if ends else {"clip": clip}
         with naming(f"layer {k}"):
-            if last == "identity" and k == len(items) - 1:
-                found.append(Layer(W, b, activation="identity", dtype=kind, **options))
-            else:
-                found.append(Layer(W, b, clip=clip, dtype=kind, **options))
-    return found
+            found.append(Layer(W, b, dtype=kind, **form, **options))
+    return tuple(found)
 
 
-def as_items(layers: Any, what: str = "a Network or a list of matrices") -> list[Any]:
+def as_items(x: Any, what: str = "a Network or a list of matrices") -> list[Any]:
     """Return a list of layers; for models of other kinds, raise an error that names a remedy."""
-    remedies = {
-        "read it with gbdnn.load": isinstance(layers, str | os.PathLike),
-        "pass its attribute network": isinstance(getattr(layers, "network", None), Network),
-        "pass its attribute network_": hasattr(type(layers), "network_"),
-        "pass gbdnn.Network(coefs_, bias=intercepts_, last_activation='identity')": (
-            hasattr(layers, "coefs_")
-        ),
-        "convert it with gbdnn.io.from_torch": (
-            isinstance(layers, Mapping) or hasattr(layers, "state_dict")
-        ),
-        "read its file with gbdnn.io.read_onnx": hasattr(layers, "ir_version"),
-    }
-    for remedy in (remedy for remedy, applies in remedies.items() if applies):
-        raise ArgumentTypeError(f"layers must be {what}, not {type(layers).__qualname__}; {remedy}")
-    return as_list(layers, f"layers must be {what}")
+    is_torch = isinstance(x, Mapping) or hasattr(x, "state_dict")
+    for applies, remedy in (
+        (isinstance(x, str | os.PathLike), "read it with gbdnn.load"),
+        (isinstance(getattr(x, "network", None), Network), "pass its attribute network"),
+        (hasattr(type(x), "network_"), "pass its attribute network_"),
+        (hasattr(x, "coefs_"), "pass coefs_, with bias=intercepts_, last_activation='identity'"),
+        (is_torch, "convert it with gbdnn.io.from_torch"),
+    ):
+        if applies:
+            raise ArgumentTypeError(f"layers must be {what}, not {type(x).__qualname__}; {remedy}")
+    return as_list(x, f"layers must be {what}")
 
 
 def _require_matrices(what: str, options: dict[str, Any]) -> None:
