@@ -267,12 +267,12 @@ def _beside(of: list[dict[str, Any]]) -> str:
 def _larger(found: dict[str, Any]) -> str:
     rows = []
     for group, problem in found["larger"].items():
-        network = "{neurons} x {layers}, {inputs:,} inputs".format(**problem)
+        network = "{neurons} x {layers}, {inputs:,}".format(**problem)
         every, *_ = of = [each for each in found["beside"] if each["group"] == group]
         for each in of:
             times = f"{each['two'] / every['two']:.1f}"
             rows.append([network, each["program"], _with_range(each, "two", of), times])
-    head = ["network", "program (FP32)", "2 threads, s", "times gbdnn's"]
+    head = ["network, inputs", "program (FP32)", "2 threads, s", "times gbdnn's"]
     return table(head, rows, left=2)
 
 
@@ -330,10 +330,16 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
     text = ""
     for report in reports:
         threads = ", ".join(map(str, report["threads"]))
-        head = ["network", name, f"s on {threads} threads", "speed-up (lowest, highest)", last]
+        head = [
+            "network, inputs",
+            name,
+            f"s on {threads} threads",
+            "speed-up (lowest, highest)",
+            last,
+        ]
         found = []
         for network in report["networks"]:
-            problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,} inputs"
+            problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,}"
             for (what,), of in _grouped(network[rows], name).items():
                 seconds = [row["seconds_median"] for row in of]
                 cells = [", ".join(map(short, seconds)), ", ".join(map(_speed_up, of[1:]))]
