@@ -13,7 +13,7 @@ from gbdnn._version import __version__ as __version__
 from gbdnn.answers import argmax, categories
 from gbdnn.errors import GbdnnError
 from gbdnn.gallery.radixnet import radixnet
-from gbdnn.inference import infer, infer_batches, infer_to_store
+from gbdnn.inference import infer, infer_batches, infer_to_store, plan
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
 from gbdnn.serving import compile  # noqa: A004
@@ -35,6 +35,7 @@ __all__ = [
     "infer_batches",
     "infer_to_store",
     "load",
+    "plan",
     "radixnet",
     "save",
     "show_versions",

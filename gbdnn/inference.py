@@ -29,8 +29,8 @@ from gbdnn.arrays.checks import (
     whole_number,
 )
 from gbdnn.arrays.matrices import as_features, as_matrix, is_matrix
-from gbdnn.arrays.sources import HyperRows
-from gbdnn.engine.choice import MEMORY, Engine
+from gbdnn.arrays.sources import HyperRows, as_source
+from gbdnn.engine.plan import MEMORY, Engine, Plan, plan_of
 from gbdnn.engine.run import checked_options, infer_network
 from gbdnn.engine.stats import LayerStats, per_layer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, naming
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         callback: Callable[[LayerStats], object] | None
 
 
-__all__ = ["LayerStats", "per_layer"]  # infer and the other functions are names of gbdnn
+__all__ = ["LayerStats", "Plan", "per_layer"]  # infer and the other functions are names of gbdnn
 
 _OF_LAYERS = (
     "bias",
@@ -245,6 +245,56 @@ def infer_batches(
     return _by_first(layers, net, dtype, each, compute)
 
 
+def plan(
+    layers: Network | Iterable[Layer] | Iterable[MatrixLike],
+    features: MatrixLike,
+    **options: Unpack[Options],
+) -> Plan:
+    """Return what `infer` would do with these arguments, without computing anything.
+
+    Nothing is compiled or prepared, and no later call is affected. `infer` follows this plan;
+    rules for the inputs that survive are part of it.
+
+    Parameters
+    ----------
+    layers, features
+        As for `infer`.
+    options : keyword arguments
+        As for `infer`, except `executor`. With a `callback`, inputs do not pass all layers in a
+        single window.
+
+    Returns
+    -------
+    Plan
+        Kernels and estimated times of groups of layers, blocks, threads, merging and memory, shown
+        as a table.
+
+    Raises
+    ------
+    GbdnnError
+        As for `infer`; values of dense features are not checked.
+
+    Notes
+    -----
+    With ``engine="auto"``, the plan depends on whether compiled code is cached, and otherwise on
+    the work done so far; the row "compiled code" says so.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> W, X = np.eye(64), np.eye(64)[:5]
+    >>> gbdnn.plan([W, W], X, engine="full", deduplicate=False, nthreads=1).kernel
+    'full'
+    """
+    net, run, _ = _with_options(layers, dict(options), "plan", features)
+    if not len(net):
+        raise ArgumentTypeError("the network has no layers, so there is nothing to plan")
+    first = net.infos[0]
+    with engaged(run["nthreads"]):
+        X, _ = _rows_to_compute(net, as_features(features, "features"))
+    return plan_of(net, as_source(X, first.dtype, first.shape, nthreads=run["nthreads"]), **run)
+
+
 def infer_to_store(
     layers: Network | Iterable[Layer] | Iterable[MatrixLike],
     features: MatrixLike,
@@ -366,21 +416,27 @@ def _workers(executor: Any, options: dict[str, Any], *, is_dealt: bool = True) -
 def _answer(
     net: Network, features: Any, dtype: Any, options: dict[str, Any], workers: Workers | None = None
 ) -> gb.Matrix:
-    """Compute `infer`; of a hypersparse matrix, only the rows with entries."""
-    if not isinstance(features, np.ndarray):
+    """Compute `infer`."""
+    if not isinstance(features, np.ndarray) or not len(net):
         with engaged(options["nthreads"]):
-            features = as_features(features, "features")
-            hyper = HyperRows.of(features, net.dtype)
-        if len(net) and hyper is not None and not any(info.revives for info in net.infos):
-            return hyper.expanded(_answer(net, hyper.rows, dtype, options, workers))
-    if not len(net):
-        with engaged(options["nthreads"]):
-            return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+            features, hyper = _rows_to_compute(net, as_features(features, "features"))
+            if not len(net):
+                return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
+        if hyper is not None:
+            return hyper.expanded(_answer(net, features, dtype, options, workers))
     if workers is None:
         return infer_network(net, features, **options)
     from gbdnn.distributed.executors.batches import infer_over
 
     return infer_over(net, features, workers, options)
+
+
+def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None]:
+    """Return features, of a hypersparse matrix only the rows with entries if that is enough."""
+    hyper = HyperRows.of(features, net.dtype)
+    if hyper is None or not len(net) or any(info.revives for info in net.infos):
+        return features, None
+    return hyper.rows, hyper
 
 
 def _by_first(

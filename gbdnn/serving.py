@@ -10,7 +10,7 @@ from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine.answer import Answer
-from gbdnn.engine.choice import Engine
+from gbdnn.engine.plan import Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, require_kind

@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items):
 
 def regrouped(patch):
     """Inputs are regrouped between windows, even in shallow networks with dense features."""
-    patch.setattr("gbdnn.engine.choice.fits_shallow", lambda *_: False)
+    patch.setattr("gbdnn.engine.plan.fits_shallow", lambda *_: False)
 
 
 def narrow(patch):

@@ -25,7 +25,7 @@ from gbdnn.distributed.executors.batches import cuts
 from gbdnn.distributed.executors.tasks import stored
 from gbdnn.distributed.executors.workers import workers_of
 from gbdnn.distributed.stats import edges_by_kernel
-from gbdnn.engine.choice import MEMORY
+from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, current, watched
 from gbdnn.errors import require_kind
 from gbdnn.inference import infer, infer_batches
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from gbdnn.distributed import Balance, BatchStats
     from gbdnn.distributed.executors.workers import Workers
-    from gbdnn.engine.choice import Engine
+    from gbdnn.engine.plan import Engine
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.network import Network
 

@@ -13,14 +13,13 @@ from gbdnn.challenge.machine import machine as found_machine
 from gbdnn.challenge.machine import versions
 from gbdnn.cli import options
 from gbdnn.cli.terminal import Bar, in_bytes, lines_of, say
-from gbdnn.engine.choice import MEMORY, sizes
+from gbdnn.engine.plan import MEMORY, sizes
 from gbdnn.errors import ArgumentError
 from gbdnn.io import open_features, read_tsv
 from gbdnn.io.datasets import TSV
 from gbdnn.io.formats import STORE, chosen, holds_run, load, read_network
 from gbdnn.io.store import store_kind
 from gbdnn.kernels.fused import FUSED
-from gbdnn.model.layer_info import layer_table
 from gbdnn.runtime.threads import available
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def info(
         _require_none({"--check": check} | of_networks, "a training run")
         run: Any = load(path)
         facts = {"path": str(path), "kind": "training run", "epochs": len(run.history)}
-        table = layer_table(run.network.infos)
+        table = repr(run.network).splitlines()[1:]
     else:
         with Bar() as bar:
             facts, table = _described(path, of_networks, check, bar)
@@ -108,7 +107,7 @@ def _described(
                 net[k]
                 bar.show(k + 1, len(net))
         facts |= _network(net, of_networks["--inputs"] or 60_000, of_networks["--memory"] or MEMORY)
-        table = layer_table(net.infos)
+        table = repr(net).splitlines()[1:]
     elif kind == "features":
         stored = open_features(path)
         for batch in stored.batches(1 << 16) if check else ():

@@ -25,7 +25,7 @@ from gbdnn.runtime.threads import engaged, unbind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gbdnn.engine.choice import Choice, LayerPlan
+    from gbdnn.engine.plan import LayerPlan, Plan
     from gbdnn.kernels.kernel import BlockKernel, Chain
     from gbdnn.model.layer import Layer
     from gbdnn.model.network import Network
@@ -67,13 +67,15 @@ class Loader:
     Parameters
     ----------
     net : Network
-    choice : Choice
+    plan : Plan
         Its sizes define the groups of layers.
+    layers : sequence of LayerPlan
     """
 
-    def __init__(self, net: Network, choice: Choice) -> None:
-        self._net, self._choice, self._starts = net, choice, choice.sizes.starts
-        self._whole = self._load(0, choice.threads) if len(self._starts) == 1 else None
+    def __init__(self, net: Network, plan: Plan, layers: Sequence[LayerPlan]) -> None:
+        self._net, self._plan, self._layers, self._starts = net, plan, layers, plan.sizes.starts
+        self._threads = plan.facts.threads
+        self._whole = self._load(0, self._threads) if len(self._starts) == 1 else None
         self._reader = ThreadPoolExecutor(1, "gbdnn-reader", initializer=unbind)
         self._groups: dict[int, Future[Loaded]] = {}  # the current group and the next
 
@@ -84,7 +86,7 @@ class Loader:
         at = int(np.searchsorted(self._starts, k, side="right")) - 1
         for other in self._groups.keys() - {at, at + 1}:
             self._drop(other)
-        for group, nthreads in ((at, self._choice.threads), (at + 1, 1)):
+        for group, nthreads in ((at, self._threads), (at + 1, 1)):
             if group not in self._groups and group < len(self._starts):
                 self._groups[group] = self._reader.submit(self._load, group, nthreads)
         return self._groups[at].result()
@@ -98,15 +100,15 @@ class Loader:
     def _load(self, at: int, nthreads: int) -> Loaded:
         start, stop = (*self._starts, len(self._net))[at : at + 2]
         part = self._net if len(self._starts) == 1 else self._net[start:stop]
-        choice = self._choice
+        plan, kernel = self._plan, self._plan.block_kernel
         with engaged(nthreads):
             part = part.loaded()
-            if choice.kernel is None:
+            if kernel is None:
                 return Loaded(start, part, None)
             weights, positions = prepared_weights(
-                part, choice.kernel, reordered=choice.reorders, wide=choice.is_wide
+                part, kernel, reordered=plan.reorders, wide=plan.is_wide
             )
-        chain = chain_of(choice.kernel, start, choice.plans[start:stop], weights, positions)
+        chain = chain_of(kernel, start, self._layers[start:stop], weights, positions)
         return Loaded(start, part, chain)
 
     def _drop(self, at: int) -> None:

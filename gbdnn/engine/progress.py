@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from gbdnn.engine.plan import Plan
     from gbdnn.model.layer_info import LayerInfo
 
 __all__ = ["UNWATCHED", "RunProgress", "current", "watched"]
@@ -28,6 +29,8 @@ class RunProgress:
         Edges processed in all runs, by kernel.
     is_watched : bool
         Whether anything is recorded.
+    plan : Plan, optional
+        Plan of the last run in this process.
     """
 
     def __init__(self, *, is_watched: bool = True) -> None:
@@ -35,11 +38,13 @@ class RunProgress:
         self._edges = np.empty(0, np.int64)
         self.done = self._inputs = self._passed = 0
         self.kernels = dict[str, int]()
+        self.plan: Plan | None = None
 
-    def begin(self, infos: Sequence[LayerInfo], inputs: int) -> None:
+    def begin(self, infos: Sequence[LayerInfo], inputs: int, plan: Plan | None = None) -> None:
         """Begin a run of `inputs` inputs."""
         if not self.is_watched:
             return
+        self.plan = plan
         self._edges = np.array([info.edges for info in infos], np.int64)
         self._inputs, self._passed, self.done = inputs, 0, 0
 

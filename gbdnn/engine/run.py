@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
-from gbdnn.arrays.sources import as_source
+from gbdnn.arrays.sources import DenseRows, as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.engine.answer import Answer
-from gbdnn.engine.choice import MEMORY, Choice, Engine
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
+from gbdnn.engine.plan import MEMORY, Engine, plan_layers, plan_of, settled
 from gbdnn.engine.progress import current
 from gbdnn.engine.shallow import run_shallow
 from gbdnn.engine.stats import Watch
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.arrays.sources import RowSource
     from gbdnn.engine.loader import Loaded
+    from gbdnn.engine.plan import Plan
     from gbdnn.engine.stats import LayerStats
     from gbdnn.kernels.kernel import Chain
     from gbdnn.model.layer import Layer
@@ -81,20 +82,23 @@ def infer_network(
     """Compute `infer` for a network with at least one layer and checked options."""
     first = net.infos[0]
     X = as_source(features, first.dtype, first.shape, nthreads=nthreads)
-    always = not isinstance(deduplicate, str) and bool(deduplicate)
-    may_be_shallow = not always and callback is None
-    choice = Choice(net, X, engine, memory, nthreads, may_be_shallow=may_be_shallow)
-    current().begin(net.infos, X.nrows)
-    if choice.shallow is not None:
-        answer = Answer(X.nrows, net.shape[1], choice.dtype, dense=True, memory=memory)
-        run_shallow(
-            net, choice.shallow, answer, nthreads=nthreads, memory=memory, progress=current()
-        )
+    plan = plan_of(
+        net, X, engine=engine, deduplicate=deduplicate, memory=memory, nthreads=nthreads,
+        callback=callback,
+    )  # fmt: skip
+    plan = settled(plan, net)
+    current().begin(net.infos, X.nrows, plan)
+    if plan.is_single_window:
+        dense, few = X.dense_rows is not None, plan.facts.inputs
+        rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), first.dtype)
+        answer = Answer(few, net.shape[1], first.dtype, dense=True, memory=memory)
+        run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=current())
         _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
-        return answer.matrix(sparse=choice.shallow is not X)
+        return answer.matrix(sparse=not dense)
+    always = not isinstance(deduplicate, str) and bool(deduplicate)
     merged = Merged(X.nrows, always=always) if deduplicate else None
     with engaged(nthreads):
-        run = _Run(net, X, choice, merged, callback)
+        run = _Run(net, X, plan, merged, callback)
         Y = run.answer()
     _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
     return Y
@@ -145,14 +149,15 @@ class _Run:
     """State of one run: ``rows`` and ``blocks`` (by layer) hold all waiting inputs."""
 
     def __init__(
-        self, net: Network, X: RowSource, choice: Choice, merged: Merged | None, callback: Any
+        self, net: Network, X: RowSource, plan: Plan, merged: Merged | None, callback: Any
     ) -> None:
-        self.choice, self.merged = choice, merged
-        self.loader, self.buffers = Loader(net, choice), choice.buffers()
-        dense, memory = X.dense_rows is not None, choice.memory
-        self.sink = Answer(X.nrows, net.shape[1], choice.dtype, dense=dense, memory=memory)
+        self.plan, self.merged = plan, merged
+        self.layers = plan_layers(net, X.largest, plan.block_kernel)
+        self.loader, self.buffers = Loader(net, plan, self.layers), plan.buffers()
+        dense, memory = X.dense_rows is not None, plan.facts.memory
+        self.sink = Answer(X.nrows, net.shape[1], X.dtype, dense=dense, memory=memory)
         weights = merged.weights if merged else np.ones(X.nrows if callback else 0, np.int64)
-        self.watch = Watch(choice.engine, callback, weights)
+        self.watch = Watch(plan.facts.engine, callback, weights)
         self.blocks: dict[int, list[Any]] = {}
         self.rows: list[_Rows] = []
         self._wait(0, X, nbytes=0)
@@ -162,14 +167,14 @@ class _Run:
         try:
             while self.rows or self.blocks:
                 k = self._next()
-                loaded, info = self.loader.around(k), self.choice.plans[k].info
+                loaded, info = self.loader.around(k), self.layers[k].info
                 if k in self.blocks:
                     window = self._window(loaded, k)
                     self._regroup(window, self._placed(window, self.blocks.pop(k)))
                     continue
                 rows = self.rows.pop([rows.k for rows in self.rows].index(k))
                 dense = rows.source.dense_rows is not None
-                if self.choice.is_sparse(info, rows.inputs, rows.entries, dense=dense):
+                if self.plan.is_sparse(info, rows.inputs, rows.entries, dense=dense):
                     self._sparse(loaded, rows)
                 else:
                     window = self._window(loaded, k)
@@ -185,20 +190,20 @@ class _Run:
         """Return the layer to compute next."""
         held = self._held()
         k = min(held)
-        if k not in self.blocks and sum(held.values()) > 3 * self.choice.sizes.waiting // 4:
+        if k not in self.blocks and sum(held.values()) > 3 * self.plan.sizes.waiting // 4:
             k = max(held, key=lambda k: (held[k], k))
         return k
 
     def _held(self) -> dict[int, int]:
         """Return the bytes held by waiting inputs, by layer."""
-        held = {k: len(blocks) * self.choice.sizes.block for k, blocks in self.blocks.items()}
+        held = {k: len(blocks) * self.plan.sizes.block for k, blocks in self.blocks.items()}
         for rows in self.rows:
             held[rows.k] = held.get(rows.k, 0) + rows.nbytes
         return held
 
     def _room(self) -> int:
         """Return the bytes in which further inputs may wait."""
-        return self.choice.sizes.waiting - sum(self._held().values())
+        return self.plan.sizes.waiting - sum(self._held().values())
 
     def _wait(self, k: int, source: RowSource, start: int = 0, *, nbytes: int) -> None:
         """Queue the rows of a source, from row `start` on, before layer `k`."""
@@ -207,7 +212,7 @@ class _Run:
 
     def _wait_rows(self, k: int, found: list[SparseRows]) -> None:
         """Queue new rows before layer `k`, or add them to the answer."""
-        if k == len(self.choice.plans):
+        if k == len(self.layers):
             for rows in found:
                 self.sink.add(rows)
             return
@@ -220,19 +225,20 @@ class _Run:
     def _window(self, loaded: Loaded, k: int) -> _Window:
         stop = k + 1
         early = loaded.chain.name == FULL.name
-        plans = self.choice.plans
-        while not is_stop(stop, early=early) and stop < loaded.stop and plans[stop].in_blocks:
+        while not is_stop(stop, early=early) and stop < loaded.stop:
+            if not self.layers[stop].in_blocks:
+                break
             stop += 1
-        return _Window(loaded.chain, k, stop, stop == len(plans))
+        return _Window(loaded.chain, k, stop, stop == len(self.layers))
 
     # Computing blocks
 
     def _read(self, window: _Window, rows: _Rows) -> list[Any]:
         """Compute rows through a window until memory is full; return the survivors as blocks."""
-        source, sizes, width = rows.source, self.choice.sizes, self._balanced(rows.inputs)
+        source, sizes, width = rows.source, self.plan.sizes, self._balanced(rows.inputs)
         step, dense = width, source.dense_rows
         if dense is None:  # rows of several blocks are read together
-            each = rows.entries / rows.inputs * width * (8 + self.choice.dtype.itemsize)
+            each = rows.entries / rows.inputs * width * (8 + self.plan.facts.net.dtype.itemsize)
             fits = sizes.working / (16 * sizes.workers * max(each, 1))
             fair = rows.inputs // (4 * sizes.workers * width)
             step *= max(1, int(min(_AT_ONCE, fits, fair)))
@@ -293,10 +299,10 @@ class _Run:
             for Y in (Y for item in items for Y in blocks(item)):
                 Y = self._advanced(window, Y)
                 if window.ends and len(Y.inputs):
-                    droppable = self.choice.plans[-1].droppable_after
+                    droppable = self.layers[-1].droppable_after
                     self.sink.write(window.chain, Y, droppable=droppable)
                     self.buffers.put(Y)
-                elif len(Y.inputs) > _FEW * self.choice.sizes.width:
+                elif len(Y.inputs) > _FEW * self.plan.sizes.width:
                     out.append(Y)
                 else:
                     pool = self._poured(window, Y, pool, out)
@@ -316,7 +322,7 @@ class _Run:
 
     def _poured(self, window: _Window, Y: Any, pool: Any, out: list[Any]) -> Any:
         """Copy a block's inputs to the pool, full pools to `out`; return the current pool."""
-        array, ids, width = Y.filled, Y.inputs, self.choice.sizes.width
+        array, ids, width = Y.filled, Y.inputs, self.plan.sizes.width
         while len(ids):
             if pool is None:
                 pool = window.chain.block(self.buffers, window.stop, width)
@@ -336,8 +342,15 @@ class _Run:
 
     def _sparse(self, loaded: Loaded, rows: _Rows) -> None:
         """Compute rows with the sparse kernel, parts of them side by side, until memory is full."""
-        k, source, layer, threads = rows.k, rows.source, loaded.layer(rows.k), self.choice.threads
-        room = self.choice.sizes.working // (2 * _TEMPORARIES * (8 + self.choice.dtype.itemsize))
+        k, source, layer, threads = (
+            rows.k,
+            rows.source,
+            loaded.layer(rows.k),
+            self.plan.facts.threads,
+        )
+        room = self.plan.sizes.working // (
+            2 * _TEMPORARIES * (8 + self.plan.facts.net.dtype.itemsize)
+        )
         each = SPARSE.most_entries_in_all(layer, rows.entries, rows.inputs) / rows.inputs
         work = SPARSE.cost(layer, rows.inputs, rows.entries)
         parts = costs.sparse_parts(work, rows.inputs, threads)
@@ -353,7 +366,7 @@ class _Run:
             for start in starts:
                 some = source.sparse_rows(start, min(start + step, source.nrows))
                 share = some.nrows / rows.inputs
-                if self.choice.plans[k].droppable:
+                if self.layers[k].droppable:
                     inputs, some = some.nrows, some.without_empty_rows()
                     self.watch.progress.dropped(k, inputs - some.nrows)
                 while some.nrows:
@@ -384,18 +397,18 @@ class _Run:
         first, number, ids, live = k, self.watch.number(), rows.ids, rows.nrows
         Y = rows.matrix()
         while k < stop and live:
-            plan, layer, began = self.choice.plans[k], loaded.layer(k), perf_counter()
+            plan, layer, began = self.layers[k], loaded.layer(k), perf_counter()
             entries = int(Y.nvals)
             if k > first and (
                 SPARSE.most_entries_in_all(layer, entries, live) > most
-                or not self.choice.is_sparse(plan.info, math.ceil(live / share), entries / share)
+                or not self.plan.is_sparse(plan.info, math.ceil(live / share), entries / share)
             ):
                 break
             check = partial(require_finite, k, layer) if plan.may_overflow else None
             Z = SPARSE.advance(Y, layer, layer.prepared(SPARSE.prepare), check=check)
             release(Y)
             counts, before, Y = self.watch.counts(1), live, Z
-            if counts is not None or (self.choice.kernel is not None and plan.droppable_after):
+            if counts is not None or (self.plan.block_kernel is not None and plan.droppable_after):
                 some = Y.reduce_rowwise(gb.monoid.any).new().to_coo(values=False)[0]
                 live = len(some) if plan.droppable_after else live
             if counts is not None:
@@ -404,7 +417,7 @@ class _Run:
             self.watch.computed(k, counts, live, SPARSE.name, number, began)
             k += 1
         found = SparseRows.from_matrix(Y, ids)
-        if self.choice.plans[k - 1].droppable_after:
+        if self.layers[k - 1].droppable_after:
             found = found.without_empty_rows()
             self.watch.progress.dropped(k, live - found.nrows)
         return k, found
@@ -413,7 +426,7 @@ class _Run:
         """Return how many rows together have at most `most` entries after the layer."""
         entries = np.cumsum(SPARSE.most_entries(rows, layer))
         if entries[0] > room:
-            memory = self.choice.memory
+            memory = self.plan.facts.memory
             least = math.ceil(memory * (int(entries[0]) + 1) / max(room, 1))
             raise ArgumentError(
                 f"memory={memory} is too small: one input does not fit at layer {k};"
@@ -429,7 +442,7 @@ class _Run:
         blocks = [Y for Y in (*blocks, *self.blocks.pop(k, [])) if len(Y.inputs)]
         if not blocks:
             return
-        if self.choice.leaves(self.choice.plans[k].info, blocks):
+        if self.plan.leaves(self.layers[k].info, blocks):
             self._leave(window, blocks)
             return
         keeps = self.merged.columns(blocks, self._each) if self.merged else None
@@ -441,11 +454,11 @@ class _Run:
 
     def _is_even(self, sizes: list[int]) -> bool:
         """Whether blocks of these sizes give threads equal shares and few blocks are thin."""
-        loads, inputs = [0] * self.choice.sizes.workers, sum(sizes)
+        loads, inputs = [0] * self.plan.sizes.workers, sum(sizes)
         for n in sorted(sizes, reverse=True):
             loads[loads.index(min(loads))] += n
-        share = max(inputs / self.choice.sizes.workers, _NARROW)
-        most = 2 * (inputs // self.choice.sizes.width) + 1 + self.choice.sizes.workers
+        share = max(inputs / self.plan.sizes.workers, _NARROW)
+        most = 2 * (inputs // self.plan.sizes.width) + 1 + self.plan.sizes.workers
         return max(loads) <= _UNEVEN * share and len(sizes) <= most
 
     def _recut(
@@ -484,7 +497,7 @@ class _Run:
 
     def _leave(self, window: _Window, blocks: list[Any]) -> None:
         """Queue the inputs of blocks as sparse rows."""
-        k, droppable = window.stop, self.choice.plans[window.stop].droppable
+        k, droppable = window.stop, self.layers[window.stop].droppable
         found = [part for Y in blocks for part in window.chain.rows(Y, k, droppable=droppable)]
         rows = SparseRows.joined(found)
         self.watch.progress.dropped(k, sum(len(Y.inputs) for Y in blocks) - rows.nrows)
@@ -494,7 +507,7 @@ class _Run:
 
     def _balanced(self, inputs: int) -> int:
         """Return a block width that gives each thread an equal share of the inputs."""
-        width, workers = self.choice.sizes.width, self.choice.sizes.workers
+        width, workers = self.plan.sizes.width, self.plan.sizes.workers
         rounds = max(1, -(-inputs // (width * workers)))
         if rounds > 8 or workers == 1:
             return width
@@ -511,7 +524,7 @@ class _Run:
         context: dict[str, int] | None = None,
     ) -> None:
         """Call ``work(items)`` on threads, which take items from a queue until `is_full`."""
-        sizes = self.choice.sizes
+        sizes = self.plan.sizes
         if context is None:
             inner = sizes.threads_each
             context = {"nthreads": inner} | ({} if inner == 1 else {"chunk": 4096})

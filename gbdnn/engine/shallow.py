@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.engine.choice import NetworkFacts, division, plan_layers
 from gbdnn.engine.loader import chain_of, prepared_weights
+from gbdnn.engine.plan import NetworkFacts, division, plan_layers
 from gbdnn.engine.progress import UNWATCHED
 from gbdnn.kernels import costs
 from gbdnn.kernels.blocks import AlignedBlock, Buffers
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gbdnn.arrays.sources import DenseRows
     from gbdnn.engine.answer import Answer
+    from gbdnn.engine.plan import Sizes
     from gbdnn.engine.progress import RunProgress
     from gbdnn.kernels.compiled.table import FusedLayer
     from gbdnn.model.network import Network
@@ -52,19 +53,22 @@ def run_shallow(
     answer: Answer,
     *,
     nthreads: int | None,
-    memory: int = 1 << 62,
+    sizes: Sizes | None = None,
     progress: RunProgress = UNWATCHED,
 ) -> None:
     """Write the activations of the last layer of a shallow network to an answer of zeros.
 
-    `memory` is the budget of all blocks in bytes.
+    `sizes` are those of a plan; by default memory is not limited.
     """
     if X.nrows <= costs.SINGLES:
         net.prepared(_Singles).run(X, answer, nthreads)
         progress.computed(0, [X.nrows] * len(net), X.nrows, FUSED.name)
         return
     facts = net.prepared(NetworkFacts.of)
-    width, workers = division(facts, net.shape[0], X.nrows, nthreads, memory)
+    if sizes is None:
+        width, workers = division(facts, net.shape[0], X.nrows, nthreads, 1 << 62)
+    else:
+        width, workers = sizes.width, sizes.workers
     _log.debug("single window: %d threads, blocks of %d of %d inputs", workers, width, X.nrows)
     wide = costs.is_wide(min(width, X.nrows), facts.dtype.itemsize)
     chains, stop = net.prepared(_wide if wide else _narrow), len(net)

@@ -26,7 +26,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.choice import MEMORY, Engine, rows_within
+from gbdnn.engine.plan import MEMORY, Engine, rows_within
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError

@@ -17,7 +17,7 @@ from gbdnn.arrays.checks import (
 from gbdnn.arrays.matrices import as_columns, as_held, as_rows, shape_of
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import release
-from gbdnn.engine.choice import Engine
+from gbdnn.engine.plan import Engine
 from gbdnn.errors import ArgumentError, NonFiniteError, ShapeError
 from gbdnn.graph.features import (
     aligned,

@@ -10,7 +10,9 @@ is the same equation in GraphBLAS: the reference, and the fallback if nothing ca
 from __future__ import annotations
 
 import itertools
+import math
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +22,7 @@ from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.full import FULL
 from gbdnn.kernels.reorder import reordered
+from gbdnn.kernels.worth import Investment
 from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
 
@@ -39,7 +42,7 @@ class FusedKernel:
     def __init__(self) -> None:
         self._loaded: set[np.dtype] = set()
         self._fault: dict[np.dtype, str] = {}
-        self._without: dict[np.dtype, float] = {}  # ns of runs in other kernels
+        self.without = defaultdict[np.dtype, Investment](Investment)  # ns of runs
         self._loading = threading.Lock()
 
     def is_exact(self, info: LayerInfo) -> bool:
@@ -50,25 +53,20 @@ class FusedKernel:
         """Return the time for one block, in ns."""
         return costs.fused_layer(inputs, info.edges, *info.shape, info.dtype.itemsize)
 
-    def is_due(self, dtype: np.dtype, work: float) -> bool:
-        """Whether a run should use compiled code, subject to `has_loaded`.
+    def work_left(self, dtype: np.dtype) -> float:
+        """Return the work of other kernels, in ns, from which compiled code pays.
 
-        `work` is the estimated time of the run in another kernel, in ns. Code that is not cached is
-        compiled once the runs of this process have taken longer than `costs.COMPILE` (the
-        ski-rental rule). While one thread compiles, others use another kernel.
+        It is 0 if the code is cached. Otherwise the code is compiled once the runs of this process
+        have taken longer than `costs.COMPILE`. It is infinite if the code would be slow or cannot
+        be compiled, and while another thread compiles it.
         """
         if dtype in self._loaded:
-            return True
+            return 0.0
         if dtype in self._fault or not machine().has_fma:
-            return False
+            return math.inf
         if self._is_at_hand(dtype):
-            return True
-        enough = self._without.get(dtype, 0.0) + work > costs.COMPILE
-        return enough and not self._loading.locked()
-
-    def went_without(self, dtype: np.dtype, work: float) -> None:
-        """Record that a run of this amount of work uses another kernel."""
-        self._without[dtype] = self._without.get(dtype, 0.0) + work
+            return 0.0
+        return math.inf if self._loading.locked() else self.without[dtype].left(costs.COMPILE)
 
     def has_loaded(self, dtype: np.dtype) -> bool:
         """Whether compiled code could be loaded or compiled.
@@ -115,7 +113,7 @@ class FusedKernel:
         """Load the code, or compile and store it on disk for later processes."""
         from gbdnn.kernels.compiled.library import cache_folder
 
-        if cache_folder() is not None and self.is_due(dtype, np.inf):
+        if cache_folder() is not None and self.work_left(dtype) < math.inf:
             self.has_loaded(dtype)
 
     def _is_at_hand(self, dtype: np.dtype) -> bool:

@@ -12,7 +12,7 @@ of the number of threads.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,7 @@ from gbdnn.arrays.sparse_rows import SparseRows, release
 from gbdnn.errors import MissingPackageError
 from gbdnn.kernels import costs
 from gbdnn.kernels.addresses import address
+from gbdnn.kernels.worth import Investment
 from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.machine import machine
 from gbdnn.runtime.optional import warn
@@ -39,7 +40,7 @@ HEAVY = 1 << 17  # edges from which a node's row is split into pieces of SHARE
 PIECE = 1 << 22  # bytes that a thread of GraphBLAS uses at a time, or for a node
 
 _faults: set[str] = set()  # reasons without compiled code, each reported once
-_without: dict[np.dtype, float] = {}  # ns of products in GraphBLAS
+_without = defaultdict[np.dtype, Investment](Investment)  # ns of products in GraphBLAS
 
 
 def gathered(A: gb.Matrix, Y: gb.Matrix, aggregate: Aggregate = "sum") -> gb.Matrix:
@@ -204,10 +205,10 @@ def _compiled(dtype: np.dtype, work: float, *, forced: bool) -> Callable[..., An
         library = gather_library(dtype.name)
         if forced:
             return library.functions()["gather"]
-        _without[dtype] = _without.get(dtype, 0.0) + work
-        is_due = _without[dtype] > costs.COMPILE_GATHER
-        if not _faults and machine().has_fma and (library.is_at_hand or is_due):
+        is_due = library.is_at_hand or work > _without[dtype].left(costs.COMPILE_GATHER)
+        if not _faults and machine().has_fma and is_due:
             return library.functions()["gather"]
+        _without[dtype].went_without(work)
     except Exception as error:
         if forced:
             raise MissingPackageError(f"engine='fused' needs a working numba: {error}") from error

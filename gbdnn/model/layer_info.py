@@ -17,7 +17,7 @@ from gbdnn.runtime.first_use import gb, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Activation", "BiasRule", "LayerInfo", "layer_table"]
+__all__ = ["Activation", "BiasRule", "LayerInfo", "layer_rows"]
 
 BiasRule = Literal["all", "entries"]
 Activation = Literal["relu", "identity"]
@@ -171,21 +171,16 @@ class LayerInfo:
         return f"{type(self).__name__}({self.nrows} x {self.ncols}, {self.describe()})"
 
 
-def layer_table(infos: Sequence[LayerInfo]) -> list[str]:
+def layer_rows(infos: Sequence[LayerInfo]) -> list[tuple[str, str, str, str]]:
     """Return a row per layer; consecutive layers with equal text share a row."""
-    rows = [("layer", "shape", "edges", "")]
+    rows = []
     alike = groupby(range(len(infos)), key=lambda k: (infos[k].shape, infos[k].describe()))
     for (shape, described), run in alike:
         ks = list(run)
         name = str(ks[0]) if len(ks) == 1 else f"{ks[0]}-{ks[-1]}"
         edges, _, options = described.split(", ", 2)
         rows.append((name, f"{shape[0]} x {shape[1]}", edges.removesuffix(" edges"), options))
-    if len(rows) == 1:
-        return []
-    wide = [max(len(row[i]) for row in rows) for i in range(3)]
-    return [
-        f"  {a:<{wide[0]}}  {b:<{wide[1]}}  {c:>{wide[2]}}  {d}".rstrip() for a, b, c, d in rows
-    ]
+    return rows
 
 
 def _as_clip(clip: float | None, dtype: np.dtype) -> float | None:

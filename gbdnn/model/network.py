@@ -14,8 +14,9 @@ from gbdnn.arrays.checks import as_dtype, as_list, as_word, require_callable, wh
 from gbdnn.arrays.matrices import as_features, as_held, dtype_of, is_matrix
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError, naming, require_kind
 from gbdnn.model.layer import Layer, Prepared
-from gbdnn.model.layer_info import Activation, LayerInfo, layer_table
+from gbdnn.model.layer_info import Activation, LayerInfo, layer_rows
 from gbdnn.model.readers import read_all, read_cast, read_checked, read_part, reads_anew
+from gbdnn.model.tables import Table
 
 if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
@@ -252,6 +253,12 @@ class Network(Sequence[Layer]):
         return self._read(range(len(self))[index])
 
     def __repr__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+    def _table(self) -> Table:
         words = ["1 layer" if len(self) == 1 else f"{len(self)} layers"]
         if self._infos:
             words += [
@@ -261,7 +268,8 @@ class Network(Sequence[Layer]):
             ]
         if not self.in_memory:
             words.append("read on demand")
-        return "\n".join([f"Network: {', '.join(words)}", *layer_table(self._infos)])
+        header = ("layer", "shape", "edges", "")
+        return Table(f"Network: {', '.join(words)}", header, layer_rows(self._infos))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import numpy as np
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels.trainable import TrainableLayer, edges_of, layer_of
 from gbdnn.model.network import Network
+from gbdnn.model.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -215,6 +216,10 @@ class TrainingRun:
             elif last.accuracy is not None:
                 words.append(f"accuracy {last.accuracy:.4f}")
         return f"TrainingRun({', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        rows = [["" if x is None else f"{x:.4g}" for x in record] for record in self.history]
+        return Table(repr(self), EpochRecord._fields, rows).html()
 
 
 class BestEpoch(NamedTuple):

@@ -13,7 +13,7 @@ from oracles import case, dense_inference
 
 import gbdnn
 from gbdnn import errors
-from gbdnn.engine.choice import layer_bytes
+from gbdnn.engine.plan import layer_bytes
 
 BLOCKS = pytest.mark.parametrize("engine", ["full", "fused"])
 BOTH = pytest.mark.parametrize("dtype", ["FP32", "FP64"])

@@ -17,7 +17,7 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.executors import batches
-from gbdnn.engine import choice
+from gbdnn.engine import plan as choice
 from gbdnn.kernels import costs, gather
 from gbdnn.kernels.blocks import AlignedBlock, Block
 from gbdnn.kernels.compiled import table

@@ -17,7 +17,7 @@ from gbdnn.arrays.sparse_rows import SparseRows
 from gbdnn.distributed.mpi.ranks import Ranks
 from gbdnn.distributed.mpi.stages import HeldLayers, Stage, batches, measured_cuts
 from gbdnn.distributed.stats import RankStats
-from gbdnn.engine.choice import MEMORY
+from gbdnn.engine.plan import MEMORY
 from gbdnn.engine.progress import RunProgress, watched
 from gbdnn.engine.run import checked_options
 from gbdnn.errors import ArgumentError, require_kind
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gbdnn.arrays.matrices import MatrixLike
     from gbdnn.arrays.sources import RowSource
     from gbdnn.distributed.mpi.ranks import Links
-    from gbdnn.engine.choice import Engine
+    from gbdnn.engine.plan import Engine
     from gbdnn.engine.stats import LayerStats
     from gbdnn.model.layer import Layer
 

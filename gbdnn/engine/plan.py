@@ -1,0 +1,656 @@
+"""The plan of a run: kernels, sizes and rules, chosen before the run by a cost model.
+
+`choose` is a pure function from `Facts` (network, features, machine, options, and whether code is
+compiled) to a `Plan`. What depends on the inputs that survive is a rule of the plan: whether inputs
+are computed as sparse rows or in blocks. `settled` loads compiled code before the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from gbdnn.arrays.sources import dense_pays
+from gbdnn.errors import ArgumentError
+from gbdnn.kernels import costs
+from gbdnn.kernels.blocks import AlignedBlock, Block, Buffers, padded, sample
+from gbdnn.kernels.full import FULL
+from gbdnn.kernels.fused import FUSED
+from gbdnn.kernels.overflow import may_overflow
+from gbdnn.kernels.sparse import SPARSE
+from gbdnn.kernels.worth import Investment
+from gbdnn.model.tables import Table
+from gbdnn.runtime.machine import Machine, machine
+from gbdnn.runtime.threads import available
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gbdnn.arrays.sources import RowSource
+    from gbdnn.kernels.kernel import BlockKernel
+    from gbdnn.model.layer_info import LayerInfo
+    from gbdnn.model.network import Network
+
+__all__ = [
+    "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes", "choose", "division",
+    "layer_bytes", "plan_layers", "plan_of", "rows_within", "settled", "sizes",
+]  # fmt: skip
+
+Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
+"""Kernels of a run: "auto" and "graphblas" choose per layer, the others force one kernel."""
+
+_CHOOSE = ("auto", "graphblas")
+
+MEMORY = 512 << 20
+"""Default memory budget of `infer` in bytes, beyond weights, features and answer."""
+
+_WAITING = 64 << 20  # bytes of blocks that wait between windows; more would not fit the caches
+
+
+class Sizes(NamedTuple):
+    """Division of the memory budget of a run.
+
+    Attributes
+    ----------
+    starts : tuple of int
+        First layer of each group of layers that is loaded together.
+    width : int
+        Inputs per block.
+    workers, threads_each : int
+        Blocks computed at the same time, and threads within the product of each block.
+    working, waiting, block : int
+        Bytes of all activations, of the blocks and rows that wait between windows, and of a block.
+    """
+
+    starts: tuple[int, ...]
+    width: int
+    workers: int
+    threads_each: int
+    working: int
+    waiting: int
+    block: int
+
+
+def sizes(
+    memory: int,
+    infos: Sequence[LayerInfo],
+    *,
+    in_memory: bool,
+    inputs: int,
+    threads: int,
+    kernel: BlockKernel | None = FUSED,
+) -> Sizes:
+    """Return the sizes of a run that fits `memory` bytes.
+
+    ===================  =================  ===============
+    share                network in memory  network on disk
+    ===================  =================  ===============
+    activations          all                1/2
+    layers, two groups   (the caller's)     1/2
+    ===================  =================  ===============
+
+    Each thread works on four blocks (five in the full kernel). The rest holds blocks and rows that
+    wait between windows. Without a block kernel, half of the activations' share holds the sparse
+    kernel's temporary matrices. Freed memory that the C library keeps is not counted.
+
+    Raises
+    ------
+    ArgumentError
+        `memory` cannot hold the narrowest blocks of one thread, or a layer of a network on disk.
+    """
+    working = memory if in_memory else memory // 2
+    starts, used = [0], 0
+    for k, info in enumerate(() if in_memory else infos):
+        needed = layer_bytes(info)
+        if needed > working // 2:
+            raise ArgumentError(
+                f"memory={memory} is too small: layer {k} of a network on disk does not"
+                f" fit; pass memory={4 * needed} or more"
+            )
+        if used + needed > working // 2:
+            starts.append(k)
+            used = 0
+        used += needed
+    neurons, dtype = max(max(*info.shape, 1) for info in infos), infos[0].dtype
+    if kernel is None:
+        return Sizes(tuple(starts), max(1, inputs), 1, threads, working, working // 2, 1)
+    count, step = (4, 64 // dtype.itemsize) if kernel is FUSED else (5, 16)
+    if kernel is FUSED:
+        width = costs.fused_width(neurons, dtype.itemsize, inputs, threads)
+    else:
+        width = costs.block_width(neurons, dtype.itemsize, inputs)
+    row = (1 if in_memory else 2) * count * neurons * dtype.itemsize
+    width = rows_within(memory, row, f"inputs x {neurons} neurons", least=step, most=width)
+    width = width // step * step if kernel is FUSED else padded(width - 31)
+    kind = AlignedBlock if kernel is FUSED else Block
+    if count * kind.size(neurons, width, dtype) > working:
+        width -= step  # an even number of cache lines is padded to an odd one
+    blocks = -(-inputs // width)
+    workers, inner = min(threads, blocks), 1
+    if kernel is FULL:
+        edges = max(info.edges for info in infos)
+        workers, inner = costs.inner_threads(threads, blocks, width, edges)
+    block = kind.size(neurons, width, dtype)
+    workers = max(1, min(workers, working // (count * block)))
+    waiting = working - count * workers * block
+    if in_memory:
+        waiting = min(waiting, max(_WAITING, 8 * workers * block))
+    return Sizes(tuple(starts), width, workers, inner, working, waiting, block)
+
+
+def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
+    """Return how many rows of `row_bytes` bytes fit `memory`, at most `most`.
+
+    Raises
+    ------
+    ArgumentError
+        Fewer than `least` rows fit.
+    """
+    needed = min(least, most) * row_bytes
+    if memory < needed:
+        raise ArgumentError(
+            f"memory={memory} is too small: a block of {min(least, most)} {what} needs {needed}"
+            f" bytes; pass memory={needed} or more"
+        )
+    return min(most, memory // max(row_bytes, 1))
+
+
+def layer_bytes(info: LayerInfo) -> int:
+    """Return the bytes of a layer in memory, including its weights prepared for a block kernel."""
+    pointers = 8 * (info.ncols + 1)
+    return int(2 * (info.edges * (8 + info.dtype.itemsize) + pointers) + 8 * info.nrows)
+
+
+class NetworkFacts(NamedTuple):
+    """Properties of a network that choices depend on.
+
+    Attributes
+    ----------
+    is_exact : bool
+        Whether block kernels compute every layer exactly.
+    edges, neurons, layers : int
+        Total edges, neurons of the widest layer, number of layers.
+    may_drop : bool
+        Whether an input without entries has none after the last layer either.
+    dtype : numpy.dtype
+    in_memory : bool
+    infos : tuple of LayerInfo
+    """
+
+    is_exact: bool
+    edges: int
+    neurons: int
+    layers: int
+    may_drop: bool
+    dtype: np.dtype
+    in_memory: bool = True
+    infos: tuple[LayerInfo, ...] = ()
+
+    @classmethod
+    def of(cls, net: Network) -> NetworkFacts:
+        """Return the facts of a network."""
+        return cls(
+            is_exact=all(FUSED.is_exact(info) for info in net.infos),
+            edges=net.edges,
+            neurons=max(max(info.shape) for info in net.infos),
+            layers=len(net),
+            may_drop=not net.infos[-1].revives,
+            dtype=net.infos[0].dtype,
+            in_memory=net.in_memory,
+            infos=tuple(info.info for info in net.infos),
+        )
+
+
+class Facts(NamedTuple):
+    """All that a plan depends on.
+
+    Attributes
+    ----------
+    net : NetworkFacts
+    machine : Machine
+        On which the cost model depends.
+    inputs : int
+    entries : float
+        Nonzero features, estimated. Of a few dense inputs all features count if that is enough.
+    is_dense : bool
+        Whether the features are an array.
+    engine, memory, deduplicate
+        As for `infer`.
+    threads : int
+    is_watched : bool
+        Whether a callback gets statistics of each layer.
+    prepares_from, compiles_from : float
+        Work in ns from which preparing the network for compiled code pays, and compiling it; 0 if
+        this has been done or costs little, infinite if it is impossible.
+    """
+
+    net: NetworkFacts
+    machine: Machine
+    inputs: int
+    entries: float
+    is_dense: bool
+    engine: Engine
+    memory: int
+    deduplicate: bool | Literal["auto"]
+    threads: int
+    is_watched: bool
+    prepares_from: float
+    compiles_from: float
+
+    @property
+    def work(self) -> float:
+        """Estimated time of the run without compiled code, in ns."""
+        net = self.net
+        work = self.inputs * net.edges * costs.speeds().full * net.dtype.itemsize / 4
+        return work if self.may_be_single_window else work + net.layers * costs.FULL_CALL
+
+    @property
+    def may_be_single_window(self) -> bool:
+        """Whether dense inputs, or a few, pass a network without regrouping."""
+        net, inputs = self.net, self.inputs
+        if self.engine not in ("auto", "fused") or not net.in_memory or not inputs:
+            return False
+        if self.deduplicate is True or self.is_watched or not fits_shallow(net, inputs):
+            return False
+        least = 2 * AlignedBlock.size(net.neurons, 128 // net.dtype.itemsize, net.dtype)
+        if least > self.memory:
+            return False
+        elements = inputs * net.infos[0].nrows
+        if inputs <= costs.FEW_INPUTS:
+            return self.is_dense or elements <= costs.FEW_ELEMENTS
+        return self.is_dense and dense_pays(costs.SPARSEST * elements, self.entries)
+
+
+class Plan(NamedTuple):
+    """What `infer` decides before it runs; made by `gbdnn.plan`, shown as a table.
+
+    Attributes
+    ----------
+    facts : Facts
+        All that the plan depends on.
+    kernel : str
+        Kernel of blocks, ``"fused"`` or ``"full"``; ``"sparse"`` if no other one runs.
+    is_single_window : bool
+        Whether each block passes all layers without regrouping.
+    sizes : Sizes
+        Inputs per block, blocks computed at the same time, and how memory is divided.
+
+    Examples
+    --------
+    >>> import numpy as np, gbdnn
+    >>> plan = gbdnn.plan([np.eye(3), np.eye(3)], np.eye(3), engine="full", nthreads=1)
+    >>> plan.kernel, plan.sizes.workers, [layers.kernel for layers in plan.groups]
+    ('full', 1, ['full'])
+    """
+
+    facts: Facts
+    kernel: str
+    is_single_window: bool
+    sizes: Sizes
+
+    @property
+    def block_kernel(self) -> BlockKernel | None:
+        """Kernel of blocks; None if only the sparse kernel runs."""
+        kernels: dict[str, BlockKernel] = {"fused": FUSED, "full": FULL}
+        return kernels.get(self.kernel)
+
+    @property
+    def reorders(self) -> bool:
+        """Whether neurons are reordered."""
+        few = self.is_single_window or self.kernel == SPARSE.name
+        return not few and costs.reordering_pays(self.facts.inputs)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether weights are prepared for wide blocks."""
+        width = min(self.sizes.width, self.facts.inputs)
+        return self.kernel == FUSED.name and costs.is_wide(width, self.facts.net.dtype.itemsize)
+
+    # Rules for inputs that survive
+
+    def is_sparse(
+        self, info: LayerInfo, inputs: int, entries: float, *, dense: bool = False
+    ) -> bool:
+        """Whether the sparse kernel computes a layer of rows with `entries` entries in total.
+
+        With `dense`, the rows are an array that would have to be converted.
+        """
+        kernel = self.block_kernel
+        if kernel is None or not kernel.is_exact(info):
+            return True
+        if self.facts.engine not in _CHOOSE:
+            return False
+        width = min(self.sizes.width, max(inputs, 1))
+        in_blocks = -(-inputs // width) * kernel.cost(info, width, entries)
+        as_rows = SPARSE.cost(info, inputs, entries)
+        elements = float(inputs) * info.nrows
+        if dense:
+            as_rows += costs.FIND_ENTRIES * elements
+            return as_rows < in_blocks + costs.DENSE_COPY * elements
+        return as_rows < in_blocks + costs.CONVERT * entries
+
+    def leaves(self, info: LayerInfo, blocks: Sequence[Any]) -> bool:
+        """Whether blocks before a layer become sparse rows: required, or much cheaper."""
+        kernel = self.block_kernel
+        if kernel is None or not kernel.is_exact(info):
+            return True
+        if self.facts.engine not in _CHOOSE:
+            return False
+        some, inputs = sample(blocks[0].filled), sum(len(Y.inputs) for Y in blocks)
+        entries = np.count_nonzero(some) / max(some.size, 1) * inputs * blocks[0].neurons
+        as_rows = SPARSE.cost(info, inputs, entries) + costs.CONVERT * entries
+        return bool(2 * as_rows < kernel.cost(info, inputs, entries))
+
+    def buffers(self) -> Buffers:
+        """Return the memory pool of the run's blocks."""
+        dtype, working = self.facts.net.dtype, self.sizes.working
+        if self.kernel == FUSED.name:
+            shape = self.facts.net.neurons, self.sizes.width
+            return Buffers(dtype, working, AlignedBlock, shape)
+        return Buffers(dtype, working)
+
+    # What is shown
+
+    @property
+    def groups(self) -> list[LayerGroup]:
+        """Consecutive layers with the same kernel, if no input dies."""
+        found: list[LayerGroup] = []
+        inputs, entries = self.facts.inputs, self.facts.entries
+        for k, info in enumerate(self.facts.net.infos):
+            ms = self._costs(info, entries)
+            block, sparse = self.block_kernel, SPARSE.name
+            is_first = k == 0 or found[-1].kernel == sparse
+            dense = k == 0 and self.facts.is_dense
+            if block is None:
+                kernel, why = sparse, "forced" if self.facts.engine == sparse else "wide layers"
+            elif not block.is_exact(info):
+                kernel, why = sparse, "positive bias on entries"
+            elif self.facts.engine not in _CHOOSE:
+                kernel, why = self.kernel, "forced"
+            elif self.is_single_window:
+                kernel, why = self.kernel, "single window"
+            else:
+                as_rows = is_first and self.is_sparse(info, inputs, entries, dense=dense)
+                kernel, why = sparse if as_rows else self.kernel, "least time"
+            if found and (found[-1].kernel, found[-1].why) == (kernel, why):
+                last = found.pop()
+                ms = {name: last.ms[name] + ms[name] for name in ms}
+                found.append(last._replace(stop=k + 1, ms=ms))
+            else:
+                found.append(LayerGroup(k, k + 1, kernel, why, ms))
+            paths = entries * info.edges / max(info.nrows, 1)
+            entries = min(math.inf if info.revives else paths, float(inputs) * info.ncols)
+        return found
+
+    def _costs(self, info: LayerInfo, entries: float) -> dict[str, float]:
+        """Return the time of a layer in each kernel, in ms."""
+        inputs, sizes = self.facts.inputs, self.sizes
+        found = {SPARSE.name: SPARSE.cost(info, inputs, entries) / self.facts.threads}
+        if self.is_single_window and inputs <= costs.SINGLES:
+            found[FUSED.name] = inputs * costs.single_layer(info.edges, *info.shape)
+        for kernel in (FULL, FUSED):
+            if kernel.is_exact(info) and kernel.name not in found:
+                width = max(1, min(sizes.width if self.block_kernel else inputs, inputs))
+                blocks = -(-inputs // width)
+                side_by_side = min(blocks, sizes.workers * sizes.threads_each)
+                found[kernel.name] = blocks * kernel.cost(info, width, 0) / max(1, side_by_side)
+        return {name: found.get(name, math.inf) / 1e6 for name in ("fused", "full", "sparse")}
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time if no input dies, without compiling."""
+        net, threads = self.facts.net, self.sizes.workers * self.sizes.threads_each
+        elements = self.facts.inputs * (net.infos[0].nrows + net.infos[-1].ncols)
+        moving = elements * costs.DENSE_COPY if self.facts.is_dense else 0.0
+        each = (group.ms[group.kernel] for group in self.groups)
+        return sum(each) / 1e3 + moving / max(1, threads) / 1e9
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Sizes, and rules for the inputs that survive."""
+        facts, sizes, merges = self.facts, self.sizes, self.facts.deduplicate
+        blocks = f"{sizes.width} inputs, {sizes.workers} at a time"
+        if sizes.threads_each > 1:
+            blocks += f", {sizes.threads_each} threads in each product"
+        blocks += ", neurons reordered" if self.reorders else ""
+        panels = self.is_wide and sum(
+            costs.panel_rows(info.edges, *info.shape) < info.nrows for info in facts.net.infos
+        )
+        blocks += f", panels in {panels} layers" if panels else ""
+        if self.block_kernel is None:
+            blocks = f"none; parts of rows on {facts.threads} threads"
+        merging = "no"
+        if merges and not self.is_single_window:
+            merging = "between windows of layers"
+            merging += "" if merges is True else ", if at most 75 % of a sample are distinct"
+        rule = "the same kernels for any survivors"
+        if facts.engine in _CHOOSE and self.block_kernel and not self.is_single_window:
+            rule = (
+                "rows become blocks where this takes less time, and blocks rows, if less than half"
+            )
+        memory = f"{facts.memory / 2**20:,.4g} MiB"
+        if len(sizes.starts) > 1:
+            memory += f", in which layers are read in {len(sizes.starts)} groups"
+        code = "not used"
+        if self.kernel == FUSED.name:
+            code = "used" if not facts.compiles_from else "compiled by this run"
+        elif facts.engine == "auto":
+            after = facts.compiles_from / 1e9
+            code = f"compiled after {after:.2g} s in other kernels" if after < math.inf else "none"
+        seconds = self.seconds
+        time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+        return {
+            "blocks": blocks,
+            "equal inputs merged": merging,
+            "while it runs": rule,
+            "memory": memory,
+            "compiled code": code,
+            "expected": f"{time} if no input dies, without compiling",
+        }
+
+    def _table(self) -> Table:
+        facts = self.facts
+        title = f"Plan: {facts.inputs} inputs, {facts.net.layers} layers, engine {facts.engine!r}"
+        rows = [
+            (
+                f"{group.first}-{group.stop - 1}" if group.stop > group.first + 1 else group.first,
+                group.kernel,
+                *(f"{ms:.3g}" if ms < math.inf else "-" for ms in group.ms.values()),
+                group.why,
+            )
+            for group in self.groups
+        ]
+        return Table(
+            title,
+            ("layers", "kernel", "fused, ms", "full, ms", "sparse, ms", "why"),
+            rows,
+            self.notes,
+        )
+
+    def __repr__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table().html()
+
+
+class LayerGroup(NamedTuple):
+    """Consecutive layers with the same kernel, and the estimated time in each kernel."""
+
+    first: int
+    stop: int
+    kernel: str
+    why: str
+    ms: dict[str, float]
+
+
+def choose(facts: Facts) -> Plan:
+    """Return the plan of a run.
+
+    Raises
+    ------
+    ArgumentError
+        `memory` is too small.
+    """
+    net, engine, inputs = facts.net, facts.engine, facts.inputs
+    fused = engine == "fused" or (
+        engine == "auto" and facts.work >= max(facts.prepares_from, facts.compiles_from)
+    )
+    if fused and facts.may_be_single_window:
+        width, workers = 1, 1
+        if inputs > costs.SINGLES:
+            columns = net.infos[0].nrows
+            width, workers = division(net, columns, inputs, facts.threads, facts.memory)
+        made = Sizes((0,), width, workers, 1, facts.memory, 0, 0)
+        return Plan(facts, FUSED.name, is_single_window=True, sizes=made)
+    kernel = None if engine == "sparse" else FUSED if fused else FULL
+    divided = partial(
+        sizes, facts.memory, net.infos, in_memory=net.in_memory, inputs=inputs,
+        threads=facts.threads,
+    )  # fmt: skip
+    try:
+        made = divided(kernel=kernel)
+    except ArgumentError:
+        if engine not in _CHOOSE:
+            raise
+        kernel = None  # layers too wide for blocks may have few entries
+        made = divided(kernel=None)
+    name = SPARSE.name if kernel is None else kernel.name
+    return Plan(facts, name, is_single_window=False, sizes=made)
+
+
+def plan_of(
+    net: Network, X: RowSource, *, engine: Engine, deduplicate: bool | Literal["auto"],
+    memory: int, nthreads: int | None, callback: Any,
+) -> Plan:  # fmt: skip
+    """Return the plan of a run with these options; nothing is compiled, prepared or counted."""
+    of_net, auto = net.prepared(NetworkFacts.of), engine == "auto"
+    few = X.dense_rows is not None and X.nrows <= costs.FEW_INPUTS
+    preparing = of_net.edges * costs.PREPARE_EDGE + of_net.layers * costs.PREPARE_LAYER
+    prepares = auto and preparing > costs.PREPARE_AT_ONCE
+    facts = Facts(
+        net=of_net,
+        machine=machine(),
+        inputs=X.nrows,
+        entries=X.nrows * X.ncols if few else X.nvals,
+        is_dense=X.dense_rows is not None,
+        engine=engine,
+        memory=memory,
+        deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
+        threads=available() if nthreads is None else nthreads,
+        is_watched=callback is not None,
+        # Of a network on disk, every run prepares the layers that it reads.
+        prepares_from=_past(net).left(preparing) if prepares else 0.0,
+        compiles_from=FUSED.work_left(of_net.dtype) if auto else 0.0,
+    )
+    plan = choose(facts)
+    if few and not plan.is_single_window:
+        plan = choose(facts._replace(entries=X.nvals))
+    return plan
+
+
+def settled(plan: Plan, net: Network) -> Plan:
+    """Return the plan that a run follows: load its code, or count the work done without it.
+
+    Raises
+    ------
+    MissingPackageError
+        ``engine="fused"`` without a working numba.
+    """
+    facts, dtype = plan.facts, plan.facts.net.dtype
+    if facts.engine == "fused":
+        FUSED.load(dtype)
+    if facts.engine != "auto":
+        return plan
+    if plan.kernel == FUSED.name:
+        if FUSED.has_loaded(dtype):
+            if facts.prepares_from:
+                _past(net).made()
+            return plan
+        plan = choose(facts._replace(compiles_from=math.inf))
+    _past(net).went_without(facts.work)
+    FUSED.without[dtype].went_without(facts.work)
+    return plan
+
+
+def _past(net: Network) -> Investment:
+    return net.prepared(Investment) if net.in_memory else Investment(net)
+
+
+class LayerPlan(NamedTuple):
+    """Properties of a layer that a run needs without its weights.
+
+    Attributes
+    ----------
+    info : LayerInfo
+    in_blocks : bool
+        Whether the run's block kernel computes the layer exactly.
+    droppable, droppable_after : bool
+        Whether an input without entries before, or after, the layer stays empty to the end.
+    may_overflow : bool
+        Whether a sum may leave the dtype's range.
+    """
+
+    info: LayerInfo
+    in_blocks: bool
+    droppable: bool
+    droppable_after: bool
+    may_overflow: bool
+
+
+def plan_layers(net: Network, largest: float, kernel: BlockKernel | None) -> list[LayerPlan]:
+    """Return the plans of all layers for features of at most `largest` in absolute value."""
+    # Rounded up to a power of two: few distinct plans are cached on the network.
+    exponent = math.frexp(largest)[1]
+    bound = math.ldexp(1.0, exponent) if 0 < largest < 2.0**1023 else np.inf if largest else 0.0
+    return net.prepared(_LayerPlans(kernel, bound))
+
+
+@dataclass(frozen=True)
+class _LayerPlans:
+    kernel: BlockKernel | None
+    largest: float
+
+    def __call__(self, net: Network) -> list[LayerPlan]:
+        plans: list[LayerPlan] = []
+        overflow = may_overflow(net.infos, self.largest)
+        droppable = True
+        for layer, check in zip(net.infos[::-1], overflow[::-1], strict=True):
+            info, after = layer.info, droppable
+            droppable = droppable and not info.revives
+            in_blocks = self.kernel is not None and self.kernel.is_exact(info)
+            plans.append(LayerPlan(info, in_blocks, droppable, after, check))
+        return plans[::-1]
+
+
+def fits_shallow(facts: NetworkFacts, inputs: int) -> bool:
+    """Whether regrouping cannot help: the network is shallow, or inputs do not die."""
+    deep = facts.layers > costs.DEEP and facts.may_drop and inputs > costs.FEW_INPUTS
+    return facts.is_exact and not deep
+
+
+def division(
+    facts: NetworkFacts, neurons: int, inputs: int, nthreads: int | None, memory: int
+) -> tuple[int, int]:
+    """Return the inputs per block and the threads of a run in a single window."""
+    size = facts.dtype.itemsize
+    lanes = 2 * (64 // size)  # a tile of two cache lines is twice as fast as one
+    each = facts.edges * costs.speeds().fused + neurons * costs.DENSE_COPY
+    workers = (
+        1 if inputs * each < costs.HAND_OVER else available() if nthreads is None else nthreads
+    )
+    narrowest = 2 * AlignedBlock.size(facts.neurons, lanes, facts.dtype)
+    workers = max(1, min(workers, memory // narrowest))
+    fits = memory // (narrowest * workers) * lanes
+    widest = max(lanes, min(costs.direct_width(facts.neurons, size, each), fits))
+    rounds = -(-inputs // (widest * workers))
+    # The calling thread takes more than the others, which begin later.
+    late = costs.LATE / each if rounds == 1 < workers else 0
+    share = rounds * workers * lanes
+    tiles = max(-(-inputs // share), round((inputs + late) / share))
+    width = max(lanes, min(tiles * lanes, fits))
+    return width, min(workers, -(-inputs // width))

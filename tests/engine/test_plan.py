@@ -1,0 +1,156 @@
+"""The plan of a run: what `gbdnn.plan` says is what `infer` does."""
+
+import re
+
+import graphblas as gb
+import numpy as np
+import pytest
+from conftest import network, uncompiled
+from networks import converging
+from oracles import case
+
+import gbdnn
+from gbdnn import errors
+from gbdnn.engine.plan import choose
+from gbdnn.engine.progress import RunProgress, watched
+from gbdnn.kernels.fused import FUSED
+
+SIZES = (24, 30, 18, 20, 25, 31, 17, 22, 28, 20)
+CASE = case(4, rule="entries", sizes=SIZES, inputs=90, density=0.4, exact=False)
+SPARSE = gb.Matrix.from_dense(CASE.X.astype("f4"), missing_value=0)
+HYPER = gb.Matrix.from_coo([7, 2**40 - 1], [0, 3], 1.0, nrows=2**40, ncols=24, dtype="FP32")
+
+
+def planned(net, X, **options):
+    """The plan that a run records, which must be that of `gbdnn.plan` before it."""
+    before = gbdnn.plan(net, X, **options)
+    with watched(RunProgress()) as progress:
+        gbdnn.infer(net, X, **options)
+    assert progress.plan == before
+    return before
+
+
+@pytest.mark.parametrize("nthreads", [1, 3, 8, None])
+@pytest.mark.parametrize("engine", ["auto", "graphblas", "fused", "sparse", "full"])
+@pytest.mark.parametrize("X", [CASE.X, CASE.X[:1], CASE.X[:64], SPARSE, HYPER])
+def test_a_run_follows_its_plan(engine, X, nthreads):
+    plan = planned(network(CASE.layers), X, engine=engine, nthreads=nthreads)
+    assert plan.facts.engine == engine
+    assert plan.kernel == {"auto": "fused", "graphblas": "full"}.get(engine, engine)
+    assert nthreads is None or plan.facts.threads == nthreads
+    assert sum(group.stop - group.first for group in plan.groups) == 9
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"callback": id},
+        {"deduplicate": True},
+        {"deduplicate": False},
+        {"memory": "20kB"},
+        {"bias": 0.5, "bias_rule": "entries"},
+        {"dtype": "FP64", "clip": 2, "last_activation": "identity"},
+    ],
+)
+def test_options(options):
+    matrices = [layer.W for layer in CASE.layers]
+    plan = planned(matrices, CASE.X, **options)
+    assert plan.is_single_window == (
+        not {"callback", "bias", "memory"} & {*options} and options.get("deduplicate") is not True
+    )
+
+
+def test_the_same_kernels_as_in_the_records():
+    net, X = converging()
+    for engine in ("full", "fused", "sparse"):
+        records = []
+        plan = planned(net, X, engine=engine, callback=records.append)
+        assert {record.kernel for record in records} == {group.kernel for group in plan.groups}
+
+
+def test_layers_that_only_the_sparse_kernel_computes_are_a_group():
+    W = np.eye(8)
+    layers = [gbdnn.Layer(W), gbdnn.Layer(W, 0.5, bias_rule="entries"), gbdnn.Layer(W)]
+    plan = planned(layers, np.eye(8)[:3], engine="full")
+    kernels = [(group.first, group.stop, group.kernel, group.why) for group in plan.groups]
+    assert kernels == [
+        (0, 1, "full", "forced"),
+        (1, 2, "sparse", "positive bias on entries"),
+        (2, 3, "full", "forced"),
+    ]
+
+
+def test_networks_on_disk():
+    held = network(CASE.layers)
+    net = gbdnn.Network.lazy([layer.info for layer in held], held.__getitem__)
+    plan = planned(net, CASE.X, memory="200kB", nthreads=1)
+    assert len(plan.sizes.starts) > 1
+    assert f"read in {len(plan.sizes.starts)} groups" in repr(plan)
+
+
+def test_planning_counts_no_work_and_compiles_nothing(monkeypatch):
+    """Only runs advance the rule that decides when to compile."""
+    uncompiled(monkeypatch)
+    monkeypatch.setattr("gbdnn.kernels.costs.COMPILE", 1e6)
+    monkeypatch.setattr(FUSED, "without", type(FUSED.without)(FUSED.without.default_factory))
+    monkeypatch.setattr(FUSED, "has_loaded", lambda _: pytest.fail("compiled"))
+    net = network(CASE.layers)
+    plans = [gbdnn.plan(net, CASE.X) for _ in range(50)]
+    assert all(plan == plans[0] for plan in plans)
+    assert plans[0].kernel == "full"
+    assert re.search(r"compiled code +compiled after 0.001 s in other kernels", repr(plans[0]))
+    gbdnn.infer(net, CASE.X)
+    after = gbdnn.plan(net, CASE.X)
+    assert after.facts.compiles_from < plans[0].facts.compiles_from
+    while after.kernel == "full":
+        gbdnn.infer(net, CASE.X)
+        after = gbdnn.plan(net, CASE.X)
+    assert re.search("compiled code +compiled by this run", repr(after))
+
+
+def test_a_plan_is_a_function_of_its_facts():
+    plan = gbdnn.plan(network(CASE.layers), CASE.X, nthreads=3)
+    assert choose(plan.facts) == plan
+    more = choose(plan.facts._replace(inputs=10**6, threads=8))
+    assert more.sizes.workers == 8
+
+
+def test_the_table():
+    plan = gbdnn.plan(network(CASE.layers), CASE.X, engine="full", nthreads=1)
+    lines = repr(plan).splitlines()
+    assert lines[0] == "Plan: 90 inputs, 9 layers, engine 'full'"
+    assert lines[1].split("  ")[1:3] == ["layers", "kernel"]
+    assert lines[2].split()[:2] == ["0-8", "full"]
+    assert [line.split("  ")[1] for line in lines[3:]] == [
+        "blocks", "equal inputs merged", "while it runs", "memory", "compiled code", "expected",
+    ]  # fmt: skip
+    html = plan._repr_html_()
+    assert html.count("<tr>") == 2
+    assert "&#x27;full&#x27;" in html
+    assert plan.seconds > 0
+
+
+def test_networks_and_training_runs_are_tables_in_notebooks():
+    net = network(CASE.layers)
+    assert net._repr_html_().count("<tr>") == 10
+    start = gbdnn.training.erdos_renyi([4, 2], density=1)
+    run = gbdnn.train(start, np.eye(4), [0, 1, 0, 1], epochs=2)
+    assert run._repr_html_().count("<tr>") == 3
+
+
+def test_large_features_share_plans_of_layers():
+    """All FP64 maxima within a factor of two have the same bounds, also from 1e38 on."""
+    net = gbdnn.Network([np.eye(2)])
+    for x in (1.0e39, 1.1e39, 1.2e39, 1.3e39):
+        gbdnn.infer(net, np.full((2, 2), x), engine="full")
+    made = [each for each in net._prepared.made() if isinstance(each, list)]
+    assert len(made) == 1
+
+
+def test_nothing_to_plan():
+    with pytest.raises(errors.ArgumentTypeError, match="no layers"):
+        gbdnn.plan([], np.eye(3))
+    with pytest.raises(errors.ArgumentTypeError, match=r"plan\(\) got an unexpected .*'executor'"):
+        gbdnn.plan([np.eye(3)], np.eye(3), executor=None)
+    with pytest.raises(errors.ShapeError, match="pass features with 3 columns"):
+        gbdnn.plan([np.eye(3)], np.eye(4))
