@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_nthreads, as_word
 from gbdnn.arrays.matrices import as_dense
 from gbdnn.arrays.sources import DenseRows
-from gbdnn.engine.answer import Answer
 from gbdnn.engine.plan import Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.shallow import is_shallow, run_shallow

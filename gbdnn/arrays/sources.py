@@ -53,36 +53,29 @@ class RowSource(Protocol):
     @property
     def nrows(self) -> int:
         """Number of rows."""
-        ...
 
     @property
     def ncols(self) -> int:
         """Number of columns."""
-        ...
 
     @property
     def nvals(self) -> int:
         """Number of entries; it may be an estimate."""
-        ...
 
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the rows: float32 or float64."""
-        ...
 
     @property
     def largest(self) -> float:
         """Upper bound of the absolute values; infinity if unknown."""
-        ...
 
     @property
     def dense_rows(self) -> Callable[[int, int], np.ndarray] | None:
         """Function that returns a range of rows as an array; None if the rows are sparse."""
-        ...
 
     def sparse_rows(self, start: int, stop: int, /) -> SparseRows:
         """Return rows `start` to `stop` (exclusive), whose ids are their numbers."""
-        ...
 
 
 class DenseRows:

@@ -241,14 +241,12 @@ class Facts(NamedTuple):
     prepares_from: float
     compiles_from: float
 
-    @property
-    def work(self) -> float:
-        """Estimated time of the run without compiled code, in ns."""
+    def work(self, *, is_single_window: bool) -> float:
+        """Return the estimated time of the run without compiled code, in ns."""
         net = self.net
         work = self.inputs * net.edges * costs.speeds().full * net.dtype.itemsize / 4
-        return work if self.may_be_single_window else work + net.layers * costs.FULL_CALL
+        return work if is_single_window else work + net.layers * costs.FULL_CALL
 
-    @property
     def may_be_single_window(self) -> bool:
         """Whether dense inputs, or a few, pass a network without regrouping."""
         net, inputs = self.net, self.inputs
@@ -361,115 +359,102 @@ class Plan(NamedTuple):
         found: list[LayerGroup] = []
         inputs, entries = self.facts.inputs, self.facts.entries
         for k, info in enumerate(self.facts.net.infos):
+            kernel, why = self._kernel(info, entries, after=found[-1].kernel if found else None)
             ms = self._costs(info, entries)
-            block, sparse = self.block_kernel, SPARSE.name
-            is_first = k == 0 or found[-1].kernel == sparse
-            dense = k == 0 and self.facts.is_dense
-            if block is None:
-                kernel, why = sparse, "forced" if self.facts.engine == sparse else "wide layers"
-            elif not block.is_exact(info):
-                kernel, why = sparse, "positive bias on entries"
-            elif self.facts.engine not in _CHOOSE:
-                kernel, why = self.kernel, "forced"
-            elif self.is_single_window:
-                kernel, why = self.kernel, "single window"
-            else:
-                as_rows = is_first and self.is_sparse(info, inputs, entries, dense=dense)
-                kernel, why = sparse if as_rows else self.kernel, "least time"
             if found and (found[-1].kernel, found[-1].why) == (kernel, why):
-                last = found.pop()
-                ms = {name: last.ms[name] + ms[name] for name in ms}
-                found.append(last._replace(stop=k + 1, ms=ms))
+                first, *_, before = found.pop()
+                ms = {name: before[name] + ms[name] for name in ms}
             else:
-                found.append(LayerGroup(k, k + 1, kernel, why, ms))
-            paths = entries * info.edges / max(info.nrows, 1)
-            entries = min(math.inf if info.revives else paths, float(inputs) * info.ncols)
+                first = k
+            found.append(LayerGroup(first, k + 1, kernel, why, ms))
+            paths = math.inf if info.revives else entries * info.edges / max(info.nrows, 1)
+            entries = min(paths, float(inputs) * info.ncols)
         return found
+
+    def _kernel(self, info: LayerInfo, entries: float, after: str | None) -> tuple[str, str]:
+        """Return the kernel of a layer, and why."""
+        block, facts = self.block_kernel, self.facts
+        if block is None:
+            return SPARSE.name, "forced" if facts.engine == SPARSE.name else "wide layers"
+        if not block.is_exact(info):
+            return SPARSE.name, "positive bias on entries"
+        if facts.engine not in _CHOOSE or self.is_single_window:
+            return self.kernel, "forced" if facts.engine not in _CHOOSE else "single window"
+        dense = after is None and facts.is_dense
+        as_rows = after != self.kernel and self.is_sparse(info, facts.inputs, entries, dense=dense)
+        return SPARSE.name if as_rows else self.kernel, "least time"
 
     def _costs(self, info: LayerInfo, entries: float) -> dict[str, float]:
         """Return the time of a layer in each kernel, in ms."""
-        inputs, sizes = self.facts.inputs, self.sizes
-        found = {SPARSE.name: SPARSE.cost(info, inputs, entries) / self.facts.threads}
+        inputs, sizes, found = self.facts.inputs, self.sizes, {}
+        width = max(1, min(sizes.width, inputs))
+        blocks = -(-inputs // width)
+        side_by_side = max(1, min(blocks, sizes.workers * sizes.threads_each))
+        for kernel in (FUSED, FULL):
+            ns = blocks * kernel.cost(info, width, 0) / side_by_side
+            found[kernel.name] = ns / 1e6 if kernel.is_exact(info) else math.inf
         if self.is_single_window and inputs <= costs.SINGLES:
-            found[FUSED.name] = inputs * costs.single_layer(info.edges, *info.shape)
-        for kernel in (FULL, FUSED):
-            if kernel.is_exact(info) and kernel.name not in found:
-                width = max(1, min(sizes.width if self.block_kernel else inputs, inputs))
-                blocks = -(-inputs // width)
-                side_by_side = min(blocks, sizes.workers * sizes.threads_each)
-                found[kernel.name] = blocks * kernel.cost(info, width, 0) / max(1, side_by_side)
-        return {name: found.get(name, math.inf) / 1e6 for name in ("fused", "full", "sparse")}
+            found[FUSED.name] = inputs * costs.single_layer(info.edges, *info.shape) / 1e6
+        as_rows = SPARSE.cost(info, inputs, entries) / self.facts.threads
+        return {**found, SPARSE.name: as_rows / 1e6}
 
     @property
     def seconds(self) -> float:
         """Estimated time if no input dies, without compiling."""
-        net, threads = self.facts.net, self.sizes.workers * self.sizes.threads_each
-        elements = self.facts.inputs * (net.infos[0].nrows + net.infos[-1].ncols)
-        moving = elements * costs.DENSE_COPY if self.facts.is_dense else 0.0
-        each = (group.ms[group.kernel] for group in self.groups)
-        return sum(each) / 1e3 + moving / max(1, threads) / 1e9
+        infos, threads = self.facts.net.infos, max(1, self.sizes.workers * self.sizes.threads_each)
+        elements = self.facts.inputs * (infos[0].nrows + infos[-1].ncols) * self.facts.is_dense
+        moving = elements * costs.DENSE_COPY / threads
+        return sum(group.ms[group.kernel] for group in self.groups) / 1e3 + moving / 1e9
 
-    @property
-    def notes(self) -> dict[str, str]:
-        """Sizes, and rules for the inputs that survive."""
-        facts, sizes, merges = self.facts, self.sizes, self.facts.deduplicate
-        blocks = f"{sizes.width} inputs, {sizes.workers} at a time"
-        if sizes.threads_each > 1:
-            blocks += f", {sizes.threads_each} threads in each product"
-        blocks += ", neurons reordered" if self.reorders else ""
+    def _notes(self) -> dict[str, str]:
+        """Return sizes, and rules for the inputs that survive."""
+        facts, sizes, after = self.facts, self.sizes, self.facts.compiles_from / 1e9
         panels = self.is_wide and sum(
             costs.panel_rows(info.edges, *info.shape) < info.nrows for info in facts.net.infos
         )
-        blocks += f", panels in {panels} layers" if panels else ""
+        blocks = [
+            f"{sizes.width} inputs, {sizes.workers} at a time",
+            sizes.threads_each > 1 and f"{sizes.threads_each} threads in each product",
+            self.reorders and "neurons reordered",
+            panels and f"panels in {panels} layers",
+        ]
         if self.block_kernel is None:
-            blocks = f"none; parts of rows on {facts.threads} threads"
-        merging = "no"
-        if merges and not self.is_single_window:
-            merging = "between windows of layers"
-            merging += "" if merges is True else ", if at most 75 % of a sample are distinct"
-        rule = "the same kernels for any survivors"
-        if facts.engine in _CHOOSE and self.block_kernel and not self.is_single_window:
-            rule = (
-                "rows become blocks where this takes less time, and blocks rows, if less than half"
-            )
-        memory = f"{facts.memory / 2**20:,.4g} MiB"
-        if len(sizes.starts) > 1:
-            memory += f", in which layers are read in {len(sizes.starts)} groups"
+            blocks = [f"none; {facts.threads} threads take parts of the rows"]
+        merges = bool(facts.deduplicate) and not self.is_single_window
+        merging = [
+            "between windows of layers" if merges else "no",
+            merges and facts.deduplicate == "auto" and "if at most 75 % of a sample are distinct",
+        ]
+        chooses = facts.engine in _CHOOSE and self.block_kernel and not self.is_single_window
+        groups = len(sizes.starts)
+        memory = [f"{facts.memory / 2**20:.4g} MiB", groups > 1 and f"{groups} groups of layers"]
         code = "not used"
         if self.kernel == FUSED.name:
-            code = "used" if not facts.compiles_from else "compiled by this run"
-        elif facts.engine == "auto":
-            after = facts.compiles_from / 1e9
-            code = f"compiled after {after:.2g} s in other kernels" if after < math.inf else "none"
-        seconds = self.seconds
-        time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-        return {
+            code = "compiled by this run" if after else "used"
+        elif 0 < after < math.inf:
+            code = f"compiled after {after:.2g} s in other kernels"
+        rows: dict[str, list[Any]] = {
             "blocks": blocks,
             "equal inputs merged": merging,
-            "while it runs": rule,
             "memory": memory,
-            "compiled code": code,
-            "expected": f"{time} if no input dies, without compiling",
-        }
+            "compiled code": [code],
+            "expected": [f"{self.seconds:.3g} s if no input dies"],
+            "while it runs": [
+                chooses and "rows become blocks where these take less time, and blocks rows where"
+                " these take less than half"
+            ],
+        }  # fmt: skip
+        return {name: ", ".join(filter(None, some)) for name, some in rows.items() if any(some)}
 
     def _table(self) -> Table:
         facts = self.facts
         title = f"Plan: {facts.inputs} inputs, {facts.net.layers} layers, engine {facts.engine!r}"
+        header = ("layers", "kernel", "fused, ms", "full, ms", "sparse, ms", "why")
         rows = [
-            (
-                f"{group.first}-{group.stop - 1}" if group.stop > group.first + 1 else group.first,
-                group.kernel,
-                *(f"{ms:.3g}" if ms < math.inf else "-" for ms in group.ms.values()),
-                group.why,
-            )
-            for group in self.groups
+            (f"{first}-{stop - 1}", kernel, *(f"{each:.3g}" for each in ms.values()), why)
+            for first, stop, kernel, why, ms in self.groups
         ]
-        return Table(
-            title,
-            ("layers", "kernel", "fused, ms", "full, ms", "sparse, ms", "why"),
-            rows,
-            self.notes,
-        )
+        return Table(title, header, rows, self._notes())
 
     def __repr__(self) -> str:
         return str(self._table())
@@ -497,16 +482,16 @@ def choose(facts: Facts) -> Plan:
         `memory` is too small.
     """
     net, engine, inputs = facts.net, facts.engine, facts.inputs
+    single, pays_from = facts.may_be_single_window(), max(facts.prepares_from, facts.compiles_from)
     fused = engine == "fused" or (
-        engine == "auto" and facts.work >= max(facts.prepares_from, facts.compiles_from)
+        engine == "auto" and (not pays_from or facts.work(is_single_window=single) >= pays_from)
     )
-    if fused and facts.may_be_single_window:
+    if fused and single:
         width, workers = 1, 1
         if inputs > costs.SINGLES:
             columns = net.infos[0].nrows
             width, workers = division(net, columns, inputs, facts.threads, facts.memory)
-        made = Sizes((0,), width, workers, 1, facts.memory, 0, 0)
-        return Plan(facts, FUSED.name, is_single_window=True, sizes=made)
+        return Plan(facts, "fused", True, Sizes((0,), width, workers, 1, facts.memory, 0, 0))
     kernel = None if engine == "sparse" else FUSED if fused else FULL
     divided = partial(
         sizes, facts.memory, net.infos, in_memory=net.in_memory, inputs=inputs,
@@ -541,7 +526,7 @@ def plan_of(
         engine=engine,
         memory=memory,
         deduplicate=deduplicate if isinstance(deduplicate, str) else bool(deduplicate),
-        threads=available() if nthreads is None else nthreads,
+        threads=nthreads or (1 if few and X.nrows <= costs.SINGLES else available()),
         is_watched=callback is not None,
         # Of a network on disk, every run prepares the layers that it reads.
         prepares_from=_past(net).left(preparing) if prepares else 0.0,
@@ -549,7 +534,8 @@ def plan_of(
     )
     plan = choose(facts)
     if few and not plan.is_single_window:
-        plan = choose(facts._replace(entries=X.nvals))
+        threads = available() if nthreads is None else nthreads
+        plan = choose(facts._replace(entries=X.nvals, threads=threads))
     return plan
 
 
@@ -572,8 +558,9 @@ def settled(plan: Plan, net: Network) -> Plan:
                 _past(net).made()
             return plan
         plan = choose(facts._replace(compiles_from=math.inf))
-    _past(net).went_without(facts.work)
-    FUSED.without[dtype].went_without(facts.work)
+    work = facts.work(is_single_window=facts.may_be_single_window())
+    _past(net).went_without(work)
+    FUSED.without[dtype].went_without(work)
     return plan
 
 

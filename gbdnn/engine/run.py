@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.checks import as_bytes, as_nthreads, as_word, require_callable
 from gbdnn.arrays.sources import DenseRows, as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.answer import Answer
 from gbdnn.engine.loader import Loader
 from gbdnn.engine.merge import Merged
 from gbdnn.engine.plan import MEMORY, Engine, plan_layers, plan_of, settled

@@ -28,8 +28,8 @@ from gbdnn.runtime.threads import available, on_threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gbdnn.arrays.answer import Answer
     from gbdnn.arrays.sources import DenseRows
-    from gbdnn.engine.answer import Answer
     from gbdnn.engine.plan import Sizes
     from gbdnn.engine.progress import RunProgress
     from gbdnn.kernels.compiled.table import FusedLayer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.answer import Answer
 from gbdnn.arrays.matrices import as_held, dtype_of, shape_of
 from gbdnn.arrays.sources import is_source
-from gbdnn.engine.answer import Answer
 from gbdnn.errors import ArgumentError, ArgumentTypeError, ShapeError
 from gbdnn.runtime.optional import require
 

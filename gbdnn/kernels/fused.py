@@ -73,6 +73,8 @@ class FusedKernel:
 
         A failure is reported once; this process then uses other kernels.
         """
+        if dtype in self._loaded:
+            return True
         first = dtype not in self._fault
         if (fault := self._load(dtype)) is not None and first:
             text = f"no fused kernel, which would take less time: {fault}"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gbdnn.arrays.answer import Answer
 from gbdnn.distributed.executors.tasks import SentFeatures, Task, compute, sent_network
-from gbdnn.engine.answer import Answer
 from gbdnn.errors import GbdnnError, WorkerError, naming, prefix, require_kind
 from gbdnn.kernels.costs import REORDER_FROM
 

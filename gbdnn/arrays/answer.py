@@ -21,8 +21,6 @@ from gbdnn.runtime.first_use import gb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gbdnn.kernels.kernel import Chain
-
 __all__ = ["Answer"]
 
 _AT_ONCE = 256  # rows copied or converted at a time
@@ -63,7 +61,8 @@ class Answer:
         self.present: Any = None
         self._is_callers = values is not None
         self._to_array = dense and nrows * ncols * (dtype.itemsize + 1) <= memory
-        self._rows, self._written = RowStore(ncols, dtype), list[np.ndarray]()
+        self._store: RowStore | None = None
+        self._written: list[np.ndarray] = []
         self._entries = self._elements = 0
         self._lock = threading.Lock()
 
@@ -77,10 +76,13 @@ class Answer:
 
     def add(self, rows: SparseRows) -> None:
         """Add rows, identified by their ids."""
-        self._rows.add(rows)
+        with self._lock:
+            if self._store is None:
+                self._store = RowStore(self._shape[1], self._dtype)
+        self._store.add(rows)
         self._note(rows.nvals, rows.nrows)
 
-    def write(self, chain: Chain, Y: Any, *, droppable: bool) -> None:
+    def write(self, chain: Any, Y: Any, *, droppable: bool) -> None:
         """Add the inputs of a block after the chain's last layer."""
         if self._to_array or self._is_callers:
             self._note(chain.write(Y, *self.arrays()), len(Y.inputs))
@@ -91,24 +93,29 @@ class Answer:
 
     def arrays(self) -> tuple[Any, Any]:
         """Return `values` and `present` for all rows; zeros take no memory until written."""
-        with self._lock:
-            if self.values is None:
-                try:
-                    self.values = np.zeros(self._shape, self._dtype)
-                    self.present = np.zeros(self._shape, bool)
-                except MemoryError as err:
-                    needed = np.prod(self._shape, dtype=float) * (self._dtype.itemsize + 1)
-                    raise TooLargeError(
-                        f"the result, {self._shape[0]} x {self._shape[1]} with many entries, needs"
-                        f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
-                    ) from err
-            return self.values, self.present
+        if self.values is None:
+            with self._lock:
+                self._allocate()
+        return self.values, self.present
+
+    def _allocate(self) -> None:
+        if self.values is not None:  # by another thread
+            return
+        try:
+            self.present = np.zeros(self._shape, bool)
+            self.values = np.zeros(self._shape, self._dtype)
+        except MemoryError as err:
+            needed = np.prod(self._shape, dtype=float) * (self._dtype.itemsize + 1)
+            raise TooLargeError(
+                f"the result, {self._shape[0]} x {self._shape[1]} with many entries, needs"
+                f" {needed / 2**30:,.0f} GiB; use infer_batches or infer_to_store"
+            ) from err
 
     def note_values(self) -> None:
         """Compute the mask and the number of entries from values that the caller wrote."""
         if not self._is_callers:
-            self.present = self.arrays()[0] != 0
-            self._note(int(np.count_nonzero(self.present)), self._shape[0])
+            self.present = np.not_equal(self.values, 0, out=self.present)
+            self._entries = int(np.count_nonzero(self.present))
             self._written = [np.arange(self._shape[0])]
 
     def matrix(self, followed: np.ndarray | None = None, *, sparse: bool = False) -> gb.Matrix:
@@ -117,15 +124,15 @@ class Answer:
         The matrix is sparse if `sparse` or if it has few entries. It takes over the arrays.
         """
         nrows, ncols = self._shape
-        rows, entries = self._rows.rows(), self._entries
+        rows, entries = self._rows(), self._entries
         if followed is not None and self._may_be_dense:
             entries = int(self._degrees(rows)[followed].sum())
         is_dense = self._may_be_dense and not sparse and entries > 0
         if not is_dense or not dense_pays(nrows * ncols, entries):
-            for some in self._written_parts():
-                self._rows.add(SparseRows.from_array(self.arrays()[0][some], some))
+            for some in self._written_parts() if entries else ():
+                self.add(SparseRows.from_array(self.values[some], some))
             self.values = self.present = None
-            rows = self._rows.rows()
+            rows = self._rows()
             return SparseRows.stacked(rows, nrows, ncols, self._dtype, followed).matrix()
         values, present = self.arrays()
         while rows:
@@ -144,6 +151,9 @@ class Answer:
             values=values, bitmap=present, nvals=entries, take_ownership=True
         )
 
+    def _rows(self) -> list[SparseRows]:
+        return [] if self._store is None else self._store.rows()
+
     def _written_parts(self) -> Iterator[np.ndarray]:
         """Yield the ids of the rows in the array, some at a time."""
         for ids in self._written:
@@ -156,7 +166,7 @@ class Answer:
         for each in rows:
             degrees[each.ids] = each.degrees
         for some in self._written_parts():
-            degrees[some] = np.count_nonzero(self.arrays()[1][some], axis=1)
+            degrees[some] = np.count_nonzero(self.present[some], axis=1)
         return degrees
 
     def _note(self, entries: int, inputs: int) -> None:
