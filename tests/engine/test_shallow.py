@@ -360,7 +360,7 @@ def test_an_error_in_one_of_several_threads(block, monkeypatch):
     """All threads end, whichever of them fails, and the next call works."""
     net = network([Dense(np.eye(3) * 1e12, np.zeros(3), activation="relu")] * 4)
     X = np.full((3 * 16, 3), 1e-12, "f4")
-    monkeypatch.setattr(shallow, "division", lambda *_: (16, 3))
+    monkeypatch.setattr(choice, "division", lambda *_: (16, 3))
     expected = gbdnn.infer(net, X, engine="fused")
     read, together = DenseRows.dense_rows, threading.Barrier(3)
 
