@@ -21,6 +21,13 @@ SPARSE = gb.Matrix.from_dense(CASE.X.astype("f4"), missing_value=0)
 HYPER = gb.Matrix.from_coo([7, 2**40 - 1], [0, 3], 1.0, nrows=2**40, ncols=24, dtype="FP32")
 
 
+@pytest.fixture(autouse=True)
+def compiled():
+    """Plans of ``"auto"`` are those with compiled code, unless a test says otherwise."""
+    for dtype in (np.float32, np.float64):
+        FUSED.load(np.dtype(dtype))
+
+
 def planned(net, X, **options):
     """The plan that a run records, which must be that of `gbdnn.plan` before it."""
     before = gbdnn.plan(net, X, **options)

@@ -16,7 +16,6 @@ import gbdnn
 from gbdnn import errors
 from gbdnn.arrays.sources import DenseRows
 from gbdnn.engine import plan as choice
-from gbdnn.engine import shallow
 from gbdnn.kernels import costs, fused_shares
 from gbdnn.kernels.compiled import shares, table
 from gbdnn.kernels.compiled.functions import functions
