@@ -337,6 +337,8 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
             "speed-up (lowest, highest)",
             last,
         ]
+        fitted = len(report["threads"]) >= 4 and report["threads"][0] == 1
+        head += ["serial share"] if fitted else []
         found = []
         for network in report["networks"]:
             problem = f"{network['neurons']} x {network['layers']}, {network['inputs']:,}"
@@ -348,9 +350,19 @@ def _by_threads(reports: list[dict[str, Any]], rows: str, name: str, last: str) 
                 else:
                     every = [row["seconds_median"] for row in network[rows] if row["threads"] == 1]
                     cells.append(f"{seconds[0] / sum(every):.0%}")
+                if fitted:
+                    speed_ups = [row["speed_up"] for row in of]
+                    cells.append(f"{serial_share(report['threads'], speed_ups):.1%}")
                 found.append([problem, what, *cells])
         text += table(head, found, left=2) + _measured_on(report)
     return text
+
+
+def serial_share(threads: list[int], speed_ups: list[float]) -> float:
+    """Fit Amdahl's law, 1 / (s + (1 - s) / n), to speed-ups; return s by least squares of times."""
+    pairs = [(1 - 1 / n, 1 / gain - 1 / n) for n, gain in zip(threads, speed_ups, strict=True)]
+    share = sum(x * y for x, y in pairs) / sum(x * x for x, _ in pairs)
+    return min(1.0, max(0.0, share))
 
 
 def _speed_up(row: dict[str, Any]) -> str:

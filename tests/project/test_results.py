@@ -4,6 +4,7 @@ If these tests fail, run ``python docs/tables.py`` or ``python docs/result_figur
 """
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -44,3 +45,21 @@ def test_files_of_results_are_printed_by_measured(docs):
     assert {f"{kind}.toml" for kind in docs("measured").KINDS} == {
         file.name for file in DOCS.glob("*.toml") if file.name != "results.toml"
     }
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 1.0])
+def test_amdahls_law_is_fitted_from_four_numbers_of_threads(docs, share):
+    """The table of threads has the serial share of speed-ups that follow the law."""
+    tables = docs("tables")
+    for count in (3, 4, 5):
+        threads = [2**k for k in range(count)]
+        rows = [
+            {"program": "fused", "threads": n, "seconds_median": 1.0, "edges_per_second": 1e9,
+             "speed_up": 1 / (share + (1 - share) / n), "speed_up_min": 1.0, "speed_up_max": 16.0}
+            for n in threads
+        ]  # fmt: skip
+        report = json.loads((DOCS / "scaling" / "threads.json").read_text(encoding="utf-8"))
+        network = report["networks"][0] | {"rows": rows}
+        text = tables._scaling([report | {"threads": threads, "networks": [network]}])
+        assert ("serial share" in text) == (count >= 4)
+        assert (f"| {share:.1%} |" in text) == (count >= 4)
