@@ -147,13 +147,13 @@ def ours_and_best(cell: dict[str, Any]) -> tuple[float, float, str]:
 def _real_networks(cells: list[dict[str, Any]]) -> str:
     """Return gbdnn's ms on two threads, and how much longer the best other program takes."""
     counts = (1, 32, 1000)
-    head = ["network", *(f"{n:,} input{'s'[: n > 1]}" for n in counts)]
+    head = ["network", *(f"{n:,} input{'s'[: n > 1]}: ms, times" for n in counts)]
     rows = []
     of = _grouped([cell for cell in cells if cell["threads"] == 2], "network", "inputs")
     for network in dict.fromkeys(name for name, inputs in of if inputs == 1):
         row = [network]
         for ((own, best, name),) in (map(ours_and_best, of[network, n]) for n in counts):
-            row.append(f"{short(own)} ms, {_times(best / own)} {name}")
+            row.append(f"{short(own)}, {_times(best / own)} {name}")
         rows.append(row)
     return table(head, rows, left=4)
 
@@ -227,7 +227,7 @@ def _structure(cells: list[dict[str, Any]]) -> str:
 
 def _runs(runs: list[dict[str, Any]]) -> str:
     head = ["neurons", "layers", "every input, s", "edges/s", "GiB"]
-    head += ["equal inputs once, s", "**effective** edges/s", "GiB", "which run"]
+    head += ["equal inputs once, s", "**effective** edges/s", "which run"]
     rows = []
     for neurons, layers in product(NEURONS, LAYERS):
         of = {
@@ -238,7 +238,8 @@ def _runs(runs: list[dict[str, Any]]) -> str:
         row = [str(neurons), str(layers)]
         for run in (of[False], of[True]):
             rate = run["inputs"] * 32 * neurons * layers / run["seconds"]
-            row += [f"{run['seconds']:.3f}", _rate(rate), f"{run['gib']:.1f}"]
+            row += [f"{run['seconds']:.3f}", _rate(rate)]
+            row += [] if run["deduplicate"] else [f"{run['gib']:.1f}"]
         rows.append([*row, of[False]["of"]])
     return table(head, rows)
 
