@@ -219,7 +219,7 @@ class TrainingRun:
 
     def _repr_html_(self) -> str:
         rows = [["" if x is None else f"{x:.4g}" for x in record] for record in self.history]
-        return Table(repr(self), EpochRecord._fields, rows).html()
+        return Table(repr(self), tuple(EpochRecord.__annotations__), rows).html()
 
 
 class BestEpoch(NamedTuple):
