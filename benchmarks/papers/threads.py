@@ -7,9 +7,10 @@
 Every network runs with LAGraph's loop (ours, in python-graphblas) and with the sparse, full and
 fused kernels on every number of threads, each in its own process, interleaved, without
 deduplication. Categories are compared with the official ones, or with SciPy in FP64. Then the
-operations of the sparse kernel are timed separately. These runs are of strong scaling, with the
-same inputs on every number of threads; in those of weak scaling, each thread has the same number of
-inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker with all
+operations of the sparse kernel are timed separately, and both ways of using threads for them:
+OpenMP in each operation, or a part of the rows per thread. These runs are of strong scaling, with
+the same inputs on every number of threads; in those of weak scaling, each thread has the same number
+of inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker with all
 threads are timed for `replay.py`.
 
 By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
@@ -23,9 +24,12 @@ of Development Time via SuiteSparse:GraphBLAS", HPEC 2019, and ``dnn_demo.c`` in
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -49,6 +53,7 @@ DEGREE = 32  # edges into every neuron
 # Bytes that a process needs per edge, and per feature, about 20 % of which are not 0.
 EDGE, FEATURE = 24, 12 * 0.2
 ACTIVATION = 24  # bytes per activation in the running process, for Y and Z
+BUSY_SHARE = 6  # fraction of the inputs for the ways of using threads, inverse
 SHARE = 0.75  # fraction of the machine's memory
 
 
@@ -91,7 +96,7 @@ def main(
         found["networks"].append(study(problem, counts, rounds))
         show(found["networks"][-1])
         report.write(json_file, found)
-    kinds = ("rows", "weak", "operations")
+    kinds = ("rows", "weak", "operations", "ways")
     rows = [row for each in found["networks"] for kind in kinds for row in each[kind]]
     rows += [each["batches"] for each in found["networks"]]
     if any(row["check"] == "FAILED" for row in rows):
@@ -140,6 +145,7 @@ def study(problem: Problem, counts: list[int], rounds: int) -> dict[str, Any]:
             edges = row["inputs"] * problem.network.edges
             row["edges_per_second"] = edges / row["seconds_median"]
     found["operations"] = operations_of(problem, counts, rounds, truth)
+    found["ways"] = ways_of(problem, counts, rounds, truth)
     found["batches"] = batches.measure(problem, 1, max(counts), rounds, truth)
     return found
 
@@ -170,6 +176,41 @@ def operations_of(
             for run in turns.runs[n]
         ]
         rows += [{"operation": name, **row} for row in scaled(runs, counts)]
+    return rows
+
+
+def ways_of(
+    problem: Problem, counts: list[int], rounds: int, truth: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the seconds of the sparse loop by way of using threads, also next to a busy process.
+
+    OpenMP divides each operation, or each thread takes a part of the rows through all layers.
+    """
+    import sparse_loop
+
+    network, count = problem.network, max(1, problem.inputs // BUSY_SHARE)
+    X, truth, rows = problem.features[:count, :].new(), truth[truth < count], []
+    whole = partial(sparse_loop.in_batches, partial(sparse_loop.sparse, network), X)
+    ways = {
+        "OpenMP in each operation": lambda n: whole(n, count),
+        "parts of the rows": partial(sparse_loop.in_parts, network, X),
+    }
+
+    def program(way: str, n: int) -> dict[str, Any]:
+        began = perf_counter()
+        found = ways[way](n)
+        check = "PASSED" if np.array_equal(found, truth) else "FAILED"
+        return {"nthreads": n, "inputs": count, "seconds": perf_counter() - began, "check": check}
+
+    for neighbour in ("nothing", "a busy process"):
+        loop = [sys.executable, "-c", "pass" if neighbour == "nothing" else "while True: pass"]
+        programs = {(way, n): partial(program, way, n) for way in ways for n in counts}
+        with subprocess.Popen(loop) as process:
+            turns = in_turn(programs, rounds, pause=0.1)
+            process.kill()
+        for way in ways:
+            runs = [run for n in counts for run in turns.runs[way, n]]
+            rows += [{"way": way, "next_to": neighbour, **row} for row in scaled(runs, counts)]
     return rows
 
 
@@ -235,6 +276,10 @@ def show(network: dict[str, Any]) -> None:
     report.table(
         ["sparse kernel", *head, "categories"],
         [[row["operation"], *cells(row), row["check"]] for row in network["operations"]],
+    )
+    report.table(
+        ["LAGraph's operations", "next to", *head, "categories"],
+        [[row["way"], row["next_to"], *cells(row), row["check"]] for row in network["ways"]],
     )
     most = max(row["threads"] for row in network["operations"])
     last = [row for row in network["operations"] if row["threads"] == most]

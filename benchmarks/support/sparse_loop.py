@@ -11,6 +11,7 @@ their fraction reaches a threshold, as in KK-SpDNN.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,21 @@ def in_batches(
         for start in range(0, X.nrows, size):
             found.append(start + step(X[start : start + size, :].new()))
     return np.concatenate(found)
+
+
+def in_parts(network: Network, X: gb.Matrix, nthreads: int) -> np.ndarray:
+    """Return the categories; each thread takes a part of the rows through all layers.
+
+    Each has a GraphBLAS Context of one thread, so that threads do not wait for each other.
+    """
+    cuts = np.linspace(0, X.nrows, nthreads + 1).astype(int)
+
+    def part(k: int) -> np.ndarray:
+        with gb.ss.Context(engage=False, nthreads=1):
+            return cuts[k] + sparse(network, X[cuts[k] : cuts[k + 1], :].new())
+
+    with ThreadPoolExecutor(nthreads) as pool:
+        return np.concatenate(list(pool.map(part, range(nthreads))))
 
 
 def sparse(
