@@ -50,6 +50,7 @@ def __dir__() -> list[str]:
 _DTYPES, _TENSORS = (torch.float32, torch.float64), (torch.Tensor, nn.Parameter)
 # The dispatch keys of a thread show tracing, vmap, grad and modes; no public function returns them.
 _modes = torch._C._dispatch_tls_local_include_set
+_HOOKS = "_forward_hooks", "_forward_pre_hooks"
 _QUIET = {torch.inference_mode(mode)(_modes)().raw_repr() for mode in (False, True)}
 
 
@@ -116,8 +117,9 @@ class _Chain:
         else:
             self.shape, self._compiled = network.shape, cache(partial(CompiledNetwork, network))
             self.dtype = torch.float64 if network.dtype == "f8" else torch.float32
-            is_suited = all(map(self._is_suited, self.tensors))
-            self.fault = "" if is_suited else "its tensors differ in dtype or device"
+            self.fault = (
+                "" if all(map(self._is_suited, self.tensors)) else "mixed dtypes or devices"
+            )
 
     def _is_suited(self, x: torch.Tensor) -> bool:
         is_held = x.device.type in ("cpu", "meta") and x.layout == torch.strided
@@ -127,11 +129,12 @@ class _Chain:
         """Remember the state of the modules."""
         found = [(x, key) for y in self.parts for x in (y._parameters, y._buffers) for key in x]
         found += [(vars(y), key) for y in self.parts for key in FOLLOWING.get(type(y), ())]
-        self._hooks = [x for y in self.parts for x in (y._forward_hooks, y._forward_pre_hooks)]
         self._state = [(held, key, held[key], *_version(held[key])) for held, key in found]
         self.tensors = [x for _, _, x, *_ in self._state if isinstance(x, torch.Tensor)]
         self._aliases = [x.detach() for x in self.tensors]  # no other tensor gets their addresses
-        self._counts = [*map(len, self._hooks)]
+        # An instance may have a forward of its own.
+        self._own: list[Any] = [x for y in map(vars, self.parts) for x in (y, *map(y.get, _HOOKS))]
+        self._counts = [*map(len, self._own)]
 
     def is_current(self, parts: Sequence[nn.Module]) -> bool:
         """Whether it computes these modules; changes of ``x.data`` in place go unnoticed."""
@@ -140,7 +143,7 @@ class _Chain:
                 return False
             if version is not None and (x._version != version or x.data_ptr() != address):
                 return False
-        return self.parts == parts and [*map(len, self._hooks)] == self._counts
+        return self.parts == parts and [*map(len, self._own)] == self._counts
 
     def result(self, x: torch.Tensor) -> torch.Tensor | None:
         """Return the activations for an ordinary tensor, or None if PyTorch has to compute them."""
@@ -196,18 +199,17 @@ class SparseLinear(nn.Linear):
     tensor([1., 2.])
     """
 
-    sparse_weight: Any = None  # instead of a dense weight
+    sparse_weight: Any = None  # instead of a dense weight, which is on the device "meta"
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
         """Return ``input @ weight.T + bias`` for an input of shape ``(..., in_features)``."""
         if torch.jit.is_scripting():
             return dense_linear(input, self.weight, self.bias)
         else:  # noqa: RET505 -- TorchScript compiles one branch only
-            found = None
             if torch.compiler.is_compiling():
                 found = _operator(input, self.weight, self.bias) if self._can(input) else None
-            elif _is_ordinary(input):
-                found = _current(self, 0, [self]).result(input)
+            else:
+                found = _current(self, 0, [self]).result(input) if _is_ordinary(input) else None
             if found is not None:
                 return found
             if self.sparse_weight is not None and self.weight.is_meta:
@@ -227,13 +229,6 @@ class SparseLinear(nn.Linear):
         if name in ("weight", "bias") and f"{name}_mask" in self._buffers:
             return self._parameters[f"{name}_orig"] * self._buffers[f"{name}_mask"]
         return super().__getattr__(name)
-
-    def _drop_dense(self) -> None:
-        """Keep only the nonzero weights, and a weight on the device "meta"."""
-        for name in _masks(self):
-            prune.remove(self, name)
-        self.sparse_weight = network_of([self])[0].W
-        self.weight: Any = nn.Parameter(self.weight.to("meta"), requires_grad=False)
 
     def extra_repr(self) -> str:
         """Return the text in the parentheses of the representation."""
@@ -260,9 +255,7 @@ class SparseSequential(nn.Sequential):
     'SparseSequential'
     """
 
-    _stops: Mapping[int, int] = {}  # the end of each chain by its start
-
-    def forward(self, input: Any) -> Any:  # noqa: A002 -- PyTorch's name
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 -- PyTorch's name
         """Return the output of the last module."""
         if torch.jit.is_scripting():
             for part in self:
@@ -270,7 +263,9 @@ class SparseSequential(nn.Sequential):
             return input
         else:  # noqa: RET505 -- TorchScript compiles one branch only
             is_watched = modules._global_forward_hooks or modules._global_forward_pre_hooks
-            stops = {} if is_watched or torch.compiler.is_compiling() else self._stops
+            stops = (
+                {} if is_watched or torch.compiler.is_compiling() else vars(self).get("_stops", {})
+            )
             parts, at = [*self._modules.values()], 0
             while at < len(parts):
                 found, stop = None, stops.get(at, 0)
@@ -288,9 +283,11 @@ _LINEAR = "(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 @torch.library.custom_op("gbdnn::linear", mutates_args=(), schema=_LINEAR)
 def _operator(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Compute a layer in a compiled or exported graph."""
-    if (layer := _layers.get(weight)) is None:
-        layer = _layers[weight] = SparseLinear(0, 0, bias=False, device="meta")
-        layer._parameters["weight"] = weight.detach()  # shares the counter of changes
+    layer, state = _layers.get(weight, (None, None))
+    if state != _version(weight):  # which no alias shares here
+        layer = SparseLinear(1, 1, bias=False, device="meta")
+        layer._parameters["weight"] = weight.detach()
+        _layers[weight] = layer, _version(weight)
     found = _current(layer, 0, [layer]).result(x)
     found = dense_linear(x, weight) if found is None else found
     return found if bias is None else found.add_(bias)
@@ -373,14 +370,17 @@ def accelerate(
         raise ArgumentError(f"density must be between 0 and 1, not {density}")
     with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
         made = _copied(model)
-        work = _Replacing(made, density, example)
+        report = Report(_Replacing(made, density, example).rows.values())
+        object.__setattr__(made, "gbdnn_report", report)
         for part in reversed([*made.modules()]):
-            if hasattr(part, "activation_relu_or_gelu") and SparseLinear in map(
-                type, part.children()
-            ):
+            kinds = {type(x) for x in part.children()}
+            if SparseLinear in kinds and hasattr(part, "activation_relu_or_gelu"):
                 part.activation_relu_or_gelu = 0  # TransformerEncoderLayer reads no weights then
             if isinstance(part, SparseLinear) and not keep_dense:
-                part._drop_dense()
+                for key in _masks(part):
+                    prune.remove(part, key)
+                part.sparse_weight = network_of([part])[0].W
+                part.weight = nn.Parameter(part.weight.to("meta"), requires_grad=False)
             for chain in vars(part).get("_chains", {}).values():
                 chain.note()
         outputs = [[], []] if example is None else [_outputs(x, example) for x in (model, made)]
@@ -388,7 +388,6 @@ def accelerate(
             if not _is_close(x, y):
                 most = f"{(x - y).abs().max():.2g}; omit the example if the model is random"
                 raise ArgumentError(f"the accelerated model's output differs by up to {most}")
-    object.__setattr__(made, "gbdnn_report", Report(work.rows.values()))
     return made
 
 
@@ -403,8 +402,7 @@ class _Replacing:
     """Replaces the modules of one model."""
 
     def __init__(self, model: nn.Module, most: float | None, example: Any) -> None:
-        self._most = most
-        self._names = {part: name for name, part in model.named_modules()}
+        self._most, self._names = most, {part: name for name, part in model.named_modules()}
         self._entries, self.rows = dict[Any, int](), dict[Any, Replacement]()
         self._inputs = dict[nn.Module, Any]()
         for part, name in self._names.items():
@@ -427,22 +425,19 @@ class _Replacing:
 
     def _fuse(self, module: Any) -> None:
         """Let a Sequential compute chains in one call each, if that gains."""
-        parts, at = [*module._modules.values()], 0
+        parts, at, known = [*module._modules.values()], 0, self._entries
         while at < len(parts):
-            ends = range(len(parts), at + 1, -1) if parts[at] in self._entries else ()
-            spans = [parts[at:end] for end in ends]
-            known = [x for x in spans if all(y in self._entries or type(y) in FOLLOWING for y in x)]
-            chain = next((x for x in map(_Chain, known) if not x.fault), None)
+            spans = [parts[at:end] for end in range(len(parts), at + 1, -1) if parts[at] in known]
+            chains = [x for x in spans if all(y in known or type(y) in FOLLOWING for y in x)]
+            chain = next((x for x in map(_Chain, chains) if not x.fault), None)
             at += len(chain.parts) if chain and self._try(chain, module, at) else 1
 
     def _try(self, chain: _Chain, module: Any, at: int) -> bool:
         """Let gbdnn compute a chain if that gains and gives the same result."""
         sizes = [(self._entries[x], x.in_features, x.out_features) for x in chain.linears]
-        entries, _, _ = map(sum, zip(*sizes, strict=True))
-        why = times = ""
-        if self._most is not None and entries > self._most * sum(n * m for _, n, m in sizes):
-            why = "too dense"
-        elif self._most is None and not costs.accelerating_pays(sizes):
+        most = sum(n * m for _, n, m in sizes) * (1.0 if self._most is None else self._most)
+        why, times = "too dense" if sum(e for e, _, _ in sizes) > most else "", ""
+        if self._most is None and not costs.accelerating_pays(sizes):
             why = "dense products take less time"
         why = why or chain.fault or _differs(chain)
         x = [*self._inputs.get(chain.parts[0], ()), None][0]
@@ -454,7 +449,7 @@ class _Replacing:
             why = times if ours > theirs else ""
         if not why:
             for part in chain.linears:
-                part.__class__ = SparseLinear
+                part._chains = {}
                 for name, hook in _masks(part).items():
                     hook.__class__ = _Pruning
                     vars(part).pop(name, None)
@@ -462,10 +457,11 @@ class _Replacing:
                 first, last = (self._names[chain.parts[k]] for k in (0, -1))
                 times = f"fused: {first} to {last}{times and ', '}{times}"
                 module.__class__ = SparseSequential
-                module._stops = {**module._stops, at: at + len(chain.parts)}
+                vars(module).setdefault("_stops", {})[at] = at + len(chain.parts)
             vars(module).setdefault("_chains", {})[at] = chain
         if not why or len(chain.parts) == 1:  # else the layers are tried one by one
             for part in chain.linears:
+                part.__class__ = nn.Linear if why else SparseLinear
                 self.rows[part] = self.rows[part]._replace(is_replaced=not why, why=why or times)
         return not why
 
@@ -493,9 +489,8 @@ def _fault(linear: Any) -> str:
     known = {*linear._parameters, *_masks(linear)}
     if "forward" in vars(linear) or not known >= {"weight", "bias"}:
         return "other code computes its output or its weight"
-    for x in (*linear.parameters(), *linear.buffers()):
-        if x.device.type != "cpu" or (x.is_floating_point() and x.dtype not in _DTYPES):
-            return f"{x.dtype} on {x.device}; use float32 or float64 on the CPU"
+    if (x := linear.weight).device.type != "cpu" or x.dtype not in _DTYPES:
+        return f"{x.dtype} on {x.device}; use float32 or float64 on the CPU"
     return ""
 
 
@@ -509,8 +504,10 @@ def _copied(model: nn.Module) -> Any:
             elif isinstance(x, nn.Parameter) and x.layout != torch.strided:  # cannot be copied
                 memo[id(x)] = nn.Parameter(x.detach().to_dense(), requires_grad=False)
     made = copy.deepcopy(model, memo).requires_grad_(False)
-    for part, hook in [(x, hook) for x in made.modules() for hook in _masks(x).values()]:
-        hook(part, ())
+    for part in made.modules():
+        vars(part).pop("_chains", vars(part).pop("_stops", None))
+        for hook in _masks(part).values():
+            hook(part, ())
     return made
 
 

@@ -1,9 +1,11 @@
 """`gbdnn.torch.accelerate`: the result behaves as the original in every context of PyTorch."""
 
 import copy
+import gc
 import io
 import math
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -337,6 +339,11 @@ def through_onnx(model, dynamo):
 
 
 @context
+def scripting(fast, model):
+    same(lambda m: torch.jit.script(m)(inputs()), fast, model)
+
+
+@context
 def onnx(fast, model):
     for dynamo in (True, False):
         same(lambda m, dynamo=dynamo: through_onnx(m, dynamo), fast, model)
@@ -348,6 +355,12 @@ def compiled(fast, model):
     program = torch.compile(fast, fullgraph=True, backend="aot_eager")
     for grad in (torch.no_grad, torch.enable_grad, torch.inference_mode):
         with grad():
+            equal(program(inputs()), model(inputs()))
+    model = gt._copied(model)
+    for change in (lambda x: x.mul_(2), lambda x: setattr(x, "data", 0.25 * x.detach())):
+        with torch.no_grad():
+            for x in (*fast.parameters(), *model.parameters()):
+                change(x)
             equal(program(inputs()), model(inputs()))
     gradients = []
     for each in (program, model):
@@ -532,7 +545,9 @@ def test_changes_of_a_container():
         lambda m: nn.utils.parametrizations.weight_norm(m[2]),
         lambda m: m[0].half().float(),
         lambda m: m.pop(-1),
-        lambda m: m.reverse() if hasattr(m, "reverse") else None,
+        lambda m: setattr(m[0], "forward", lambda x: 2 * x),
+        lambda m: setattr(m[1], "forward", lambda x: 2 * x),
+        lambda m: m.__imul__(2),
     ):
         model = chain()
         fast, model = gt.accelerate(model), gt._copied(model)
@@ -702,6 +717,52 @@ def test_calls_compile_nothing(monkeypatch):
     monkeypatch.setattr(gt, "CompiledNetwork", None)
     for fast, model in zip(fasts, models, strict=True):
         assert bits(fast, model, inputs())
+
+
+def test_the_result_is_accelerated_again():
+    model = chain()
+    fast = gt.accelerate(model)
+    with torch.no_grad():
+        fast[0].weight.data.mul_(2)  # which PyTorch does not count
+        model[0].weight.mul_(2)
+    again = gt.accelerate(fast)
+    assert bits(again, model, inputs())
+    assert again.gbdnn_report == gt.accelerate(model).gbdnn_report
+    with torch.no_grad():
+        for x in again.parameters():
+            x.normal_()
+    again = gt.accelerate(again)
+    assert not replaced(again)
+    assert not any(isinstance(x, gt.SparseLinear) for x in again.modules())
+    dropped = gt.accelerate(model, keep_dense=False)
+    assert bits(gt.accelerate(dropped), model, inputs())
+
+
+def test_inference_mode():
+    model = chain()
+    with torch.inference_mode():
+        fast = gt.accelerate(model)
+        assert bits(fast, model, inputs())
+        fast.load_state_dict({k: 2 * x for k, x in model.state_dict().items()}, assign=True)
+        before = fast(inputs())
+        fast[0].weight.zero_()  # inference tensors have no counter
+        assert not torch.equal(fast(inputs()), before)
+        fast = gt.accelerate(model)
+        one, other = copy.deepcopy(fast).double(), copy.deepcopy(model).double()
+        equal(one(inputs().double()), other(inputs().double()), 1e-9)
+
+
+def test_memory_is_released():
+    fast = gt.accelerate(chain())
+    fast(inputs())
+    with torch.no_grad():
+        torch.compile(fast, backend="aot_eager")(inputs())
+    modules = [weakref.ref(x) for x in fast.modules()]
+    weights = [weakref.ref(x) for x in fast.parameters()]
+    del fast
+    torch._dynamo.reset()
+    gc.collect()
+    assert not [x for x in (*modules, *weights) if x() is not None]
 
 
 def test_wrong_calls():

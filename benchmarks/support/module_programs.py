@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from dense_programs import _timed
+from dense_programs import PRECISIONS, _timed
 from processes import serve
 from torch import nn
 
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
     Call = Callable[[torch.Tensor], torch.Tensor]
 
-TITLES = {"gbdnn": "accelerate", "pytorch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+TITLES = {
+    "gbdnn": "accelerate",
+    "pytorch": "PyTorch",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO FP32",
+    "openvino_bf16": "OpenVINO bfloat16",
+}
 
 
 class FeedForward(nn.Module):
@@ -41,7 +47,7 @@ class FeedForward(nn.Module):
 
 def _encoder() -> nn.Module:
     layer = nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
-    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    return nn.TransformerEncoder(layer, 6)
 
 
 def _classifier() -> nn.Module:
@@ -73,18 +79,48 @@ def onnxruntime(model: nn.Module, x: torch.Tensor) -> Call:
     """ONNX Runtime with dense weights, on PyTorch's export."""
     import onnxruntime
 
-    file = io.BytesIO()
-    torch.onnx.export(model, (x,), dynamo=True, verbose=False).save(file)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     session = onnxruntime.InferenceSession(
-        file.getvalue(), options, providers=["CPUExecutionProvider"]
+        _exported(model, x), options, providers=["CPUExecutionProvider"]
     )
     (given,) = session.get_inputs()
     return lambda x: torch.from_numpy(session.run(None, {given.name: x.numpy()})[0])
 
 
-PROGRAMS = {each.__name__: each for each in (gbdnn, pytorch, onnxruntime)}
+def openvino(model: nn.Module, x: torch.Tensor) -> Call:
+    """OpenVINO in FP32 with dense weights, on PyTorch's export."""
+    return _openvino(model, x, "f32")
+
+
+def openvino_bf16(model: nn.Module, x: torch.Tensor) -> Call:
+    """OpenVINO in bfloat16, its default on processors with bfloat16 instructions."""
+    return _openvino(model, x, "bf16")
+
+
+def _openvino(model: nn.Module, x: torch.Tensor, precision: str) -> Call:
+    import openvino
+
+    options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "NUM_STREAMS": 1}
+    options |= {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    core = openvino.Core()
+    network = core.compile_model(core.read_model(_exported(model, x)), "CPU", options)
+    used = network.get_property("INFERENCE_PRECISION_HINT").to_string()
+    if used != precision:
+        raise ValueError(f"OpenVINO computes in {used}, not in {precision}")
+    run = network.create_infer_request()
+    return lambda x: torch.from_numpy(run.infer([x.numpy()], share_inputs=True)[0])
+
+
+def _exported(model: nn.Module, x: torch.Tensor) -> bytes:
+    file = io.BytesIO()
+    torch.onnx.export(model, (x,), dynamo=True, verbose=False).save(file)
+    return file.getvalue()
+
+
+PROGRAMS = {each.__name__: each for each in (gbdnn, pytorch, onnxruntime, openvino, openvino_bf16)}
+# Largest difference, of the largest value.
+TOLERANCES = {name: 0.03 if name in PRECISIONS else 1e-4 for name in PROGRAMS}
 
 
 @cache
@@ -101,9 +137,15 @@ def _model(name: str, zeros: float) -> nn.Module:
 
 def _prepared(program: str) -> Callable[..., dict[str, Any]]:
     """Return a function that times calls of a program and compares its result with FP64."""
-    if program == "onnxruntime":
-        for name in ("onnxruntime", "onnxscript"):  # required by the exporter
+    if program not in ("gbdnn", "pytorch"):
+        for name in (program.removesuffix("_bf16"), "onnxscript"):  # required by the exporter
             import_module(name)
+    if program == "openvino_bf16":
+        capabilities = (
+            import_module("openvino").Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        )
+        if "BF16" not in capabilities:
+            raise ImportError("the processor has no instructions for bfloat16")
 
     @cache
     @torch.inference_mode()
