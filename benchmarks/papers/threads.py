@@ -10,8 +10,8 @@ deduplication. Categories are compared with the official ones, or with SciPy in 
 operations of the sparse kernel are timed separately, and both ways of using threads for them:
 OpenMP in each operation, or a part of the rows per thread. These runs are of strong scaling, with
 the same inputs on every number of threads; in those of weak scaling, each thread has the same
-number of inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker with all
-threads are timed for `replay.py`.
+number of inputs, and a speed-up is the ratio of inputs per second. At last, batches on one worker
+with all threads are timed for `replay.py`.
 
 By default all networks of 120 layers run whose 60,000 inputs fit into memory. Networks given by
 ``--networks`` run on as many inputs as fit. Speed-ups are median ratios to the smallest number of
