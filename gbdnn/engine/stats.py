@@ -129,7 +129,7 @@ def layer_stats(
         Inputs computed, distinct inputs alive, inputs alive, entries, and clock ticks in proportion
         to which `seconds` is divided.
     """
-    ticks = counts[:, 4].sum()
+    ticks = int(counts[:, 4].sum())
     for k, (inputs, distinct, alive, entries, own) in enumerate(counts.tolist(), first):
         if inputs:
             yield LayerStats(
