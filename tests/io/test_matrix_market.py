@@ -177,7 +177,10 @@ REAL, INTEGER = f"{HEAD} coordinate real general\n", f"{HEAD} coordinate integer
         ("", "w1.mtx, line 1: unsupported Matrix Market banner ''"),
         ("hello\n", "line 1: unsupported .* 'hello'"),
         (f"{HEAD} coordinate complex general\n2 2 1\n1 1 1 2\n", "line 1: unsupported"),
-        (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n2 1 1\n", "line 1: unsupported"),
+        (f"{HEAD} coordinate real hermitian\n2 2 1\n2 1 1\n", "line 1: unsupported"),
+        (f"{HEAD} coordinate real skew-symmetric\n2 2 1\n2 2 1\n", "no entry in row 2, column 2"),
+        (f"{HEAD} coordinate real skew-symmetric\n2 3 1\n2 1 1\n", "must be square"),
+        (f"{HEAD} coordinate real general\n2 2 1\n% c\n2 x 1\n", "line 4"),
         (f"{HEAD} coordinate real general words\n4 7 0\n", "line 1: unsupported"),
         (f"{HEAD} array pattern general\n1 1\n1\n", "does not support the field pattern"),
         (f"{HEAD} coordinate real symmetric\n4 7 0\n", "matrix must be square, not 4 x 7"),
@@ -224,3 +227,23 @@ def test_a_file_truncated_at_every_byte(tmp_path, name):
         (tmp_path / name).write_bytes(data[:length])
         with pytest.raises(errors.FormatError, match=name):
             io.read_matrix_market(tmp_path)
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("field", ["real", "integer"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_symmetry_that_scipy_writes(symmetry, field, sparse, tmp_path):
+    mirrored = {"general": 0, "symmetric": 1, "skew-symmetric": -1}[symmetry]
+    A = np.tril(np.random.default_rng(0).integers(-3, 4, (5, 5)), -1)
+    A = A + mirrored * A.T
+    held = sp.coo_array(A) if sparse else A
+    scipy.io.mmwrite(tmp_path / "w1.mtx", held.astype(float), field=field, symmetry=symmetry)
+    net = io.read_matrix_market(tmp_path)
+    np.testing.assert_array_equal(net[0].weights.to_dense(fill_value=0), A)
+
+
+def test_comments_between_entries_and_a_banner_in_capitals(tmp_path):
+    banner = "%%MATRIXMARKET MATRIX COORDINATE REAL GENERAL"
+    write(tmp_path, w1=f"{banner}\n% a\n2 2 2\n% b\n1 1 2.5\n%c\n2 1 -1\n% d\n")
+    W = io.read_matrix_market(tmp_path)[0].weights
+    assert W.to_dense(fill_value=0).tolist() == [[2.5, 0], [-1, 0]]

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 _LAYER = re.compile(r"(.*?)([0-9]+)\.mtx(\.gz)?", re.DOTALL)
 _NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 _BANNER = re.compile(
-    rb"%%MatrixMarket(?i:[ \t]+matrix[ \t]+(coordinate|array)"
-    rb"[ \t]+(real|integer|pattern)[ \t]+(general|symmetric))[ \t]*\r?\n"
+    rb"(?i:%%MatrixMarket[ \t]+matrix[ \t]+(coordinate|array)"
+    rb"[ \t]+(real|integer|pattern)[ \t]+(general|symmetric|skew-symmetric))[ \t]*\r?\n"
 )
 _FP32 = re.compile(rb"%%GraphBLAS (type float|GrB_FP32)[ \t]*\r?\n")
 _COMMENTS = re.compile(rb"(?:%[^\n]*\n|[ \t]*\r?\n)*+")
@@ -312,7 +312,7 @@ def _head(data: bytes, path: Path) -> _Head:
         found = ascii(data[:80].split(b"\n")[0].decode("latin-1"))
         raise FormatError(
             f"{path}, line 1: unsupported Matrix Market banner {found}; expected '%%MatrixMarket"
-            " matrix coordinate|array real|integer|pattern general|symmetric'"
+            " matrix coordinate|array real|integer|pattern general|[skew-]symmetric'"
         )
     layout, field, symmetry = (word.decode().lower() for word in banner.groups())
     if (layout, field) == ("array", "pattern"):
@@ -327,12 +327,13 @@ def _head(data: bytes, path: Path) -> _Head:
         raise FormatError(
             f"{path}, line {line}: shape {nrows} x {ncols} exceeds the maximum of {MAX_INDEX}"
         )
-    if symmetry == "symmetric" and nrows != ncols:
+    if symmetry != "general" and nrows != ncols:
         raise FormatError(
-            f"{path}, line {line}: a symmetric matrix must be square, not {nrows} x {ncols}"
+            f"{path}, line {line}: a {symmetry} matrix must be square, not {nrows} x {ncols}"
         )
     if layout == "array":
-        count = nrows * ncols if symmetry == "general" else nrows * (nrows + 1) // 2
+        triangle = nrows * (nrows + (1 if symmetry == "symmetric" else -1)) // 2
+        count = nrows * ncols if symmetry == "general" else triangle
     single = _FP32.match(data, banner.end()) and field == "real"
     dtype = None if field == "pattern" else np.dtype(np.float32 if single else np.float64)
     return _Head(layout, symmetry, (nrows, ncols), count, dtype, field == "integer", sizes.end())
@@ -347,8 +348,9 @@ def _integers(values: np.ndarray, path: Path) -> np.ndarray:
 
 
 def _tidied(text: bytes) -> Iterator[bytes]:
-    """Yield lines with one tab between fields; blank lines become empty."""
+    """Yield lines with one tab between fields; blank lines and comments become empty."""
     for line in io.BytesIO(text):
+        line = b"\n" if line.startswith(b"%") and line.endswith(b"\n") else line
         fields = re.split(rb"[ \t]+", line.rstrip(b"\n").removesuffix(b"\r").strip(b" \t"))
         yield b"\t".join(fields) + b"\n" * line.endswith(b"\n")
 
@@ -356,9 +358,15 @@ def _tidied(text: bytes) -> Iterator[bytes]:
 def _coordinates(head: _Head, columns: list[np.ndarray], path: Path) -> Any:
     rows, cols = (x.astype(np.int64) for x in columns[:2])
     values = np.ones(len(rows), np.int8) if head.dtype is None else columns[2]
-    if head.symmetry == "symmetric":
+    if head.symmetry != "general":
         mirrored = rows != cols
-        values = np.append(values, values[mirrored])
+        if head.symmetry == "skew-symmetric" and not mirrored.all():
+            k = int(rows[~mirrored][0]) + 1
+            raise FormatError(
+                f"{path}: a skew-symmetric matrix has no entry in row {k}, column {k}"
+            )
+        sign = values.dtype.type(1 if head.symmetry == "symmetric" else -1)
+        values = np.append(values, sign * values[mirrored])
         rows, cols = np.append(rows, cols[mirrored]), np.append(cols, rows[mirrored])
     A = scipy_sparse().coo_array((values, (rows, cols)), shape=head.shape)
     distinct = A.copy()
@@ -376,8 +384,10 @@ def _dense(head: _Head, values: np.ndarray) -> np.ndarray:
     if head.symmetry == "general":
         return values.reshape(head.shape[::-1]).T
     found = np.zeros(head.shape, values.dtype)
-    places = np.triu_indices(head.shape[0])  # columns of the lower triangle are rows of the upper
-    found[places] = values
+    skew = head.symmetry == "skew-symmetric"
+    # Columns of the lower triangle are rows of the upper one.
+    places = np.triu_indices(head.shape[0], int(skew))
+    found[places] = -values if skew else values
     found.T[places] = values
     return found
 
