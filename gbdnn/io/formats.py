@@ -177,7 +177,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
         if not path.exists():
             raise MissingFileError(f"{path}: no such file or folder")
         if not path.is_dir():
-            if found := of_suffix(path):
+            if found := of_suffix(path) or (TORCH if _start(path)[8:9] == b"{" else None):
                 return found
             raise FormatError(f"{path}: cannot infer the file format; pass format=")
         here = list(path.iterdir())
@@ -195,12 +195,16 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
 
 def holds_run(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a training run, by the header of safetensors files."""
+    """Return whether a file is a training run, by the header of the safetensors file."""
     path = as_path(path)
     if not os.path.isfile(path) or of_suffix(path):  # noqa: PTH113 -- no error for a long name
         return False
+    return _start(path)[8:].startswith(b'{"__metadata__":{"gbdnn"')
+
+
+def _start(path: Path) -> bytes:
     with read_errors(path), path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
+        return file.read(40)
 
 
 def target_format(path: Path) -> Format:

@@ -320,7 +320,7 @@ def calls(tmp_path_factory):
         found |= {
             "gbdnn.io.from_torch": (io.from_torch, {
                 "source": {"a.weight": W}, "clip": 1, "last_activation": "relu",
-                "dtype": "FP32"}, {}),
+                "dtype": "FP32", "logits": False}, {}),
             "gbdnn.io.to_torch": (io.to_torch, {"net": net, "layout": "strided"}, {}),
             "gbdnn.io.write_torch": (
                 io.write_torch, {"net": net, "path": folder / "net.pt", "lossy": True}, {}),

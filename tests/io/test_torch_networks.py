@@ -382,7 +382,7 @@ def nan():
         ),
         ({"fc.bias": torch.ones(3)}, errors.ArgumentError, "'fc': the weight is missing"),
         ({"w.weight_orig": torch.ones(3, 2)}, errors.ArgumentError, "weight_orig and weight_mask"),
-        ({"state_dict": {}}, errors.ArgumentTypeError, "'state_dict' must be a tensor, not dict"),
+        ({"states": {}}, errors.ArgumentTypeError, "'states' must be a tensor, not dict"),
         ([torch.ones(2, 2)], errors.ArgumentTypeError, "its state_dict, not list"),
     ],
 )
@@ -450,3 +450,63 @@ def test_other_files(tmp_path):
     torch.save(small(nn.ReLU()).state_dict(), path, _use_new_zipfile_serialization=False)
     with pytest.raises(errors.FormatError, match=r"net\.pt: not a zip archive"):
         io.read_torch(path)
+
+
+class Headed(nn.Module):
+    """A head that is a function or a method, and something after it."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.linear, self.head = nn.Linear(3, 4), head
+
+    def forward(self, x):
+        return self.head(self.linear(x)) * 2
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        nn.Softmax(dim=1), nn.LogSoftmax(dim=1), nn.Sigmoid(),
+        Headed(lambda z: F.softmax(z, dim=1)), Headed(torch.sigmoid),
+        Headed(lambda z: z.log_softmax(1)),
+    ],
+)  # fmt: skip
+def test_probabilities_are_dropped_where_that_is_said(head):
+    is_whole = isinstance(head, Headed)
+    linear = head.linear if is_whole else nn.Linear(3, 4)
+    module = head if is_whole else nn.Sequential(linear, head)
+    with pytest.raises(errors.ArgumentError, match="pass logits=True to drop it"):
+        io.from_torch(module)
+    assert io.from_torch(module, logits=True) == io.from_torch(linear)
+    with pytest.raises(errors.ArgumentError, match=r"unsupported .*(softmax|Softmax|igmoid)"):
+        io.from_torch(nn.Sequential(module, nn.Linear(4, 2)), logits=True)
+
+
+@pytest.mark.parametrize("part", [nn.GELU(), nn.LayerNorm(4), nn.Tanh()])
+def test_errors_name_what_computes_other_models(part):
+    with pytest.raises(errors.ArgumentError, match=r"gbdnn.torch.accelerate replaces"):
+        io.from_torch(nn.Sequential(nn.Linear(3, 4), part))
+
+
+@pytest.mark.parametrize("name", ["state_dict", "model_state_dict", "safetensors"])
+def test_weights_as_people_have_them(name, tmp_path):
+    """In a checkpoint with an optimizer, or in a safetensors file, also of bfloat16."""
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to(torch.bfloat16)
+    path = tmp_path / ("weights.safetensors" if name == "safetensors" else "checkpoint.pt")
+    expected = io.from_torch(module.state_dict())
+    if name == "safetensors":
+        save_file = pytest.importorskip("safetensors.torch").save_file
+        save_file({"in.weight": torch.eye(3), "at.weight": torch.ones(3, 3)}, path)
+        with pytest.raises(errors.FormatError, match=r"weights.safetensors: .* no order of layers"):
+            gbdnn.load(path)
+        save_file(module.state_dict(), path)
+    else:
+        optimizer = torch.optim.Adam(module.parameters()).state_dict()
+        checkpoint = {"epoch": 3, name: module.state_dict(), "optimizer": optimizer}
+        torch.save(checkpoint, path)
+        assert io.from_torch(checkpoint) == expected
+    assert gbdnn.load(path) == io.read_torch(path) == expected
+    assert gbdnn.load(path, clip=6)[0].clip == 6
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(errors.FormatError, match=path.name):
+        gbdnn.load(path)

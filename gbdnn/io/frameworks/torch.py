@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gbdnn.arrays.checks import as_dtype, as_path, as_word, require_room
+from gbdnn.arrays.checks import as_dtype, as_flag, as_path, as_word, require_room
 from gbdnn.errors import ArgumentTypeError, FormatError, MissingPackageError, naming, require_kind
 from gbdnn.io.files import whole_file
 from gbdnn.io.format import Assumed, Format
@@ -26,9 +26,11 @@ from gbdnn.io.losses import losses
 from gbdnn.io.reading import open_checked, require_unpacked
 from gbdnn.model.layer import Layer
 from gbdnn.model.network import Network
+from gbdnn.runtime.optional import require
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
     import torch
 
@@ -44,6 +46,7 @@ def from_torch(
     clip: float | None = None,
     last_activation: Activation | None = None,
     dtype: Any = None,
+    logits: bool = False,
 ) -> Network:
     """Convert a PyTorch module, or its ``state_dict``, to a network.
 
@@ -53,7 +56,8 @@ def from_torch(
         A module that ``torch.fx`` can trace to a chain of ``Linear``, ``ReLU``, ``ReLU6``,
         ``Hardtanh(0, c)``, their functions, ``clamp(0, c)`` and ``BatchNorm1d``; ``Identity``,
         ``Dropout``, ``Flatten`` and ``x.view(x.size(0), -1)`` are ignored. Or a ``state_dict`` of
-        linear layers in order, with tensors or NumPy arrays. Weights may be sparse; masks of
+        linear layers in order, with tensors or NumPy arrays, or a checkpoint that contains it as
+        ``state_dict`` or ``model_state_dict``. Weights may be sparse; masks of
         ``torch.nn.utils.prune`` are applied. All arrays are copied.
     clip : float, optional
         Only for a ``state_dict``, which has no activations: upper limit of every ReLU.
@@ -62,6 +66,9 @@ def from_torch(
         layers get a ReLU.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, half and bfloat16; layers must agree.
+    logits : bool, default False
+        Only for a module: drop a Softmax, LogSoftmax or Sigmoid after the last layer, and
+        everything after it.
 
     Returns
     -------
@@ -87,19 +94,19 @@ def from_torch(
       layer  shape  edges
       0      3 x 1      2  bias 0.25 (all), identity
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    wanted, logits = None if dtype is None else as_dtype(dtype), as_flag(logits, "logits")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
         if clip is not None or last_activation is not None:
             raise ArgumentTypeError("clip= and last_activation= cannot be combined with a module")
         from gbdnn.io.frameworks.torch_trace import trace
 
-        return trace(source, Chain(wanted)).network()
+        return trace(source, Chain(wanted), logits=logits).network()
     if isinstance(source, Mapping):
         last = "identity" if last_activation is None else last_activation
         require_activation(last)
         Layer(np.empty((0, 0)), clip=clip, dtype=wanted)  # raises for an invalid option
-        return _from_state(source, clip, last, Chain(wanted)).network()
+        return _from_state(_state_of(source), clip, last, Chain(wanted)).network()
     raise ArgumentTypeError(
         f"source must be a torch.nn.Module or its state_dict, not {type(source).__qualname__}"
     )
@@ -186,8 +193,9 @@ def read_torch(
     Parameters
     ----------
     path : path-like
-        A ``state_dict`` of linear layers in order. Files of whole modules are refused, because
-        reading them would run code from the file.
+        A ``state_dict`` of linear layers in order, or a checkpoint that contains it, as for
+        `from_torch`; or a safetensors file of numbered layers. Files of whole modules are refused,
+        because reading them would run code from the file.
     clip, last_activation, dtype
         As for `from_torch`.
 
@@ -223,11 +231,17 @@ def read_torch(
             ' run pip install "torch>=2.6"'
         )
     with open_checked(file) as opened:
-        if opened.read(2) != b"PK":
-            raise FormatError(f"{file}: not a zip archive; save files of PyTorch before 1.6 again")
+        start = opened.read(9)
         opened.seek(0)
+        if start[:2] != b"PK" and start[8:] != b"{":
+            raise FormatError(f"{file}: not a zip archive; save files of PyTorch before 1.6 again")
         try:
-            state = torch.load(opened, map_location="cpu", weights_only=True)
+            if start[:2] == b"PK":
+                state = _state_of(torch.load(opened, map_location="cpu", weights_only=True))
+            else:
+                why = "this file of weights needs safetensors"
+                weights = require("safetensors.torch", "store", why).load(opened.read())
+                state = _in_order(weights, file)
         except pickle.UnpicklingError as err:
             raise FormatError(
                 f"{file}: not a state_dict, or damaged; save model.state_dict() instead of the"
@@ -279,6 +293,24 @@ def write_torch(net: Network, path: str | os.PathLike[str], *, lossy: bool = Fal
     state = to_torch(net).state_dict()
     with whole_file(path) as file:
         torch.save(state, file)
+
+
+def _state_of(checkpoint: Any) -> Any:
+    """Return the state_dict in a checkpoint, or the checkpoint itself."""
+    names = ("state_dict", "model_state_dict") if isinstance(checkpoint, Mapping) else ()
+    found = (checkpoint[name] for name in names if isinstance(checkpoint.get(name), Mapping))
+    return next(found, checkpoint)
+
+
+def _in_order(weights: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return weights in the order of the numbers in their names; the file stores no order."""
+    names = sorted(weights, key=lambda name: [int(n) for n in re.findall("[0-9]+", name)])
+    if len({re.sub("[0-9]+", "", name.rpartition(".")[0]) for name in names}) > 1:
+        raise FormatError(
+            f"{file}: safetensors files store no order of layers, and the names are not numbered;"
+            " pass a dict of the weights in order to gbdnn.io.from_torch"
+        )
+    return {name: weights[name] for name in names}
 
 
 def _from_state(

@@ -51,6 +51,8 @@ FOLLOWING: dict[type[nn.Module], tuple[str, ...]] = {
     nn.AlphaDropout: ("training",),
     nn.BatchNorm1d: ("training", "eps"),
 }
+_HEADS = {nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax", nn.Sigmoid: "sigmoid"}
+_OTHERS = "gbdnn.torch.accelerate replaces the linear layers of such models"
 LINEARS = {nn.Linear.forward}  # gbdnn.torch adds that of SparseLinear
 
 
@@ -64,8 +66,11 @@ class _Tracer(torch.fx.Tracer):
         return forward in LINEARS or super().is_leaf_module(m, module_qualified_name)
 
 
-def trace(module: nn.Module, chain: Chain) -> Chain:
-    """Add the layers of `module`, which is not modified, to `chain`."""
+def trace(module: nn.Module, chain: Chain, *, logits: bool) -> Chain:
+    """Add the layers of `module`, which is not modified, to `chain`.
+
+    `logits` as for `from_torch`.
+    """
     for name, part in module.named_modules():
         _require_visible(name, part)
     if _Tracer().is_leaf_module(module, ""):
@@ -81,7 +86,7 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
     if before is None:
         raise ArgumentError(f"{type(module).__qualname__}: its forward takes no input")
     shapes, counts = _shapes(nodes)
-    for node in nodes:
+    for k, node in enumerate(nodes):
         if node is before or node in shapes or (node.op == "placeholder" and not node.users):
             continue
         name = _name(node, module)
@@ -93,14 +98,20 @@ def trace(module: nn.Module, chain: Chain) -> Chain:
             raise unsupported(
                 _name(before, module), "its result is used twice, as in a skip connection"
             )
-        if node.op == "call_module":
-            part = module.get_submodule(str(node.target))
+        part = module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        if type(part) in _HEADS or (part is None and _function(node) in _HEADS.values()):
+            if not logits:
+                raise unsupported(name, "pass logits=True to drop it")
+            later = [n.target for n in nodes[k:] if n.op == "call_module"]
+            if not any(is_linear(module.get_submodule(str(target))) for target in later):
+                return chain
+        if part is not None:
             if is_linear(part):
                 _add_linear(chain, part, name)
             elif type(part) is nn.BatchNorm1d:
                 _add_norm(chain, part, name)
             else:
-                raise unsupported(name)
+                raise unsupported(name, _OTHERS)
         elif node.op != "output":
             _add_function(chain, node, name, counts)
         elif node.args != (before,):
@@ -225,7 +236,7 @@ def _add_function(chain: Chain, node: torch.fx.Node, name: str, counts: set[torc
         if not is_shape or not (shape[0] == -1 or shape[0] in counts) or shape[1] in counts:
             raise unsupported(name, f"its shape is {shape}, not (-1, n)")
     elif function not in ("dropout", "alpha_dropout"):
-        raise unsupported(name)
+        raise unsupported(name, _OTHERS)
 
 
 def _function(node: torch.fx.Node) -> str:
