@@ -24,29 +24,13 @@ the result has the same bits as a sparse layer with the same weights.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 from numba import njit, types
 
 from gbdnn.kernels.compiled.tiles import Columns, Strip, make_tile
-from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, offset, pointer_to
+from gbdnn.kernels.compiled.vectors import COMPILED, INLINED, LINE, Kinds, kinds, offset, pointer_to
 
 __all__ = ["Kinds", "kinds", "make_layer"]
-
-
-class Kinds(NamedTuple):
-    """Types and sizes of the compiled functions for one dtype."""
-
-    real: types.Type
-    bits: types.Type  # unsigned integer of the same size
-    lanes: int  # inputs per cache line
-
-
-def kinds(dtype: str) -> Kinds:
-    """Return the kinds of "float32" or "float64"."""
-    if dtype == "float32":
-        return Kinds(types.float32, types.uint32, LINE // 4)
-    return Kinds(types.float64, types.uint64, LINE // 8)
 
 
 @cache  # block kernels and training steps share it

@@ -18,6 +18,8 @@ Operations on whole vectors only access aligned memory, others say so.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -25,11 +27,28 @@ from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
 __all__ = [
-    "COMPILED", "INLINED", "LINE", "Vec", "between", "bits_of", "count", "fma", "inside",
-    "load", "note", "offset", "pointer_to", "record_at", "row", "splat", "store", "take",
+    "COMPILED", "INLINED", "LINE", "Kinds", "Vec", "between", "bits_of", "count", "fma", "inside",
+    "kinds", "load", "note", "offset", "pointer_to", "record_at", "row", "splat", "store", "take",
 ]  # fmt: skip
 
 LINE = 64  # bytes of a cache line
+
+
+class Kinds(NamedTuple):
+    """Types and sizes of the compiled functions for one dtype."""
+
+    real: types.Type
+    bits: types.Type  # unsigned integer of the same size
+    lanes: int  # inputs per cache line
+
+
+def kinds(dtype: str) -> Kinds:
+    """Return the kinds of "float32" or "float64"."""
+    if dtype == "float32":
+        return Kinds(types.float32, types.uint32, LINE // 4)
+    return Kinds(types.float64, types.uint64, LINE // 8)
+
+
 COMPILED = {"no_cpython_wrapper": True}  # options of functions that compiled code calls
 INLINED = COMPILED | {"forceinline": True}
 
