@@ -21,7 +21,11 @@ BLOCK = re.compile(
 )
 PAGES = [
     page
-    for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
+    for page in [
+        DOCS.parent / "README.md",
+        *sorted(DOCS.glob("*.md")),
+        *sorted(DOCS.glob("how-to/*.md")),
+    ]
     # A format's specification shows code on files that are not there.
     if page.name != "store.md" and "```python" in page.read_text(encoding="utf-8")
 ]
@@ -51,7 +55,7 @@ def _logger():
 
 @pytest.mark.frameworks
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS.parent).as_posix())
 def test_page(page):
     pytest.importorskip("scipy")
     pytest.importorskip("sklearn")
@@ -94,7 +98,9 @@ def test_dir_shows_what_is_public(name):
 
 def test_the_names_of_gbdnn():
     """They are frozen, and no name is public in two places."""
-    names = "infer infer_batches infer_to_store compile train Network Layer load save categories"
+    names = (
+        "infer plan infer_batches infer_to_store compile train Network Layer load save categories"
+    )
     names += " argmax radixnet GbdnnError show_versions"
     assert sorted(importlib.import_module("gbdnn").__all__) == sorted(names.split())
     places = {}
