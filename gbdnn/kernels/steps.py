@@ -37,11 +37,6 @@ class UpdateRule(NamedTuple):
     constants: tuple[float, float, float, float, float]
     """Momentum (Adam: both decay rates), epsilon, weight decay, and maximum norm or 0."""
 
-    @property
-    def moments(self) -> int:
-        """Number of moments per weight."""
-        return 2 if self.kind == at.ADAM else 1
-
 
 class StepResult(NamedTuple):
     """Result of consecutive steps."""
@@ -170,26 +165,22 @@ class Steps:
             "STOPPED": self._stopped, "THREADS": self.nthreads,
         }  # fmt: skip
         self._last = (count - 1) % self.batch + 1
-        passes, found = at.FORWARD | at.LOSS_GRADIENT, None
+        passes = at.FORWARD | at.LOSS_GRADIENT | at.BACKWARD
+        found = hits if self._loss == at.CROSS_ENTROPY else None
         if not isinstance(self._loss, int):
             self._call(known, at.FORWARD)
-            passes, found = 0, self._differentiate(targets[indices], weights[indices], losses)
-        elif self._loss == at.CROSS_ENTROPY:
-            found = hits
-        if not np.isfinite(losses).all() and not passes:
-            return StepResult(0, losses, found)
-        passes |= at.BACKWARD
+            passes, found = at.BACKWARD, self._differentiate(targets, weights, indices, losses)
+            if not np.isfinite(losses).all():
+                return StepResult(0, losses, found)
         if isinstance(self._rule, UpdateRule):
             return StepResult(self._call(known, passes | at.UPDATE), losses, found)
         self._call(known, passes)
-        if self._stopped[0]:
-            return StepResult(0, losses, found)
         update, rate, step = self._rule.update, float(numbers[0]), int(numbers[1])
-        for layer in self.layers:
+        for layer in self.layers if not self._stopped[0] else ():
             update(layer.weights, layer.gradient, layer.moments, rate, step)
             update(layer.bias, layer.bias_gradient, layer.bias_moments, rate, step)
             layer.refresh()
-        return StepResult(1, losses, found)
+        return StepResult(1 - int(self._stopped[0]), losses, found)
 
     def _call(self, known: dict[str, np.ndarray | int], passes: int) -> int:
         """Call compiled code on all threads and return the number of complete steps."""
@@ -206,10 +197,11 @@ class Steps:
         return steps[0]
 
     def _differentiate(
-        self, targets: np.ndarray, weights: np.ndarray, losses: np.ndarray
+        self, targets: np.ndarray, weights: np.ndarray, indices: np.ndarray, losses: np.ndarray
     ) -> np.ndarray | None:
         """Replace the outputs by the gradient of a loss in NumPy; return its `hits`."""
-        outputs, count = [blocks[-1].array for blocks in self._blocks], len(losses)
+        targets, count = targets[indices], len(indices)
+        outputs = [blocks[-1].array for blocks in self._blocks]
         Y = np.concatenate(outputs, axis=1).T[:count].copy()
         found, D = self._loss.losses(Y, targets), self._loss.gradient(Y, targets)
         for name, array, shape in (("losses", found, (count,)), ("gradient", D, Y.shape)):
@@ -219,15 +211,14 @@ class Steps:
                     f" {np.shape(array)}, expected {shape}"
                 )
         losses[:] = found
-        D = np.asarray(D, self.dtype) * weights[:, np.newaxis]
+        D = np.asarray(D, self.dtype) * weights[indices, np.newaxis]
         low, high = self._limits
         # Products of smaller numbers would be subnormal, which is ten times slower.
         D[(np.abs(D) <= np.finfo(D.dtype).tiny * 1e8) | (low >= Y) | (high <= Y)] = 0
         for n, block in enumerate(outputs):
             some = D[n * self._share :][: self._share].T
             block[:, : some.shape[1]], block[:, some.shape[1] :] = some, 0
-        hits = getattr(self._loss, "hits", None)
-        return None if hits is None else hits(Y, targets)
+        return self._loss.hits(Y, targets) if hasattr(self._loss, "hits") else None
 
     def gradient(self, k: int) -> np.ndarray:
         """Return the gradient of the last minibatch for all possible weights of layer k.

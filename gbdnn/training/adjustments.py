@@ -170,8 +170,8 @@ class GroupLasso:
         least = self.negligible if context.progress >= 1 else 0.0
         for k, layer in enumerate(layers):
             if k < len(layers) - 1:
-                _shrink_columns(layer, threshold, least)
-            _shrink_rows(layer, threshold, least)
+                _shrink(layer, 0, threshold, least)
+            _shrink(layer, 1, threshold, least)
             layer.refresh()
         return layers
 
@@ -217,32 +217,18 @@ def require_adjustment(x: Any, what: str) -> None:
     )
 
 
-def _shrink_columns(layer: TrainableLayer, threshold: float, least: float) -> None:
-    """Shrink each neuron's incoming weights."""
+def _shrink(layer: TrainableLayer, axis: int, threshold: float, least: float) -> None:
+    """Shrink the weights into each neuron (axis 0) or from each neuron before (axis 1)."""
+    shape = layer.ncols, layer.nrows
     if layer.is_dense:
-        W = layer.weights.reshape(layer.ncols, layer.nrows)
-        degrees = np.full(layer.ncols, layer.nrows)
-        W *= _factors(np.einsum("cr,cr->c", W, W), degrees, threshold, least)[:, None]
+        W = layer.weights.reshape(shape)
+        squares = np.einsum(f"cr,cr->{'cr'[axis]}", W, W)
+        degrees = np.full(shape[axis], shape[1 - axis])
+        W *= np.expand_dims(_factors(squares, degrees, threshold, least), 1 - axis)
         return
-    _shrink(layer, layer.columns, layer.ncols, threshold, least)
-
-
-def _shrink_rows(layer: TrainableLayer, threshold: float, least: float) -> None:
-    """Shrink the outgoing weights of each neuron of the previous layer."""
-    if layer.is_dense:
-        W = layer.weights.reshape(layer.ncols, layer.nrows)
-        degrees = np.full(layer.nrows, layer.ncols)
-        W *= _factors(np.einsum("cr,cr->r", W, W), degrees, threshold, least)
-        return
-    _shrink(layer, layer.rows, layer.nrows, threshold, least)
-
-
-def _shrink(
-    layer: TrainableLayer, groups: np.ndarray, count: int, threshold: float, least: float
-) -> None:
-    """Shrink the weights of each group, given the group of each edge."""
-    degrees = np.bincount(groups, minlength=count)
-    squares = np.bincount(groups, np.square(layer.weights), count)
+    groups = layer.rows if axis else layer.columns
+    degrees = np.bincount(groups, minlength=shape[axis])
+    squares = np.bincount(groups, np.square(layer.weights), shape[axis])
     factors = _factors(squares, degrees, threshold, least).astype(layer.weights.dtype)
     layer.weights *= factors[groups]
 

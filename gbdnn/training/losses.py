@@ -193,10 +193,9 @@ class BinaryCrossEntropy:
 
 
 _NAMED: dict[str, type[CrossEntropy | BinaryCrossEntropy | SquaredError]] = {
-    "cross_entropy": CrossEntropy,
-    "binary_cross_entropy": BinaryCrossEntropy,
+    "cross_entropy": CrossEntropy, "binary_cross_entropy": BinaryCrossEntropy,
     "squared_error": SquaredError,
-}
+}  # fmt: skip
 
 
 def loss_named(loss: Any) -> Loss | None:
@@ -224,8 +223,7 @@ def compiled_loss(loss: Loss) -> int | None:
 
 def targets_of(loss: Loss, y: Any, inputs: int, outputs: int, dtype: np.dtype) -> np.ndarray:
     """Return validated targets for a loss."""
-    make = getattr(loss, "targets", SquaredError().targets)
-    found: np.ndarray = make(y, inputs, outputs, dtype)
+    found: np.ndarray = getattr(loss, "targets", _values)(y, inputs, outputs, dtype)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -32,7 +32,6 @@ __all__ = [
     "Stepwise",
     "between",
     "compiled_rule",
-    "moments_of",
     "optimizer_named",
     "require_optimizer",
     "step_rates",
@@ -114,6 +113,7 @@ class SGD:
     nesterov: bool = False
     weight_decay: float = 0.0
     clip_norm: float | None = None
+    moments: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         _require_rate(self.learning_rate)
@@ -172,6 +172,7 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
     clip_norm: float | None = None
+    moments: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         _require_rate(self.learning_rate)
@@ -344,13 +345,6 @@ def require_optimizer(x: Any, what: str = "optimizer") -> None:
 def compiled_rule(optimizer: Any) -> UpdateRule | None:
     """Return the rule of an optimizer in compiled code; None if it computes in NumPy."""
     return optimizer.rule if type(optimizer) in (SGD, Adam) else None
-
-
-def moments_of(optimizer: Any) -> int:
-    """Return the number of moments of an optimizer."""
-    rule = compiled_rule(optimizer)
-    found: int = optimizer.moments if rule is None else rule.moments
-    return found
 
 
 def _require_rate(rate: Any) -> None:

@@ -19,7 +19,7 @@ from gbdnn.training.adjustments import StepContext
 from gbdnn.training.checkpoint import identity, resumed, write_run
 from gbdnn.training.data import StoredInputs
 from gbdnn.training.losses import compiled_loss
-from gbdnn.training.optimizers import compiled_rule, moments_of, step_rates
+from gbdnn.training.optimizers import compiled_rule, step_rates
 from gbdnn.training.patterns import generator
 from gbdnn.training.run import (
     BestEpoch,
@@ -121,8 +121,8 @@ class Trainer:
 
     def _prepare(self) -> None:
         """Create the layers and the buffers of a minibatch."""
-        first, moments = self._run.layers[0].info, moments_of(self.optimizer)
-        self._layers = [layer.trainable(moments) for layer in self._run.layers]
+        first = self._run.layers[0].info
+        self._layers = [layer.trainable(self.optimizer.moments) for layer in self._run.layers]
         code, rule = compiled_loss(self.loss), compiled_rule(self.optimizer)
         self._steps = Steps(
             self._layers, batch=self._batch, loss=self.loss if code is None else code,
