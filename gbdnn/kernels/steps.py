@@ -71,13 +71,7 @@ class Steps:
     """
 
     def __init__(
-        self,
-        layers: Sequence[TrainableLayer],
-        *,
-        batch: int,
-        loss: Any,
-        rule: Any,
-        nthreads: int,
+        self, layers: Sequence[TrainableLayer], *, batch: int, loss: Any, rule: Any, nthreads: int
     ) -> None:
         from gbdnn.kernels.compiled.functions import step_library
 
@@ -124,13 +118,9 @@ class Steps:
         self._last = 0  # inputs of the last minibatch
 
     def run(
-        self,
-        X: np.ndarray,
-        indices: np.ndarray,
-        targets: np.ndarray,
-        weights: np.ndarray,
+        self, X: np.ndarray, indices: np.ndarray, targets: np.ndarray, weights: np.ndarray,
         rates: np.ndarray,
-    ) -> StepResult:
+    ) -> StepResult:  # fmt: skip
         """Run steps on consecutive minibatches.
 
         Parameters

@@ -210,11 +210,8 @@ def input_dropout(fraction: float, what: str = "input_dropout") -> tuple[Any, ..
 
 def require_adjustment(x: Any, what: str) -> None:
     """Raise ArgumentTypeError, starting with `what`, unless `x` is an adjustment."""
-    require_method(
-        x,
-        "adjust",
-        f"{what} GroupLasso, MagnitudePruning, SET, RigL or an object with their methods",
-    )
+    kinds = "GroupLasso, MagnitudePruning, SET, RigL or an object with their methods"
+    require_method(x, "adjust", f"{what} {kinds}")
 
 
 def _shrink(layer: TrainableLayer, axis: int, threshold: float, least: float) -> None:

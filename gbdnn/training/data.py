@@ -135,12 +135,7 @@ class TrainingData(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        X: Any,
-        y: Any,
-        net: Network,
-        loss: Loss,
-        sample_weight: Any = None,
+        cls, X: Any, y: Any, net: Network, loss: Loss, sample_weight: Any = None
     ) -> TrainingData:
         """Return validated data for a network."""
         with naming("X"):

@@ -216,11 +216,11 @@ class SparseEstimator(BaseEstimator):
         """Return features, and targets if any, validated by scikit-learn."""
         if type(X).__module__.startswith("graphblas."):
             X = gb.io.to_scipy_sparse(as_matrix(as_held(X, "X"), what="X"), "csr")
-        own = as_dtype(self.dtype).type
-        either = (own, np.float64 if own is np.float32 else np.float32)
+        either = (np.float64, np.float32)
         given = {"X": X} if y is None and not reset else {"X": X, "y": y}
+        # One order of memory, since that of sums depends on it.
         found = validate_data(
-            self, **given, reset=reset, accept_sparse="csr", dtype=either, **options
+            self, **given, reset=reset, accept_sparse="csr", dtype=either, order="C", **options
         )
         held, *others = found if isinstance(found, tuple) else (found,)
         if hasattr(held, "sum_duplicates") and not held.has_canonical_format:
@@ -232,7 +232,11 @@ class SparseEstimator(BaseEstimator):
         """Return features with mean 0 and variance 1; the first ones define the scale."""
         if first:
             self.scaler_ = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
-        return self.scaler_.transform(X)
+        return self._scaled(X)
+
+    def _scaled(self, X: Any) -> Any:
+        """Return features as input of the network."""
+        return self.scaler_.transform(X).astype(as_dtype(self.dtype), copy=False)
 
     def _begun(self, inputs: int, outputs: int, seed: int) -> Network:
         require_iterable(self.hidden, "hidden must be a list of integers")
@@ -314,7 +318,7 @@ class SparseEstimator(BaseEstimator):
     def _answers(self, X: Any) -> np.ndarray:
         """Return the outputs of the network, float64."""
         check_is_fitted(self, "run_")
-        X = self.scaler_.transform(self._checked(X))
+        X = self._scaled(self._checked(X))
         threads = as_nthreads(self.n_jobs, "n_jobs") or available()
         return answers(self.run_.network, X, threads).astype(np.float64)
 

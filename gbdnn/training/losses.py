@@ -204,12 +204,8 @@ def loss_named(loss: Any) -> Loss | None:
         as_word(loss, "loss", list(_NAMED))
         return _NAMED[loss]()
     for method in ("losses", "gradient") if loss is not None else ():
-        require_method(
-            loss,
-            method,
-            "loss must be CrossEntropy, SquaredError or an object with the methods losses and"
-            " gradient",
-        )
+        what = "loss must be CrossEntropy, SquaredError or an object with losses and gradient"
+        require_method(loss, method, what)
     found: Loss | None = loss
     return found
 

@@ -69,13 +69,9 @@ class Optimizer(Protocol):
         ...
 
     def update(
-        self,
-        values: np.ndarray,
-        gradient: np.ndarray,
-        moments: list[np.ndarray],
-        learning_rate: float,
-        step: int,
-    ) -> None:
+        self, values: np.ndarray, gradient: np.ndarray, moments: list[np.ndarray],
+        learning_rate: float, step: int,
+    ) -> None:  # fmt: skip
         """Change the values and moments of a layer's weights or biases in place.
 
         All arrays have the same shape and dtype. Moments are 0 at first; steps count from 1.

@@ -699,7 +699,7 @@ def wrong_calls():
         "moments": (A, "moments must be at least 0", (net, X, y),
                     {"optimizer": type("O", (Momentum,), {"moments": -1})()}),
         "loss": (A, "loss must be 'cross_entropy'", (net, X, y), {"loss": "mse"}),
-        "loss without gradient": (T, "methods losses and gradient", (net, X, y),
+        "loss without gradient": (T, "losses and gradient", (net, X, y),
                                   {"loss": type("L", (), {"losses": lambda *a: 0})()}),
         "shape of a gradient": (S, r"L.gradient returned .* \(2,\), expected \(60, 5\)",
                                 (net, X, np.eye(5)[y]),
