@@ -2,16 +2,18 @@
 
 import logging
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 import gbdnn
-from gbdnn import errors
+from gbdnn import errors, io
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
+nn = torch.nn
 
 pytestmark = pytest.mark.frameworks
 
@@ -137,3 +139,63 @@ def test_pytorch(tmp_path, name, dynamo):
         with pytest.raises(errors.ArgumentError) as raised:
             gbdnn.io.read_onnx(path)
         assert re.search(rf"operator ({operator}) |{operator}", str(raised.value))
+
+
+class Clamped(nn.Module):
+    def __init__(self, low, high):
+        super().__init__()
+        self.linear, self.bounds = nn.Linear(3, 4), {"min": low, "max": high}
+
+    def forward(self, x):
+        return torch.clamp(self.linear(x), **self.bounds)
+
+
+@pytest.mark.parametrize("bounds", [(0, None), (None, 0.5), (0.0, 0.25)])
+def test_clamp_of_the_current_exporter(bounds, tmp_path):
+    """It writes Max and Min with a constant."""
+    pytest.importorskip("onnxscript")
+    module, X = Clamped(*bounds), torch.from_numpy(np.random.default_rng(0).normal(size=(5, 3)))
+    file = tmp_path / "net.onnx"
+    torch.onnx.export(module, (X.float(),), file, dynamo=True, verbose=False)
+    net = io.read_onnx(file)
+    Y = gbdnn.infer(net, X.float()).to_dense(fill_value=0)
+    np.testing.assert_allclose(Y, module(X.float()).detach(), rtol=1e-5, atol=1e-6)
+    assert net[0].clip == bounds[1]
+
+
+class Viewed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.first(x.view(x.shape[0], -1))
+        return self.second(y.view(y.size(0), -1))
+
+
+@pytest.mark.parametrize("size", [(5, 6), (5, 2, 3)])
+def test_a_view_of_the_shape_of_the_input(size, tmp_path):
+    """The legacy exporter computes it by Shape, Gather, Unsqueeze and Concat."""
+    module, X = Viewed(), torch.rand(size, generator=torch.Generator().manual_seed(0))
+    file = tmp_path / "net.onnx"
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(
+            module, (X,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": [0]}
+        )
+    Y = gbdnn.infer(io.read_onnx(file), X.reshape(5, 6)).to_dense(fill_value=0)
+    np.testing.assert_allclose(Y, module(X).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_scaler_of_a_pipeline_of_scikit_learn(tmp_path):
+    skl2onnx, preprocessing = map(pytest.importorskip, ("skl2onnx", "sklearn.preprocessing"))
+    networks, pipeline = map(pytest.importorskip, ("sklearn.neural_network", "sklearn.pipeline"))
+    X = np.random.default_rng(0).normal(3, 2, (40, 3)).astype("f4")
+    model = pipeline.make_pipeline(
+        preprocessing.StandardScaler(),
+        networks.MLPRegressor(hidden_layer_sizes=(5,), max_iter=3, random_state=0),
+    )
+    with warnings.catch_warnings(action="ignore"):
+        model.fit(X, X @ [1, -1, 0.5])
+    (tmp_path / "net.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1]).SerializeToString())
+    Y = gbdnn.infer(io.read_onnx(tmp_path / "net.onnx"), X).to_dense(fill_value=0)
+    np.testing.assert_allclose(Y[:, 0], model.predict(X), rtol=1e-4, atol=1e-5)

@@ -39,9 +39,10 @@ def read_onnx(path: str | os.PathLike[str], *, dtype: Any = None, logits: bool =
     ----------
     path : path-like
         A model with one input, one output and a chain of these operators: Gemm, MatMul, Add, with
-        constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip with a lower bound of 0
-        or none; BatchNormalization (merged into a layer); Flatten, Reshape to ``(-1, n)``, Identity
-        and Dropout (ignored). Constants may be transposed and in external files.
+        constant weights, dense or sparse, of 16, 32 or 64 bits; Relu; Clip, Max and Min with a
+        lower bound of 0 or none; BatchNormalization and scikit-learn's Scaler (merged into a
+        layer); Flatten, Reshape to ``(-1, n)``, Identity and Dropout (ignored). Constants may be
+        transposed and in external files.
     dtype : {"FP32", "FP64"} or NumPy dtype, optional
         Default: FP64 for double, FP32 for float, float16 and bfloat16; layers must agree.
     logits : bool, default False

@@ -87,6 +87,11 @@ def read_graph(model: Any, chain: Chain, *, logits: bool) -> Chain:
         if not moving:
             constants[node.output[0]] = _constant(node, constants, name)
             continue
+        if operator == "Shape" and moving == [flow]:  # 0: the number of inputs
+            constants[node.output[0]] = np.array(
+                [0, *([chain.neurons] if chain.neurons else shape[1:])]
+            )
+            continue
         if operator in _HEADS and chain.neurons is not None:
             if any(x.op_type in ("Gemm", "MatMul") for x in graph.node[k:]):
                 raise unsupported(name)
@@ -146,6 +151,20 @@ def _clip(chain: Chain, node: _Node) -> None:
     chain.clamp(None if low == -largest else low, None if high == largest else high, node.name)
 
 
+def _bound(node: _Node) -> float:
+    """Return the number with which Max or Min compares each value."""
+    x = node.array(1 - node.place, what="bound") if len(node.given) == 2 else np.zeros(2)
+    if x.size != 1:
+        raise unsupported(node.name, "its bound is not one number")
+    return float(x.item())
+
+
+def _scaler(chain: Chain, node: _Node) -> None:
+    """Add the Scaler of scikit-learn's exports: ``(x - offset) * scale``."""
+    offset, scale = (np.array(node.options[key], np.float64) for key in ("offset", "scale"))
+    chain.scale(scale, -offset * scale, node.name)
+
+
 def _dropout(chain: Chain, node: _Node) -> None:
     del chain
     if any(x is not None and np.any(x) for x in node.given[2:]):
@@ -185,8 +204,11 @@ _OPERATORS: dict[str, Callable[[Chain, _Node], None]] = {
     "Gemm": _gemm,
     "Identity": lambda chain, node: None,
     "MatMul": lambda chain, node: chain.linear(node.weights(), None, node.name),
+    "Max": lambda chain, node: chain.clamp(_bound(node), None, node.name),
+    "Min": lambda chain, node: chain.clamp(None, _bound(node), node.name),
     "Relu": lambda chain, node: chain.clamp(0, None, node.name),
     "Reshape": lambda chain, node: None,
+    "ai.onnx.ml.Scaler": _scaler,
 }
 
 
@@ -199,6 +221,15 @@ def _constant(node: Any, constants: dict[str, Any], name: str) -> Any:
             return _dense(value)
         if key in ("value_float", "value_floats", "value_int", "value_ints"):
             return np.asarray(value, np.float32 if "float" in key else np.int64)
+        if key == "sparse_value":
+            return _sparse(value)
+    elif node.op_type == "Gather":
+        array, place = (constants[x] for x in node.input)
+        return np.take(array, place, axis=options.get("axis", 0))
+    elif node.op_type == "Unsqueeze" and constants[node.input[0]].size == 1:
+        return constants[node.input[0]].reshape(1)
+    elif node.op_type == "Concat":
+        return np.concatenate([constants[x] for x in node.input])
     elif node.op_type == "Identity":
         return constants[node.input[0]]
     elif node.op_type == "Transpose" and options.get("perm", [1, 0]) == [1, 0]:
