@@ -417,18 +417,19 @@ def _answer(
     net: Network, features: Any, dtype: Any, options: dict[str, Any], workers: Workers | None = None
 ) -> gb.Matrix:
     """Compute `infer`."""
+    hyper = None
     if not isinstance(features, np.ndarray) or not len(net):
         with engaged(options["nthreads"]):
             features, hyper = _rows_to_compute(net, as_features(features, "features"))
             if not len(net):
                 return as_matrix(features, what="features", dtype=dtype and as_dtype(dtype))
-        if hyper is not None:
-            return hyper.expanded(_answer(net, features, dtype, options, workers))
     if workers is None:
-        return infer_network(net, features, **options)
-    from gbdnn.distributed.executors.batches import infer_over
+        Y = infer_network(net, features, **options)
+    else:
+        from gbdnn.distributed.executors.batches import infer_over
 
-    return infer_over(net, features, workers, options)
+        Y = infer_over(net, features, workers, options)
+    return Y if hyper is None else hyper.expanded(Y)
 
 
 def _rows_to_compute(net: Network, features: Any) -> tuple[Any, HyperRows | None]:

@@ -36,6 +36,7 @@ __all__ = [
     "require_iterable",
     "require_method",
     "require_room",
+    "rows_within",
     "whole_number",
 ]
 
@@ -263,3 +264,20 @@ def require_room(needed: int, what: str) -> None:
             f"{what} need {needed / 2**30:,.0f} GiB, but this machine has {memory / 2**30:,.0f};"
             " pass only those with entries, such as X[gbdnn.categories(X), :].new()"
         )
+
+
+def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
+    """Return how many rows of `row_bytes` bytes fit `memory`, at most `most`.
+
+    Raises
+    ------
+    ArgumentError
+        Fewer than `least` rows fit.
+    """
+    needed = min(least, most) * row_bytes
+    if memory < needed:
+        raise ArgumentError(
+            f"memory={memory} is too small: a block of {min(least, most)} {what} needs {needed}"
+            f" bytes; pass memory={needed} or more"
+        )
+    return min(most, memory // max(row_bytes, 1))

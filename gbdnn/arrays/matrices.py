@@ -47,7 +47,7 @@ MatrixLike: TypeAlias = "gb.Matrix | scipy.sparse.sparray | scipy.sparse.spmatri
 
 def is_graphblas(x: object) -> TypeGuard[gb.Matrix]:
     """Whether `x` is a ``graphblas.Matrix``, a transpose, or an expression that becomes one."""
-    return is_object(x) and type(x).__module__ == "graphblas.core.matrix"
+    return type(x).__module__ == "graphblas.core.matrix"
 
 
 def is_scipy(x: object) -> bool:
@@ -67,14 +67,18 @@ def as_held(x: Any, what: str) -> Any:
     GraphBLAS expressions are computed, ``A @ B`` with plus_times. Objects with ``__array__``, such
     as data frames and tensors, are converted to an array without importing their library.
     """
-    if is_matrix(x) or isinstance(x, type | np.generic):
+    if not type(x).__module__.startswith("graphblas."):  # some have __array__, which may raise
+        return _from_array_like(x, what)
+    complete(x)
+    if is_graphblas(x):
         return x
-    if type(x).__module__.startswith("graphblas."):  # some have __array__, which raises if sparse
-        complete(x)
-        with contextlib.suppress(TypeError):  # A | B needs an operator; shape_of has the remedy
-            return x.new() if hasattr(x, "new") else x
-        return x
-    if not hasattr(x, "__array__"):
+    with contextlib.suppress(TypeError):  # A | B needs an operator; shape_of has the remedy
+        return x.new() if hasattr(x, "new") else x
+    return x
+
+
+def _from_array_like(x: Any, what: str) -> Any:
+    if is_matrix(x) or isinstance(x, type | np.generic) or not hasattr(x, "__array__"):
         return x
     try:
         found = np.asarray(x)

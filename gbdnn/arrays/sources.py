@@ -24,7 +24,7 @@ from gbdnn.arrays.matrices import (
 )
 from gbdnn.arrays.sparse_rows import SparseRows, fault_of
 from gbdnn.errors import ShapeError
-from gbdnn.runtime.first_use import complete, gb
+from gbdnn.runtime.first_use import gb
 from gbdnn.runtime.threads import engaged
 
 if TYPE_CHECKING:
@@ -180,7 +180,6 @@ class HyperRows(NamedTuple):
     @classmethod
     def of(cls, features: Any, dtype: np.dtype | None = None) -> HyperRows | None:
         """Return the rows of features if they are a hypersparse matrix, or its transpose."""
-        complete(features)
         if not is_graphblas(features):
             return None
         if features.nrows < _MANY_ROWS:
@@ -321,7 +320,6 @@ def is_dense(features: MatrixLike) -> bool:
     """Whether a matrix is full, or a bitmap with many entries."""
     if not _is_matrix(features):
         return False
-    complete(features)
     kind = features.ss.format
     if kind.startswith("bitmap"):
         return dense_pays(features.nrows * features.ncols, features.nvals)

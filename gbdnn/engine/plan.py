@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from gbdnn.arrays.checks import rows_within
 from gbdnn.arrays.sources import dense_pays
 from gbdnn.errors import ArgumentError
 from gbdnn.kernels import costs
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEMORY", "Engine", "Facts", "LayerPlan", "NetworkFacts", "Plan", "Sizes", "choose", "division",
-    "layer_bytes", "plan_layers", "plan_of", "rows_within", "settled", "sizes",
+    "layer_bytes", "plan_layers", "plan_of", "settled", "sizes",
 ]  # fmt: skip
 
 Engine = Literal["auto", "graphblas", "fused", "sparse", "full"]
@@ -142,23 +143,6 @@ def sizes(
     return Sizes(tuple(starts), width, workers, inner, working, waiting, block)
 
 
-def rows_within(memory: int, row_bytes: int, what: str, *, least: int, most: int) -> int:
-    """Return how many rows of `row_bytes` bytes fit `memory`, at most `most`.
-
-    Raises
-    ------
-    ArgumentError
-        Fewer than `least` rows fit.
-    """
-    needed = min(least, most) * row_bytes
-    if memory < needed:
-        raise ArgumentError(
-            f"memory={memory} is too small: a block of {min(least, most)} {what} needs {needed}"
-            f" bytes; pass memory={needed} or more"
-        )
-    return min(most, memory // max(row_bytes, 1))
-
-
 def layer_bytes(info: LayerInfo) -> int:
     """Return the bytes of a layer in memory, including its weights prepared for a block kernel."""
     pointers = 8 * (info.ncols + 1)
@@ -179,6 +163,8 @@ class NetworkFacts(NamedTuple):
     dtype : numpy.dtype
     in_memory : bool
     infos : tuple of LayerInfo
+    narrowest : int
+        Bytes of the narrowest blocks of a single window.
     """
 
     is_exact: bool
@@ -189,19 +175,22 @@ class NetworkFacts(NamedTuple):
     dtype: np.dtype
     in_memory: bool = True
     infos: tuple[LayerInfo, ...] = ()
+    narrowest: int = 0
 
     @classmethod
     def of(cls, net: Network) -> NetworkFacts:
         """Return the facts of a network."""
+        neurons, dtype = max(max(info.shape) for info in net.infos), net.infos[0].dtype
         return cls(
             is_exact=all(FUSED.is_exact(info) for info in net.infos),
             edges=net.edges,
-            neurons=max(max(info.shape) for info in net.infos),
+            neurons=neurons,
             layers=len(net),
             may_drop=not net.infos[-1].revives,
-            dtype=net.infos[0].dtype,
+            dtype=dtype,
             in_memory=net.in_memory,
             infos=tuple(info.info for info in net.infos),
+            narrowest=2 * AlignedBlock.size(neurons, 128 // dtype.itemsize, dtype),
         )
 
 
@@ -254,8 +243,7 @@ class Facts(NamedTuple):
             return False
         if self.deduplicate is True or self.is_watched or not fits_shallow(net, inputs):
             return False
-        least = 2 * AlignedBlock.size(net.neurons, 128 // net.dtype.itemsize, net.dtype)
-        if least > self.memory:
+        if net.narrowest > self.memory:
             return False
         elements = inputs * net.infos[0].nrows
         if inputs <= costs.FEW_INPUTS:

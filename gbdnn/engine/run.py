@@ -88,20 +88,19 @@ def infer_network(
     )  # fmt: skip
     plan = settled(plan, net)
     current().begin(net.infos, X.nrows, plan)
-    if plan.is_single_window:
-        dense, few = X.dense_rows is not None, plan.facts.inputs
-        rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), first.dtype)
-        answer = Answer(few, net.shape[1], first.dtype, dense=True, memory=memory)
-        run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=current())
-        _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
-        return answer.matrix(sparse=not dense)
-    always = not isinstance(deduplicate, str) and bool(deduplicate)
-    merged = Merged(X.nrows, always=always) if deduplicate else None
-    with engaged(nthreads):
-        run = _Run(net, X, plan, merged, callback)
-        Y = run.answer()
-    _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
-    return Y
+    if not plan.is_single_window:
+        merged = Merged(X.nrows, always=deduplicate != "auto") if deduplicate else None
+        with engaged(nthreads):
+            run = _Run(net, X, plan, merged, callback)
+            Y = run.answer()
+        _log.info("engine %s: %s kernel", engine, " and ".join(sorted(run.watch.kernels)) or "no")
+        return Y
+    dense, few = X.dense_rows is not None, plan.facts.inputs
+    rows: Any = X if dense else DenseRows(X.sparse_rows(0, few).dense(), first.dtype)
+    answer = Answer(few, net.shape[1], first.dtype, dense=True, memory=memory)
+    run_shallow(net, rows, answer, nthreads=nthreads, sizes=plan.sizes, progress=current())
+    _log.info("engine %s: %s kernel in a single window", engine, FUSED.name)
+    return answer.matrix(sparse=not dense)
 
 
 def checked_options(options: dict[str, Any], call: str) -> dict[str, Any]:

@@ -22,11 +22,12 @@ from gbdnn.arrays.checks import (
     as_word,
     floating,
     require_callable,
+    rows_within,
 )
 from gbdnn.arrays.matrices import as_held, to_array
 from gbdnn.arrays.sources import as_source
 from gbdnn.arrays.sparse_rows import SparseRows, release
-from gbdnn.engine.plan import MEMORY, Engine, rows_within
+from gbdnn.engine.plan import MEMORY, Engine
 from gbdnn.engine.run import infer_network
 from gbdnn.engine.stats import layer_stats
 from gbdnn.errors import NonFiniteError, ShapeError
