@@ -184,7 +184,8 @@ def _replacing(target: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
             os.fsync(descriptor)
         temporary.replace(target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error counts
+            temporary.unlink(missing_ok=True)
         raise
 
 

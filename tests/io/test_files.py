@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,17 @@ def names(folder):
 
 
 @pytest.mark.parametrize("kind", [str, lambda path: path])
+@pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), PermissionError(13, "denied")])
+def test_a_clean_up_that_fails_does_not_hide_the_error(tmp_path, monkeypatch, fault):
+    def fail(path, missing_ok=False):
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        with pytest.raises(OutputError, match=r"a\.tsv: cannot be written: No space left"):
+            write(tmp_path / "a.tsv", b"half", OSError(28, "No space left on device"))
+
+
 def test_a_new_file(tmp_path, kind):
     write(kind(tmp_path / "a.tsv"), b"new\n")
     assert (tmp_path / "a.tsv").read_bytes() == b"new\n"

@@ -145,6 +145,21 @@ def sparse_tensor(A, two, dtype=np.float32):
     )
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_max_and_min_with_a_constant(tmp_path, first):
+    bounds = {"low": np.float32(0), "high": np.array([0.5], "f4")}
+    nodes = [gemm("x", "z")]
+    for name, y, out, bound in (("Max", "z", "r", "low"), ("Min", "r", "y", "high")):
+        nodes.append(helper.make_node(name, [bound, y] if first else [y, bound], [out]))
+    net = io.read_onnx(model(tmp_path / "net.onnx", nodes, W=W, b=b, **bounds))
+    assert net == gbdnn.Network([gbdnn.Layer(W, b, clip=0.5, dtype="FP32")])
+    nodes[1] = helper.make_node("Max", ["z", "several"], ["r"])
+    several = np.zeros(W.shape[1], "f4")
+    path = model(tmp_path / "bad.onnx", nodes, W=W, b=b, several=several, high=bounds["high"])
+    with pytest.raises(errors.ArgumentError, match=r"operator Max .*its bound is not one number"):
+        io.read_onnx(path)
+
+
 def test_a_sparse_constant(tmp_path):
     thin = np.where(np.eye(*W.shape), W, 0)
     constant = helper.make_node("Constant", [], ["W"], sparse_value=sparse_tensor(thin, True))

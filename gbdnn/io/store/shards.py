@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,8 @@ class ShardWriter:
     def discard(self) -> None:
         """Remove the written shards."""
         for shard in self.shards:
-            (self._folder / shard["file"]).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._folder / shard["file"]).unlink(missing_ok=True)
 
 
 class ShardReader:
